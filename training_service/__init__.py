@@ -1,0 +1,1 @@
+"""The training service: the gRPC edge, its client and its command line."""
