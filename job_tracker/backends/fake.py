@@ -1,0 +1,171 @@
+"""A backend without machines: groups that live in memory and do what their parameters say.
+
+For tests, for trying clients out, and for load that is not to start processes. It keeps the whole
+contract of Backend (the same suite runs over it), down to being found again: the groups are in a
+`FakeWorld`, which outlives the backend as machines outlive the service.
+
+The simulated program understands, as parameters: RUN_SECONDS (default 0; "forever"), EXIT_CODE,
+FAIL_RANK (only this rank exits with EXIT_CODE, default all), and PRINT (a line that it prints).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import LogsNotFound
+from job_tracker.feed import Feed
+from job_tracker.model import GroupRef, Job, Phase, RankStatus
+
+
+@dataclass(frozen=True, slots=True)
+class FakePlan:
+    """A group that will run for `seconds` (None: for ever)."""
+
+    group: GroupRef
+    seconds: float | None
+    exit_codes: tuple[int, ...]
+    text: str
+
+
+@dataclass(slots=True)
+class FakeGroup:
+    """A simulated group: what each rank is doing, and what it printed."""
+
+    plan: FakePlan
+    ranks: list[RankObservation]
+    text: str
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class FakeWorld:
+    """What is outside: it stays when a backend goes."""
+
+    live: dict[GroupRef, FakeGroup] = field(default_factory=dict)
+    stopped: dict[GroupRef, FakeGroup] = field(default_factory=dict)
+    feed: Feed[GroupRef, Observation] = field(default_factory=Feed)
+    launches: list[GroupRef] = field(default_factory=list)
+
+    def end_rank(self, group: GroupRef, rank: int, exit_code: int) -> None:
+        """One rank exits."""
+        found = self.live[group]
+        if found.ranks[rank].status.phase.has_ended:
+            return
+        phase = Phase.FAILED if exit_code else Phase.SUCCEEDED
+        diagnosis = _crashed(rank, exit_code) if exit_code else None
+        found.ranks[rank] = RankObservation(RankStatus(rank, phase, exit_code), diagnosis)
+        if all(each.status.phase.has_ended for each in found.ranks):
+            found.ended.set()
+        self.feed.publish(group, Observation(tuple(found.ranks)))
+
+    def vanish(self, group: GroupRef) -> None:
+        """The group is removed behind everybody's back."""
+        found = self.live.pop(group)
+        found.ended.set()
+        if found.timer:
+            found.timer.cancel()
+
+    def close(self) -> None:
+        """End every simulation."""
+        for group in list(self.live):
+            self.vanish(group)
+
+
+class FakeBackend:
+    """See Backend."""
+
+    def __init__(self, world: FakeWorld | None = None) -> None:
+        self.world = world or FakeWorld()
+        self._owns_world = world is None
+
+    def plan(self, job: Job) -> FakePlan:
+        """See Backend."""
+        told = job.spec.environment
+        seconds = told.get("RUN_SECONDS", "0")
+        code, only = int(told.get("EXIT_CODE", "0")), told.get("FAIL_RANK")
+        codes = (code if only in (None, str(rank)) else 0 for rank in range(job.spec.instances))
+        return FakePlan(
+            group=job.group,
+            seconds=None if seconds == "forever" else float(seconds),
+            exit_codes=tuple(codes),
+            text=told.get("PRINT", "") + "\n",
+        )
+
+    async def launch(self, plan: FakePlan) -> Observation:
+        """See Backend."""
+        if plan.group not in self.world.live:
+            self.world.launches.append(plan.group)
+            ranks = [RankObservation(RankStatus(r, Phase.RUNNING)) for r in range(len(plan.exit_codes))]
+            group = self.world.live[plan.group] = FakeGroup(plan, ranks, plan.text)
+            if plan.seconds is not None:
+                loop = asyncio.get_running_loop()
+                group.timer = loop.call_later(plan.seconds, self._run_out, plan)
+        return Observation(tuple(self.world.live[plan.group].ranks))
+
+    async def observe(self) -> Mapping[GroupRef, Observation]:
+        """See Backend."""
+        return {ref: Observation(tuple(group.ranks)) for ref, group in self.world.live.items()}
+
+    async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
+        """See Backend."""
+        with self.world.feed.subscribe() as changes:
+            async for change in changes:
+                yield change
+
+    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+        """See Backend."""
+        found = self.world.live.get(group)
+        if found is None:
+            return None
+        if found.timer:
+            found.timer.cancel()
+        found.ranks = [
+            rank
+            if rank.status.phase.has_ended
+            else RankObservation(RankStatus(rank.status.rank, Phase.STOPPED, 143))
+            for rank in found.ranks
+        ]
+        found.ended.set()
+        self.world.stopped[group] = self.world.live.pop(group)
+        return Observation(tuple(found.ranks))
+
+    async def logs(
+        self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
+    ) -> AsyncIterator[str]:
+        """See Backend."""
+        found = self.world.live.get(group) or self.world.stopped.get(group)
+        if found is None or not 0 <= rank < len(found.ranks):
+            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
+        lines = found.text.splitlines(keepends=True)
+        for line in lines if tail_lines is None else lines[max(0, len(lines) - tail_lines) :]:
+            yield line
+        if follow:
+            await found.ended.wait()
+
+    async def discard(self, group: GroupRef) -> None:
+        """See Backend."""
+        self.world.stopped.pop(group, None)
+
+    async def close(self) -> None:
+        """See Backend."""
+        if self._owns_world:
+            self.world.close()
+
+    def _run_out(self, plan: FakePlan) -> None:
+        with suppress(KeyError):
+            for rank, code in enumerate(plan.exit_codes):
+                self.world.end_rank(plan.group, rank, code)
+
+
+def _crashed(rank: int, exit_code: int) -> Diagnosis:
+    return Diagnosis(
+        category=Category.CRASHED,
+        summary=f"Rank {rank} exited with code {exit_code}.",
+        resolution="It was told to: this is a simulation.",
+        rank=rank,
+    )

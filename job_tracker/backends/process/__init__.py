@@ -1,0 +1,5 @@
+"""Groups of plain processes on this machine."""
+
+from job_tracker.backends.process.backend import ProcessBackend, ProcessOptions
+
+__all__ = ["ProcessBackend", "ProcessOptions"]

@@ -1,0 +1,175 @@
+"""Backend on plain processes: groups that outlive the service and are found again by their files."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from job_tracker.backends.base import Observation
+from job_tracker.backends.process import logs
+from job_tracker.backends.process.files import Folders, GroupFolder
+from job_tracker.backends.process.group import ProcessGroup
+from job_tracker.backends.process.plan import ProcessPlan, plan
+from job_tracker.backends.process.ports import free_port
+from job_tracker.catalog import Algorithm
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound
+from job_tracker.feed import Feed
+from job_tracker.model import GroupRef, Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """What the backend needs to know of the machine.
+
+    Processes get the variables of the service's own environment that `inherit` names, and `extra`.
+    """
+
+    path: str
+    inherit: tuple[str, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+    first_port: int = 20000
+    last_port: int = 29999
+
+
+class ProcessBackend:
+    """See Backend. Everything durable is in files (files.py); what is here is a cache of them."""
+
+    def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: ProcessOptions) -> None:
+        self._folders = Folders(root.absolute())
+        self._root = root
+        self._algorithms = algorithms
+        self._options = options
+        self._groups: dict[GroupRef, ProcessGroup] = {}
+        self._feed: Feed[GroupRef, Observation] = Feed()
+        self._found_again = False
+        self._finding = asyncio.Lock()
+
+    def plan(self, job: Job) -> ProcessPlan:
+        """See Backend."""
+        inherited = {name: os.environ[name] for name in self._options.inherit if name in os.environ}
+        cores = len(os.sched_getaffinity(0))
+        return plan(
+            job,
+            self._algorithms,
+            path=self._options.path,
+            inherited={**inherited, **self._options.extra},
+            cores=cores,
+        )
+
+    async def launch(self, plan: ProcessPlan) -> Observation:
+        """See Backend."""
+        await self._find_again()
+        group = self._groups.get(plan.group)
+        if group is None:
+            # No await between the choice of the port and its being taken, so that no two groups get one.
+            try:
+                folder = self._folders.find(plan.group) or self._create(plan)
+            except OSError as error:
+                raise LaunchFailed(_not_writable(self._root, error)) from error
+            group = self._take_up(folder)
+        try:
+            await asyncio.to_thread(_prepare, group.folder, plan)
+            await group.start()
+        except (OSError, LaunchFailed) as error:
+            await self.stop(plan.group, timedelta(0))
+            if isinstance(error, LaunchFailed):
+                raise
+            raise LaunchFailed(_not_writable(self._root, error)) from error
+        return group.observe()
+
+    async def observe(self) -> Mapping[GroupRef, Observation]:
+        """See Backend."""
+        await self._find_again()
+        return {ref: group.observe() for ref, group in self._groups.items()}
+
+    async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
+        """See Backend."""
+        with self._feed.subscribe() as changes:
+            async for change in changes:
+                yield change
+
+    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+        """See Backend."""
+        await self._find_again()
+        known = self._groups.get(group)
+        if known is None:
+            return None
+        await known.stop(grace.total_seconds())
+        seen = known.observe()
+        self._groups.pop(group, None)
+        with suppress(FileNotFoundError):  # a stop that ran beside this one was first
+            self._folders.retire(known.folder)
+        return seen
+
+    async def logs(
+        self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
+    ) -> AsyncIterator[str]:
+        """See Backend."""
+
+        def is_growing() -> bool:
+            known = self._groups.get(group)
+            return follow and known is not None and not known.has_ended(rank)
+
+        await self._find_again()
+        path = self._folders.log(group, rank)
+        if path is None:
+            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
+        async for text in logs.read(path, tail_lines=tail_lines, is_growing=is_growing):
+            yield text
+
+    async def discard(self, group: GroupRef) -> None:
+        """See Backend."""
+        await asyncio.to_thread(self._folders.remove, group)
+
+    async def close(self) -> None:
+        """See Backend."""
+        for group in self._groups.values():
+            group.close()
+        self._groups.clear()
+
+    def _create(self, plan: ProcessPlan) -> GroupFolder:
+        taken = {group.folder.master_port for group in self._groups.values()}
+        port = free_port(self._options.first_port, self._options.last_port, taken)
+        return self._folders.create(plan.group, plan.instances, port)
+
+    def _take_up(self, folder: GroupFolder) -> ProcessGroup:
+        def publish(changed: ProcessGroup) -> None:
+            self._feed.publish(changed.folder.group, changed.observe())
+
+        group = ProcessGroup(folder, publish)
+        self._groups[folder.group] = group
+        return group
+
+    async def _find_again(self) -> None:
+        """Once: take up the groups that an earlier service left running."""
+        async with self._finding:
+            if self._found_again:
+                return
+            try:
+                folders = await asyncio.to_thread(self._folders.find_live)
+            except OSError as error:
+                raise BackendUnavailable(f"{self._root} cannot be read: {error}") from error
+            for folder in folders:
+                await self._take_up(folder).follow()
+            self._found_again = True
+
+
+def _prepare(folder: GroupFolder, plan: ProcessPlan) -> None:
+    for rank in range(plan.instances):
+        place = folder.rank(rank)
+        if place.supervisor_pid() is None:
+            environment = plan.environment_of(rank, folder.master_port, place.path)
+            place.prepare(plan.argv, environment, plan.memory_limit_bytes)
+
+
+def _not_writable(root: Path, error: OSError) -> Diagnosis:
+    return Diagnosis(
+        category=Category.STORAGE_NOT_WRITABLE,
+        summary=f"The folder for the job's files, {root}, cannot be written.",
+        resolution="Check its permissions and the free space of its disk, then submit the job again.",
+        detail=str(error),
+    )

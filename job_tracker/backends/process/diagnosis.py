@@ -1,0 +1,121 @@
+"""From how a process ended to what that means and what to do about it. Pure."""
+
+import errno
+import os
+import re
+import signal
+
+from job_tracker.backends.process.files import ExitRecord
+from job_tracker.diagnosis import Category, Diagnosis
+
+# What programs print when they fail for these reasons; looked for in the end of the log only.
+_OUT_OF_MEMORY = re.compile(
+    r"\bMemoryError\b|std::bad_alloc|[Cc]an(?:'|no)t allocate memory|CUDA out of memory"
+)
+_PORT_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+
+_GIVE_IT_LESS = (
+    "Give it less to hold (a smaller BATCH_SIZE or model, more instances), or let it have more memory."
+)
+
+
+def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnosis | None:
+    """Why the rank failed; None if it did not, or if we ended it ourselves."""
+    if end.exec_errno is not None:
+        return _not_started(rank, end, program)
+    if end.code == 0 or end.stopped:
+        return None
+    if end.code < 0:
+        return _ended_by_signal(rank, end, log_tail)
+    if _OUT_OF_MEMORY.search(log_tail):
+        return Diagnosis(
+            category=Category.OUT_OF_MEMORY,
+            summary=f"Rank {rank} ran out of memory and exited with code {end.code}.",
+            resolution=_GIVE_IT_LESS,
+            detail=log_tail,
+            rank=rank,
+        )
+    if _PORT_IN_USE.search(log_tail):
+        return Diagnosis(
+            category=Category.PORT_IN_USE,
+            summary=f"Rank {rank} could not listen on its port, since another program has it.",
+            resolution="Submit the job again: it gets another port.",
+            detail=log_tail,
+            retryable=True,
+            rank=rank,
+        )
+    return Diagnosis(
+        category=Category.CRASHED,
+        summary=f"Rank {rank} exited with code {end.code}.",
+        resolution="Read the end of its log; mend the training code or its parameters, and submit again.",
+        detail=log_tail,
+        rank=rank,
+    )
+
+
+def supervisor_lost(rank: int, log_tail: str) -> Diagnosis:
+    """Why a rank failed whose supervisor is gone and wrote nothing."""
+    return Diagnosis(
+        category=Category.SUPERVISOR_LOST,
+        summary=f"The process that watches over rank {rank} was killed, and the rank with it.",
+        resolution="The machine was restarted, or somebody killed it; submit the job again.",
+        detail=log_tail,
+        retryable=True,
+        rank=rank,
+    )
+
+
+def _not_started(rank: int, end: ExitRecord, program: str) -> Diagnosis:
+    if end.exec_errno in (errno.ENOENT, errno.ENOTDIR):
+        return Diagnosis(
+            category=Category.COMMAND_NOT_FOUND,
+            summary=f"The program {program!r} was not found.",
+            resolution="Install it, or its interpreter, or set the algorithm's process.command and "
+            "process.path in the service's configuration.",
+            detail=f"{os.strerror(end.exec_errno)}: {end.exec_file}",
+            rank=rank,
+        )
+    reason = os.strerror(end.exec_errno or 0)
+    return Diagnosis(
+        category=Category.COMMAND_NOT_EXECUTABLE,
+        summary=f"The program {program!r} could not be executed: {reason}.",
+        resolution="Check its permissions and its format, and process.command in the configuration.",
+        detail=f"{reason}: {end.exec_file}",
+        rank=rank,
+    )
+
+
+def _ended_by_signal(rank: int, end: ExitRecord, log_tail: str) -> Diagnosis:
+    name = _signal_name(-end.code)
+    if -end.code == signal.SIGKILL and end.oom_kills > 0:
+        return Diagnosis(
+            category=Category.OUT_OF_MEMORY,
+            summary=f"Rank {rank} was killed by the kernel, as the machine or its limit ran out of memory.",
+            resolution=_GIVE_IT_LESS,
+            detail=log_tail,
+            rank=rank,
+        )
+    if -end.code in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        return Diagnosis(
+            category=Category.KILLED,
+            summary=f"Rank {rank} was ended by {name}, which the service did not send.",
+            resolution="Somebody or something on the machine killed it; submit the job again.",
+            detail=log_tail,
+            retryable=True,
+            rank=rank,
+        )
+    return Diagnosis(
+        category=Category.CRASHED,
+        summary=f"Rank {rank} crashed with {name}.",
+        resolution="The fault is in native code (an extension, a driver, mismatched libraries): read the "
+        "end of its log.",
+        detail=log_tail,
+        rank=rank,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,182 @@
+"""The folders of the process backend, which hold all that it has to know after a restart.
+
+live/<group>/group.json             what was launched; written before anything else
+live/<group>/stop.json              it is to end; written before anything is ended
+live/<group>/rank-<n>/command.json  what the supervisor is to run
+live/<group>/rank-<n>/…             what the supervisor writes; see supervisor.py
+ended/<group>/                      the same, after the group was stopped: kept for its logs
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from job_tracker.model import GroupRef
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecord:
+    """How a rank's command ended; `code` is -N after signal N. See supervisor.py."""
+
+    code: int
+    stopped: bool
+    oom_kills: int
+    exec_errno: int | None = None
+    exec_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankFolder:
+    """The folder of one rank."""
+
+    path: Path
+
+    @property
+    def log(self) -> Path:
+        """What the rank prints."""
+        return self.path / "log"
+
+    def program(self) -> str:
+        """What the supervisor was to run."""
+        record = _read(self.path / "command.json")
+        return str(record["argv"][0]) if record else ""
+
+    def supervisor_pid(self) -> int | None:
+        """The pid of the supervisor, once it has written it down."""
+        record = _read(self.path / "process.json")
+        return int(record["supervisor"]) if record else None
+
+    def exit_record(self) -> ExitRecord | None:
+        """How the rank ended; None before that, or if nobody lived to write it."""
+        record = _read(self.path / "exit.json")
+        if record is None:
+            return None
+        error = record["error"] or {}
+        return ExitRecord(
+            record["code"], record["stopped"], record["oom_kills"], error.get("errno"), error.get("file")
+        )
+
+    def is_supervised(self) -> bool:
+        """Whether a supervisor holds this rank: true for no longer than that process lives."""
+        try:
+            lock = os.open(self.path / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def was_started(self) -> bool:
+        """Whether a supervisor has, or had, this rank."""
+        return self.supervisor_pid() is not None or self.is_supervised()
+
+    def prepare(self, argv: tuple[str, ...], environment: dict[str, str], memory: int | None) -> None:
+        """Make the folder, ready for a supervisor."""
+        for name in ("work", "tmp"):
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        command = {"argv": argv, "environment": environment, "memory_limit_bytes": memory}
+        _publish(self.path / "command.json", command)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFolder:
+    """The folder of one live group."""
+
+    path: Path
+    group: GroupRef
+    instances: int
+    master_port: int
+
+    def rank(self, rank: int) -> RankFolder:
+        """The folder of one rank."""
+        return RankFolder(self.path / f"rank-{rank}")
+
+    def order_to_stop(self, grace: float) -> None:
+        """Write down that the group is to end: from then on no supervisor starts a rank of it."""
+        _publish(self.path / "stop.json", {"grace": grace})
+
+
+class Folders:
+    """All groups of one backend, below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._live = root / "live"
+        self._ended = root / "ended"
+
+    def find_live(self) -> list[GroupFolder]:
+        """Every group that was launched and not stopped. Half-made ones are removed."""
+        found = []
+        for path in sorted(self._live.glob("*")):
+            folder = self._read_live(path)
+            if folder is None:
+                shutil.rmtree(path)  # it has no group.json, so nothing of it ever ran
+            else:
+                found.append(folder)
+        return found
+
+    def find(self, group: GroupRef) -> GroupFolder | None:
+        """The folder of a live group."""
+        return self._read_live(self._live / group.name)
+
+    def create(self, group: GroupRef, instances: int, master_port: int) -> GroupFolder:
+        """A new live group."""
+        path = self._live / group.name
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        record = {
+            "name": group.name,
+            "job_id": group.job_id,
+            "attempt": group.attempt,
+            "instances": instances,
+            "master_port": master_port,
+        }
+        _publish(path / "group.json", record)
+        return GroupFolder(path, group, instances, master_port)
+
+    def retire(self, folder: GroupFolder) -> None:
+        """Move a stopped group out of the live ones."""
+        self._ended.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.remove(folder.group)  # of a launch that failed, when the service died before it could say so
+        folder.path.rename(self._ended / folder.group.name)
+
+    def log(self, group: GroupRef, rank: int) -> Path | None:
+        """Where the rank's log is, if it has begun one."""
+        for place in (self._live, self._ended):
+            log = RankFolder(place / group.name / f"rank-{rank}").log
+            if log.exists():
+                return log
+        return None
+
+    def remove(self, group: GroupRef) -> None:
+        """Delete all that is left of a stopped group."""
+        shutil.rmtree(self._ended / group.name, ignore_errors=True)
+
+    @staticmethod
+    def _read_live(path: Path) -> GroupFolder | None:
+        record = _read(path / "group.json")
+        if record is None:
+            return None
+        group = GroupRef(record["name"], record["job_id"], record["attempt"])
+        return GroupFolder(path, group, record["instances"], record["master_port"])
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None  # not there; or cut short by a loss of power, which no process survived either
+    return content
+
+
+def _publish(path: Path, content: dict[str, Any]) -> None:
+    aside = path.with_name(path.name + ".part")
+    aside.touch(mode=0o600)
+    aside.write_text(json.dumps(content))
+    aside.rename(path)

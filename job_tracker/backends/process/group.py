@@ -1,0 +1,241 @@
+"""One live group of processes: its supervisors, how they are told to stop, and how their end is seen."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.backends.process import logs
+from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
+from job_tracker.backends.process.files import GroupFolder, RankFolder
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import LaunchFailed
+from job_tracker.model import Phase, RankStatus
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_DIAGNOSIS_LINES = 20
+_START_SECONDS = 30.0
+_STOP_MARGIN_SECONDS = 5.0
+
+
+class RankProcess:
+    """One rank, by its supervisor: started or found again, and then followed by a pidfd until it ends."""
+
+    def __init__(self, rank: int, folder: RankFolder, on_end: Callable[[], None]) -> None:
+        self.rank = rank
+        self.folder = folder
+        self.ended = asyncio.Event()
+        self._on_end = on_end
+        self._pidfd: int | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def start(self, errors: Path) -> None:
+        """Start the supervisor, unless there is one or was one, and wait until the command runs."""
+        if not self.folder.was_started():
+            ready, ready_in = os.pipe()
+            try:
+                _spawn_supervisor(self.folder.path, ready_in, errors)
+                os.close(ready_in)
+                ready_in = -1
+                await asyncio.wait_for(_closed(ready), _START_SECONDS)
+            except OSError as error:  # a TimeoutError is one as well
+                raise LaunchFailed(_no_supervisor(self.rank, str(error) or "timed out")) from error
+            finally:
+                for fd in (ready, ready_in):
+                    if fd >= 0:
+                        os.close(fd)
+        await self.follow()
+        if self._is_pending:
+            raise LaunchFailed(_no_supervisor(self.rank, logs.tail(errors, _DIAGNOSIS_LINES)))
+
+    async def follow(self) -> None:
+        """Be told of the supervisor's end; at once if it has ended. Nothing if there never was one."""
+        if self._pidfd is not None or self.ended.is_set():
+            return
+        while self.folder.supervisor_pid() is None and self.folder.is_supervised():
+            await asyncio.sleep(0.01)  # it is about to write its record
+        if not self.folder.was_started():
+            return
+        pid = self.folder.supervisor_pid()
+        if pid is not None and self.folder.is_supervised():
+            with suppress(ProcessLookupError):
+                self._pidfd = os.pidfd_open(pid)
+        # The lock is held no longer than that very process lives. Held still, the pidfd cannot be that
+        # of a stranger who got the pid after it.
+        if self._pidfd is not None and self.folder.is_supervised():
+            asyncio.get_running_loop().add_reader(self._pidfd, self._supervisor_ended)
+        else:
+            self._supervisor_ended()
+
+    async def give_up_if_pending(self) -> None:
+        """Count as ended if it was never started; the order to stop sees to it that it never is."""
+        await self.follow()
+        if self._is_pending:
+            self.ended.set()
+
+    @property
+    def _is_pending(self) -> bool:
+        return self._pidfd is None and self._sweeping is None and not self.ended.is_set()
+
+    def observe(self) -> RankObservation:
+        """What the rank is doing."""
+        if not self.ended.is_set():
+            return RankObservation(
+                RankStatus(self.rank, Phase.PENDING if self._is_pending else Phase.RUNNING)
+            )
+        tail = logs.tail(self.folder.log, _DIAGNOSIS_LINES)
+        end = self.folder.exit_record()
+        if end is None and not self.folder.was_started():
+            return RankObservation(RankStatus(self.rank, Phase.STOPPED))
+        if end is None:
+            return RankObservation(RankStatus(self.rank, Phase.FAILED), supervisor_lost(self.rank, tail))
+        code = end.code if end.code >= 0 else 128 - end.code
+        diagnosis = diagnose(self.rank, end, tail, self.folder.program())
+        if end.stopped:
+            return RankObservation(RankStatus(self.rank, Phase.STOPPED, code))
+        phase = Phase.FAILED if diagnosis else Phase.SUCCEEDED
+        return RankObservation(RankStatus(self.rank, phase, code), diagnosis)
+
+    def signal(self, number: int) -> None:
+        """Signal the supervisor, if it lives."""
+        if self._pidfd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def close(self) -> None:
+        """Stop following. The rank runs on."""
+        if self._pidfd is not None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _supervisor_ended(self) -> None:
+        self.close()
+        pid = self.folder.supervisor_pid()
+        if pid is not None:
+            with suppress(ChildProcessError):  # not our child if an earlier service started it
+                os.waitpid(pid, os.WNOHANG)
+        if self.folder.exit_record() is None:
+            self._sweeping = asyncio.create_task(self._sweep())
+        else:
+            self._end()
+
+    async def _sweep(self) -> None:
+        await asyncio.to_thread(_kill_all_at_home, str(self.folder.path / "work"))
+        self._end()
+
+    def _end(self) -> None:
+        self.ended.set()
+        self._on_end()
+
+
+class ProcessGroup:
+    """A live group. `on_change` is called whenever a rank has ended."""
+
+    def __init__(self, folder: GroupFolder, on_change: Callable[["ProcessGroup"], None]) -> None:
+        self.folder = folder
+        self._ranks = [
+            RankProcess(rank, folder.rank(rank), lambda: on_change(self)) for rank in range(folder.instances)
+        ]
+
+    async def start(self) -> None:
+        """Start every rank that was not started before. Raises LaunchFailed."""
+        errors = self.folder.path / "supervisors.log"
+        await asyncio.gather(*(rank.start(errors) for rank in self._ranks))
+
+    async def follow(self) -> None:
+        """Take up a group that was started before."""
+        for rank in self._ranks:
+            await rank.follow()
+
+    def observe(self) -> Observation:
+        """What every rank is doing."""
+        return Observation(tuple(rank.observe() for rank in self._ranks))
+
+    async def stop(self, grace: float) -> None:
+        """End every rank; return when nothing of the group is left."""
+        with suppress(OSError):  # on a full disk the supervisors take a grace of their own
+            self.folder.order_to_stop(grace)
+        await asyncio.gather(*(rank.give_up_if_pending() for rank in self._ranks))
+        for rank in self._ranks:
+            rank.signal(signal.SIGTERM)
+        if not await self._all_ended(within=grace + _STOP_MARGIN_SECONDS):
+            for rank in self._ranks:
+                rank.signal(signal.SIGKILL)  # the kernel then kills the rank, and the sweep the rest
+            await self._all_ended(within=None)
+
+    def close(self) -> None:
+        """Let go; the group runs on."""
+        for rank in self._ranks:
+            rank.close()
+
+    def has_ended(self, rank: int) -> bool:
+        """Whether the rank is gone."""
+        return self._ranks[rank].ended.is_set()
+
+    async def _all_ended(self, within: float | None) -> bool:
+        try:
+            async with asyncio.timeout(within):
+                for rank in self._ranks:
+                    await rank.ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _spawn_supervisor(folder: Path, ready: int, errors: Path) -> None:
+    # posix_spawn neither copies the service's memory nor passes on any descriptor but these.
+    log = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+    try:
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder)],
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, ready, 3),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+        )
+    finally:
+        os.close(log)
+
+
+async def _closed(fd: int) -> None:
+    """Wait until the other end of the pipe is closed."""
+    loop = asyncio.get_running_loop()
+    closed = asyncio.Event()
+    loop.add_reader(fd, closed.set)
+    try:
+        await closed.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+def _kill_all_at_home(home: str) -> None:
+    """Kill what a killed supervisor could not: every process with this HOME, which is one rank's own."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HOME") == home:
+                process.kill()
+                found.append(process)
+    psutil.wait_procs(found, timeout=5)
+
+
+def _no_supervisor(rank: int, detail: str) -> Diagnosis:
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary=f"Rank {rank} could not be started.",
+        resolution="See the detail; most often the disk is full, or too many processes run on the machine.",
+        detail=detail,
+        rank=rank,
+    )

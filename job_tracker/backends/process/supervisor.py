@@ -1,0 +1,213 @@
+"""Runs one rank, outlives the service, and keeps the exit code.
+
+Started as `python -I -S supervisor.py RANK_FOLDER`, by nobody but the process backend, with a pipe as
+descriptor 3. It imports next to nothing, since one is started for every rank. In the rank's folder it
+
+- holds `lock` as long as it lives, so that a rank never runs twice, whoever starts it;
+- writes `process.json` (its own pid and its child's) before the rank's command runs;
+- runs the command of `command.json` in a session of its own, in `work`, with its output in `log`;
+- on SIGTERM ends every process of the rank, politely for as long as the group's `stop.json` says;
+- writes `exit.json` when the rank has ended and nothing that it started is left;
+
+and it closes the pipe as soon as the command runs, or cannot. If it is killed itself, the
+kernel kills its child. Linux only: it leans on sub-reapers, parent-death signals and /proc.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import signal
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PR_SET_CHILD_SUBREAPER = 36
+_READY = 3
+_DEFAULT_GRACE = 10.0
+
+
+def main(folder: str) -> None:
+    """Run the rank whose folder this is to its end."""
+    os.set_inheritable(_READY, False)
+    os.chdir(folder)
+    if not _lock():
+        return  # another supervisor has this rank
+    if os.path.exists("exit.json") or os.path.exists("../stop.json"):
+        return  # it has run to its end before, or it is to run no more
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+    # Children of children that lose their parent become ours, so none can get away by a double fork.
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    kills_before = _kernel_oom_kills()
+    child = _Child(_read("command.json"))
+    # Only when this is written may the command run: whoever finds it running finds its record too.
+    _publish("process.json", {"supervisor": os.getpid(), "child": child.pid})
+    error = child.go()
+    os.close(_READY)
+    status, stopped = _wait(child.pid)
+    _end_descendants(child.pid, grace=0.0)
+    _publish(
+        "exit.json",
+        {
+            "code": os.waitstatus_to_exitcode(status),
+            "error": error,
+            "stopped": stopped,
+            "oom_kills": _kernel_oom_kills() - kills_before,
+        },
+    )
+
+
+class _Child:
+    """The forked process that becomes the rank's command once it is told to go."""
+
+    def __init__(self, command: dict[str, object]) -> None:
+        log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        go_out, self._go = os.pipe()
+        self._result, result_in = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._go)
+            _become(command, parent, go_out, result_in, log)
+        for fd in (go_out, result_in, log):
+            os.close(fd)
+
+    def go(self) -> dict[str, object] | None:
+        """Let the command run. Says why it could not be executed; None if it was."""
+        os.write(self._go, b"!")
+        os.close(self._go)
+        with os.fdopen(self._result, "rb") as pipe:  # closed by the kernel as the command starts
+            text = pipe.read()
+        return json.loads(text) if text else None
+
+
+def _become(command: dict[str, object], parent: int, go: int, result: int, log: int) -> None:
+    try:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()
+        if os.read(go, 1) == b"!" and os.getppid() == parent:
+            _execute(command, log)
+    except OSError as error:
+        os.write(result, json.dumps({"errno": error.errno, "file": error.filename}).encode())
+    finally:
+        os._exit(127)
+
+
+def _execute(command: dict[str, object], log: int) -> None:
+    argv, environment, limit = command["argv"], command["environment"], command["memory_limit_bytes"]
+    assert isinstance(argv, list) and isinstance(environment, dict)  # noqa: S101, PT018
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    if isinstance(limit, int):
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    os.chdir("work")
+    os.execvpe(argv[0], argv, environment)
+
+
+def _wait(child: int) -> tuple[int, bool]:
+    """Wait for the child, or for the order to stop. Returns its wait status and whether we were told."""
+    while True:
+        while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+            if reaped[0] == child:
+                return reaped[1], False
+        if signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGTERM:
+            status = _end_descendants(child, _grace())
+            assert status is not None  # noqa: S101  (the child was not reaped before)
+            return status, True
+
+
+def _end_descendants(child: int, grace: float) -> int | None:
+    """End every process below us: SIGTERM, `grace` seconds, SIGKILL, until none is left.
+
+    Returns the wait status of `child` if it was reaped here.
+    """
+    status = None
+    deadline = time.monotonic() + grace
+    if grace:
+        _signal_descendants(signal.SIGTERM)
+    while True:
+        try:
+            reaped = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status
+        if reaped[0] == child:
+            status = reaped[1]
+        if reaped[0]:
+            continue
+        left = deadline - time.monotonic()
+        if left <= 0:
+            _signal_descendants(signal.SIGKILL)
+        # SIGCHLD is blocked, so one that came since the waitpid above ends this wait at once.
+        signal.sigtimedwait({signal.SIGCHLD}, max(0.01, left))
+
+
+def _signal_descendants(number: int) -> None:
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    # proc(5): "pid (name) state ppid …", where the name may hold anything, ")" too.
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            children.setdefault(parent, []).append(int(entry))
+    below = [os.getpid()]
+    while below:
+        for pid in children.get(below.pop(), ()):
+            below.append(pid)
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass  # gone by now
+
+
+def _lock() -> bool:
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(10):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            time.sleep(0.01)  # a service that looks whether we live holds it for a moment
+    return False
+
+
+def _grace() -> float:
+    try:
+        return float(str(_read("../stop.json")["grace"]))
+    except (OSError, ValueError, KeyError):
+        return _DEFAULT_GRACE  # told to stop by somebody else than the service
+
+
+def _read(name: str) -> dict[str, object]:
+    with open(name) as file:
+        content: dict[str, object] = json.load(file)
+        return content
+
+
+def _publish(name: str, content: dict[str, object]) -> None:
+    """Write a file that is whole whenever it is there."""
+    with open(name + ".part", "w") as file:
+        json.dump(content, file)
+    os.rename(name + ".part", name)
+
+
+def _kernel_oom_kills() -> int:
+    try:
+        with open("/proc/vmstat") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    except (OSError, StopIteration):
+        return 0
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

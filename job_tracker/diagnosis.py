@@ -1,0 +1,40 @@
+"""Why something failed: a category for programs, and sentences for people."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Category(StrEnum):
+    """The stable words for what can go wrong. Clients and alerts match on them: never rename one."""
+
+    CRASHED = "crashed"
+    KILLED = "killed"
+    OUT_OF_MEMORY = "out_of_memory"
+    COMMAND_NOT_FOUND = "command_not_found"
+    COMMAND_NOT_EXECUTABLE = "command_not_executable"
+    PORT_IN_USE = "port_in_use"
+    STORAGE_NOT_WRITABLE = "storage_not_writable"
+    NO_FREE_PORT = "no_free_port"
+    GROUP_VANISHED = "group_vanished"
+    SUPERVISOR_LOST = "supervisor_lost"
+    EXCEEDS_CAPACITY = "exceeds_capacity"
+    ALGORITHM_GONE = "algorithm_gone"
+    LAUNCH_FAILED = "launch_failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """An explained failure. Its values are a stable contract with clients.
+
+    `summary` says what happened and `resolution` what to do, each in a sentence; `detail` is the
+    evidence, such as the last lines of the log. `retryable`: the same request may succeed if it is
+    simply tried again. `rank` is the instance that it happened to, None for the whole group.
+    """
+
+    category: Category
+    summary: str
+    resolution: str
+    detail: str = ""
+    retryable: bool = False
+    rank: int | None = None

@@ -1,0 +1,57 @@
+"""Who wants to know of changes is told: the latest value of each key, once, however fast it changes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
+    """The changes since the last one taken, a key at a time. A slow reader skips values, never the last."""
+
+    def __init__(self) -> None:
+        self._pending: dict[K, V] = {}
+        self._arrived = asyncio.Event()
+
+    def put(self, key: K, value: V) -> None:
+        """Called by the feed: `value` is what `key` is now."""
+        self._pending[key] = value
+        self._arrived.set()
+
+    async def __anext__(self) -> tuple[K, V]:
+        while not self._pending:
+            self._arrived.clear()
+            await self._arrived.wait()
+        key = next(iter(self._pending))
+        return key, self._pending.pop(key)
+
+
+class Feed(Generic[K, V]):
+    """Passes changes from one writer to any number of readers within one event loop."""
+
+    def __init__(self) -> None:
+        self._of_all: set[Subscription[K, V]] = set()
+        self._of_key: dict[K, set[Subscription[K, V]]] = {}
+
+    def publish(self, key: K, value: V) -> None:
+        """Tell those who subscribed to `key`, or to every key. Costs nothing for the others."""
+        for subscription in self._of_all:
+            subscription.put(key, value)
+        for subscription in self._of_key.get(key, ()):
+            subscription.put(key, value)
+
+    @contextmanager
+    def subscribe(self, key: K | None = None) -> Iterator[Subscription[K, V]]:
+        """Changes of `key`, or of every key, from now on."""
+        subscription = Subscription[K, V]()
+        group = self._of_all if key is None else self._of_key.setdefault(key, set())
+        group.add(subscription)
+        try:
+            yield subscription
+        finally:
+            group.discard(subscription)
+            if key is not None and not group:
+                self._of_key.pop(key, None)

@@ -1,0 +1,198 @@
+"""The words that everything else speaks: a job, its spec, its state and the moves between states."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from job_tracker import naming
+from job_tracker.diagnosis import Diagnosis
+from job_tracker.errors import IllegalMove
+
+MASTER_RANK = 0
+
+
+class JobState(StrEnum):
+    """Where a job is in its life.
+
+    A job is submitted into QUEUED and waits there until it is admitted under the capacity. Admission
+    moves it to LAUNCHING, *before* the first call to the outside, while its group is being started.
+    It is RUNNING from the moment that its master runs. It ends as SUCCEEDED when the master exits
+    with 0, as FAILED when any rank fails or the group cannot be launched, and as CANCELLED when
+    somebody asked for that first. A job that has ended never changes again.
+    """
+
+    QUEUED = "queued"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended."""
+        return not TRANSITIONS[self]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the job has, or is about to have, a group outside."""
+        return self in LIVE_STATES
+
+
+TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.LAUNCHING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.LAUNCHING: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.RUNNING: frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+LIVE_STATES = frozenset({JobState.LAUNCHING, JobState.RUNNING})
+
+
+class Phase(StrEnum):
+    """What one rank of a group is doing. STOPPED: ended by us, because the job was over."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self not in (Phase.PENDING, Phase.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """One rank of a group. `exit_code` is None while it runs and 128 + N after signal N."""
+
+    rank: int
+    phase: Phase
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRef:
+    """The outside name of one attempt's group: what a backend finds it again by."""
+
+    name: str
+    job_id: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What was asked for, checked and with every default filled in. It never changes."""
+
+    algorithm: str
+    dataset_id: str
+    dataset_version: str
+    name: str
+    model_name: str
+    parameters: Mapping[str, str]
+    """The parameters as they were sent."""
+    environment: Mapping[str, str]
+    """The parameters as the processes get them: those sent, and the algorithm's defaults."""
+    instances: int
+    data_uri: str
+    model_root: str
+    checkpoint_root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A decided outcome whose group is still to be stopped. Written before the stopping starts."""
+
+    state: JobState
+    decided_at: datetime
+    diagnosis: Diagnosis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the training is, as the master last reported it. Metrics map a name to a finite number."""
+
+    step: int = 0
+    total_steps: int = 0
+    epoch: int = 0
+    total_epochs: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    reported_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One submitted job, at one version of its life. Changes make a new value; the store keeps the last."""
+
+    id: int
+    version: int
+    spec: JobSpec
+    state: JobState
+    submitted_at: datetime
+    attempt: int = 0
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    ranks: tuple[RankStatus, ...] = ()
+    ending: Ending | None = None
+    progress: Progress | None = None
+
+    @property
+    def group(self) -> GroupRef:
+        """The group of the current attempt."""
+        return self._group_of(self.attempt)
+
+    @property
+    def groups(self) -> list[GroupRef]:
+        """The groups of all attempts so far."""
+        return [self._group_of(attempt) for attempt in range(1, self.attempt + 1)]
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """Why the job failed, or is about to."""
+        return self.ending.diagnosis if self.ending else None
+
+    @property
+    def model_uri(self) -> str:
+        """The folder that the trained model is written to: each job has its own."""
+        return f"{self.spec.model_root}/{self.id}"
+
+    @property
+    def checkpoint_uri(self) -> str:
+        """The folder of the job's checkpoints, shared by its attempts."""
+        return f"{self.spec.checkpoint_root}/{self.id}"
+
+    def admitted(self) -> "Job":
+        """The job at the start of its next attempt."""
+        return replace(self._moved(JobState.LAUNCHING), attempt=self.attempt + 1, ranks=())
+
+    def running(self, at: datetime) -> "Job":
+        """The job from the moment that its master runs."""
+        return replace(self._moved(JobState.RUNNING), started_at=at)
+
+    def observed(self, ranks: tuple[RankStatus, ...]) -> "Job":
+        """The job with its ranks as they were last seen."""
+        return replace(self, ranks=ranks)
+
+    def decided(self, ending: Ending) -> "Job":
+        """The job with its outcome fixed. The first decision stands: a later one is refused."""
+        if self.ending is not None or ending.state not in TRANSITIONS[self.state]:
+            raise IllegalMove(self.id, self.state, ending.state)
+        return replace(self, ending=ending)
+
+    def ended(self, ending: Ending, at: datetime) -> "Job":
+        """The job after its end, when its group is gone; ranks not seen to end were stopped."""
+        ranks = tuple(r if r.phase.has_ended else replace(r, phase=Phase.STOPPED) for r in self.ranks)
+        return replace(self._moved(ending.state), ending=ending, finished_at=at, ranks=ranks)
+
+    def _group_of(self, attempt: int) -> GroupRef:
+        return GroupRef(naming.group_name(self.spec.algorithm, self.id, attempt), self.id, attempt)
+
+    def _moved(self, state: JobState) -> "Job":
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalMove(self.id, self.state, state)
+        return replace(self, state=state)

@@ -1,0 +1,42 @@
+"""Outside names: a pure function of (algorithm, job id, attempt, rank), valid as DNS labels.
+
+No two groups share a name, whatever the algorithms are called, since the job id is always in it.
+"""
+
+import hashlib
+import re
+
+_LABEL_LENGTH = 63
+_DIGEST_LENGTH = 6
+_LONGEST_SUFFIX = len("-master-service")
+
+
+def slug(text: str, length: int) -> str:
+    """A lower-case DNS label (RFC 1035) of at most `length` characters for any text.
+
+    Text that is such a label already stays as it is. Any other keeps what can be kept, and gets a
+    digest of the original, so that different texts do not become the same slug.
+    """
+    kept = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if kept == text and len(kept) <= length and kept[0].isalpha():
+        return kept
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
+    head = kept if kept[:1].isalpha() else f"x-{kept}"
+    return f"{head[: length - _DIGEST_LENGTH - 1].strip('-')}-{digest}"
+
+
+def group_name(algorithm: str, job_id: int, attempt: int) -> str:
+    """The name of an attempt's group; the first attempt has no suffix, the next ones -r1, -r2, …"""
+    retry = f"-r{attempt - 1}" if attempt > 1 else ""
+    tail = f"-{job_id}{retry}"
+    return slug(algorithm, _LABEL_LENGTH - _LONGEST_SUFFIX - len(tail)) + tail
+
+
+def instance_name(group: str, rank: int) -> str:
+    """The name of one instance (a pod, a container, a process) of a group."""
+    return f"{group}-master" if rank == 0 else f"{group}-{rank}-worker"
+
+
+def role(rank: int) -> str:
+    """What a rank is in its group."""
+    return "master" if rank == 0 else "worker"

@@ -1,0 +1,1 @@
+"""Which queued job goes next, and whether it fits."""

@@ -1,0 +1,112 @@
+"""The protocol of a store: the only place where a job's state is, and the only one that is durable."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from job_tracker.model import Job, JobSpec, JobState, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """What makes a submission repeatable: the client's key, and a digest of what was asked with it."""
+
+    key: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list; an empty value does not restrict."""
+
+    states: frozenset[JobState] = frozenset()
+    name_prefix: str = ""
+    algorithm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many jobs are in a state, and how many instances they have together."""
+
+    jobs: int = 0
+    instances: int = 0
+
+
+class JobStore(Protocol):
+    """Keeps jobs. One contract suite (tests/contract) says in detail what each method owes.
+
+    Every write is atomic and durable when it returns. Any call may raise StoreUnavailable.
+    """
+
+    async def submit(
+        self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
+    ) -> Job:
+        """A new queued job; or the one that was submitted with this key and digest before.
+
+        Ids start at 1, grow, and are never used again. Raises RequestKeyConflict if the key was used
+        with another digest, and LimitExceeded if `max_queued` jobs are queued.
+        """
+        ...
+
+    async def find_submitted(self, request_key: RequestKey) -> Job | None:
+        """The job that was submitted with this key. Raises RequestKeyConflict as `submit` does."""
+        ...
+
+    async def get(self, job_id: int) -> Job:
+        """The job as it is now. Raises JobNotFound."""
+        ...
+
+    async def update(self, job: Job) -> Job:
+        """Replace the job if it is still at `job.version`, and return it at the next version.
+
+        Raises StaleJob if it is not, JobNotFound, and IllegalMove for a move that TRANSITIONS lacks.
+        Its progress is left alone.
+        """
+        ...
+
+    async def record_progress(self, job_id: int, attempt: int, progress: Progress) -> None:
+        """Keep the last progress of a live attempt; that of any other is ignored. Need not be durable."""
+        ...
+
+    async def next_queued(self) -> Job | None:
+        """The queued job that was submitted first."""
+        ...
+
+    async def queue_position(self, job: Job) -> int:
+        """How many queued jobs were submitted before this one. Its cost hardly grows with the queue."""
+        ...
+
+    async def live_jobs(self) -> Sequence[Job]:
+        """The jobs that are launching or running."""
+        ...
+
+    async def tallies(self) -> Mapping[JobState, Tally]:
+        """Counts of every state, at a cost that does not grow with the jobs."""
+        ...
+
+    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Sequence[Job]:
+        """At most `limit` jobs, newest first, with ids below `before`."""
+        ...
+
+    async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
+        """At most `limit` jobs that ended before `moment`, the oldest end first."""
+        ...
+
+    async def delete(self, job_ids: Sequence[int]) -> None:
+        """Forget ended jobs; others, and unknown ones, are left as they are."""
+        ...
+
+    def changes(
+        self, job_id: int | None = None
+    ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
+        """Ids of jobs whose record changes from now on, with the state they are in; of one, or of all.
+
+        A hint to read again, not a log: several changes of a job may arrive as one.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what is being written, and let go."""
+        ...

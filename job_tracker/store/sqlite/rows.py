@@ -1,0 +1,47 @@
+"""Jobs as rows: scalars that are queried have a column, the rest is JSON."""
+
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from job_tracker.model import Ending, Job, JobSpec, JobState, Progress, RankStatus
+
+SPEC = TypeAdapter(JobSpec)
+PROGRESS = TypeAdapter(Progress)
+_RANKS = TypeAdapter(tuple[RankStatus, ...])
+_ENDING = TypeAdapter(Ending)
+
+
+def job_of(row: sqlite3.Row) -> Job:
+    """The job that a row of the table holds."""
+    return Job(
+        id=row["id"],
+        version=row["version"],
+        spec=SPEC.validate_json(row["spec"]),
+        state=JobState(row["state"]),
+        submitted_at=_moment(row["submitted_at"]),
+        attempt=row["attempt"],
+        started_at=_moment(row["started_at"]) if row["started_at"] else None,
+        finished_at=_moment(row["finished_at"]) if row["finished_at"] else None,
+        ranks=_RANKS.validate_json(row["ranks"]),
+        ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
+        progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
+    )
+
+
+def changing_columns(job: Job) -> dict[str, Any]:
+    """The columns that an update may change, and the values they get."""
+    return {
+        "state": job.state.value,
+        "attempt": job.attempt,
+        "started_at": job.started_at.timestamp() if job.started_at else None,
+        "finished_at": job.finished_at.timestamp() if job.finished_at else None,
+        "ranks": _RANKS.dump_json(job.ranks).decode(),
+        "ending": _ENDING.dump_json(job.ending).decode() if job.ending else None,
+    }
+
+
+def _moment(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(timestamp, UTC)

@@ -1,0 +1,130 @@
+"""The tables, and how a file of an older version becomes one of this."""
+
+import sqlite3
+from pathlib import Path
+
+from job_tracker.errors import StoreRefused
+
+# "TRNG": how a file of ours is told from any other SQLite database (sqlite.org/pragma.html#pragma_application_id).
+APPLICATION_ID = 0x54524E47
+
+# Each entry takes a file from version i to version i + 1. Entries are never changed once released.
+#
+# Two tables are kept by triggers, so that they cannot disagree with `jobs`:
+# `tallies` makes counts free, and `queue_blocks` (queued jobs per 256 ids) makes a queue position
+# cost one range over the blocks and one over less than a block, however long the queue is.
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE jobs (
+        id              INTEGER PRIMARY KEY AUTOINCREMENT,
+        version         INTEGER NOT NULL,
+        state           TEXT    NOT NULL,
+        name            TEXT    NOT NULL,
+        algorithm       TEXT    NOT NULL,
+        instances       INTEGER NOT NULL,
+        attempt         INTEGER NOT NULL,
+        submitted_at    REAL    NOT NULL,
+        started_at      REAL,
+        finished_at     REAL,
+        request_key     TEXT,
+        request_digest  BLOB,
+        spec            TEXT    NOT NULL,
+        ranks           TEXT    NOT NULL,
+        ending          TEXT,
+        progress        TEXT
+    ) STRICT;
+    CREATE UNIQUE INDEX jobs_by_request_key ON jobs (request_key) WHERE request_key IS NOT NULL;
+    CREATE INDEX jobs_by_state ON jobs (state, id);
+    CREATE INDEX jobs_by_algorithm ON jobs (algorithm, id);
+    CREATE INDEX jobs_by_name ON jobs (name, id);
+    CREATE INDEX jobs_by_end ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+
+    CREATE TABLE tallies (
+        state     TEXT PRIMARY KEY,
+        jobs      INTEGER NOT NULL,
+        instances INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE queue_blocks (block INTEGER PRIMARY KEY, jobs INTEGER NOT NULL) STRICT;
+
+    CREATE TRIGGER jobs_enter AFTER INSERT ON jobs BEGIN
+        INSERT INTO tallies VALUES (new.state, 1, new.instances)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1, instances = instances + excluded.instances;
+        INSERT INTO queue_blocks SELECT new.id >> 8, 1 WHERE new.state = 'queued'
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+    END;
+    CREATE TRIGGER jobs_move AFTER UPDATE OF state ON jobs WHEN old.state <> new.state BEGIN
+        UPDATE tallies SET jobs = jobs - 1, instances = instances - old.instances WHERE state = old.state;
+        INSERT INTO tallies VALUES (new.state, 1, new.instances)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1, instances = instances + excluded.instances;
+        UPDATE queue_blocks SET jobs = jobs - 1 WHERE block = old.id >> 8 AND old.state = 'queued';
+        DELETE FROM queue_blocks WHERE block = old.id >> 8 AND jobs = 0;
+    END;
+    CREATE TRIGGER jobs_leave AFTER DELETE ON jobs BEGIN
+        UPDATE tallies SET jobs = jobs - 1, instances = instances - old.instances WHERE state = old.state;
+    END;
+    """,
+)
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection in autocommit mode: transactions begin and end where the code says so."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
+    connection.execute("PRAGMA fullfsync = ON")  # ... also on macOS; elsewhere it means nothing
+    connection.execute("PRAGMA busy_timeout = 5000")
+    connection.execute("PRAGMA cache_size = -16384")
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """Open the file, make or migrate its tables.
+
+    Raises StoreRefused, having changed nothing, for a file that is damaged, that another program
+    made, or that a newer version of this service wrote.
+    """
+    try:
+        if path.exists() and path.stat().st_size:
+            _refuse_what_is_not_ours(path)
+        connection = connect(path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        _migrate(connection)
+        return connection
+    except (sqlite3.DatabaseError, OSError) as error:
+        raise StoreRefused(
+            f"{path}: cannot be used as the job store ({error}). Nothing in it was changed. "
+            "Restore it from a backup, or move it away to start with an empty store."
+        ) from error
+
+
+def _refuse_what_is_not_ours(path: Path) -> None:
+    # Read-only: even closing an ordinary connection may write (it moves the WAL into the file).
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        if application_id != APPLICATION_ID and tables:
+            raise StoreRefused(f"{path}: is a database of another program; choose another file for the jobs")
+        if version > len(MIGRATIONS):
+            raise StoreRefused(
+                f"{path}: was written by a newer version of this service (schema {version}; this one "
+                f"knows {len(MIGRATIONS)}); start that version, or choose another file"
+            )
+        problems = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
+        if problems != ["ok"]:
+            raise sqlite3.DatabaseError("damaged: " + "; ".join(problems))
+    finally:
+        connection.close()
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    for target, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        # One transaction a step: a crash leaves the file at the step before.
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {script}; PRAGMA application_id = {APPLICATION_ID}; "
+            f"PRAGMA user_version = {target}; COMMIT;"
+        )

@@ -1,0 +1,258 @@
+"""The job store in one SQLite file (WAL): durable, indexed, and nobody else's."""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from job_tracker.errors import (
+    IllegalMove,
+    JobNotFound,
+    LimitExceeded,
+    RequestKeyConflict,
+    StaleJob,
+    StoreRefused,
+    StoreUnavailable,
+)
+from job_tracker.feed import Feed
+from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Progress
+from job_tracker.store.base import JobFilter, RequestKey, Tally
+from job_tracker.store.sqlite import rows, schema
+from job_tracker.store.sqlite.writer import GroupCommitter
+
+
+class SqliteStore:
+    """JobStore on a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
+
+    Single rows are read on the event loop: in WAL mode a reader waits for nobody, and such a read
+    takes less time than handing it to a thread. Lists are read in a thread.
+    """
+
+    def __init__(self, path: Path, lock: int, connection: sqlite3.Connection) -> None:
+        self._lock = lock
+        self._reader = schema.connect(path, read_only=True)
+        self._lister = schema.connect(path, read_only=True)
+        self._listing = asyncio.Lock()
+        self._connection = connection
+        self._writer = GroupCommitter(connection)
+        self._feed: Feed[int, JobState] = Feed()
+
+    @classmethod
+    async def open(cls, path: Path) -> "SqliteStore":
+        """Open or make the file. Raises StoreRefused if it is in use, damaged, foreign or too new."""
+        lock = _lock(path)
+        try:
+            connection = await asyncio.to_thread(schema.open_file, path)
+            return cls(path, lock, connection)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    async def submit(
+        self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
+    ) -> Job:
+        """See JobStore."""
+        encoded = rows.SPEC.dump_json(spec).decode()
+
+        def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
+            if request_key is not None and (known := _find_submitted(db, request_key)):
+                return known, False
+            queued = db.execute("SELECT jobs FROM tallies WHERE state = 'queued'").fetchone()
+            if queued and queued["jobs"] >= max_queued:
+                raise LimitExceeded(
+                    f"{queued['jobs']} jobs are queued, which is the limit (queue.max_queued); "
+                    "try again when some have run"
+                )
+            cursor = db.execute(
+                "INSERT INTO jobs (version, state, name, algorithm, instances, attempt, submitted_at,"
+                " request_key, request_digest, spec, ranks) VALUES (1, 'queued', ?, ?, ?, 0, ?, ?, ?, ?, '[]')",
+                (
+                    *(spec.name, spec.algorithm, spec.instances, at.timestamp()),
+                    *((request_key.key, request_key.digest) if request_key else (None, None)),
+                    encoded,
+                ),
+            )
+            assert cursor.lastrowid is not None
+            job = Job(id=cursor.lastrowid, version=1, spec=spec, state=JobState.QUEUED, submitted_at=at)
+            return job, True
+
+        job, is_new = await self._writer.run(insert)
+        if is_new:
+            self._feed.publish(job.id, job.state)
+        return job
+
+    async def find_submitted(self, request_key: RequestKey) -> Job | None:
+        """See JobStore."""
+        return _find_submitted(self._reader, request_key)
+
+    async def get(self, job_id: int) -> Job:
+        """See JobStore."""
+        row = self._one("SELECT * FROM jobs WHERE id = ?", job_id)
+        if row is None:
+            raise JobNotFound(job_id)
+        return rows.job_of(row)
+
+    async def update(self, job: Job) -> Job:
+        """See JobStore."""
+        columns = rows.changing_columns(job)
+        assignments = ", ".join(f"{name} = :{name}" for name in columns)
+        values: dict[str, Any] = {**columns, "id": job.id, "version": job.version}
+
+        def write(db: sqlite3.Connection) -> None:
+            row = db.execute("SELECT version, state FROM jobs WHERE id = ?", (job.id,)).fetchone()
+            if row is None:
+                raise JobNotFound(job.id)
+            if row["version"] != job.version:
+                raise StaleJob(job.id, job.version)
+            before = JobState(row["state"])
+            if before.is_terminal or (job.state is not before and job.state not in TRANSITIONS[before]):
+                raise IllegalMove(job.id, before, job.state)
+            # Only column names of our own are in the text; every value is bound.
+            db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
+
+        await self._writer.run(write)
+        self._feed.publish(job.id, job.state)
+        return replace(job, version=job.version + 1)
+
+    async def record_progress(self, job_id: int, attempt: int, progress: Progress) -> None:
+        """See JobStore."""
+        encoded = rows.PROGRESS.dump_json(progress).decode()
+
+        def write(db: sqlite3.Connection) -> JobState | None:
+            row = db.execute(
+                "UPDATE jobs SET progress = ? WHERE id = ? AND attempt = ?"
+                " AND state IN ('launching', 'running') RETURNING state",
+                (encoded, job_id, attempt),
+            ).fetchone()
+            return JobState(row["state"]) if row else None
+
+        state = await self._writer.run(write)
+        if state is not None:
+            self._feed.publish(job_id, state)
+
+    async def next_queued(self) -> Job | None:
+        """See JobStore."""
+        row = self._one("SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1")
+        return rows.job_of(row) if row else None
+
+    async def queue_position(self, job: Job) -> int:
+        """See JobStore."""
+        row = self._one(
+            "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE block < ?1 >> 8)"
+            " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND id >= (?1 >> 8) << 8 AND id < ?1)",
+            job.id,
+        )
+        assert row is not None
+        return int(row[0])
+
+    async def live_jobs(self) -> Sequence[Job]:
+        """See JobStore."""
+        return await self.list_jobs(JobFilter(states=LIVE_STATES), limit=-1)
+
+    async def tallies(self) -> Mapping[JobState, Tally]:
+        """See JobStore."""
+        found = {
+            JobState(row["state"]): Tally(row["jobs"], row["instances"])
+            for row in self._all(self._reader, "SELECT * FROM tallies")
+        }
+        return {state: found.get(state, Tally()) for state in JobState}
+
+    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Sequence[Job]:
+        """See JobStore."""
+        conditions: list[str] = []
+        values: list[Any] = []
+        if where.states:
+            conditions.append(f"state IN ({', '.join('?' * len(where.states))})")
+            values.extend(sorted(where.states))
+        if where.algorithm:
+            conditions.append("algorithm = ?")
+            values.append(where.algorithm)
+        if where.name_prefix:
+            conditions.append("name >= ? AND name < ?")
+            values.extend((where.name_prefix, where.name_prefix + "\U0010ffff"))
+        if before is not None:
+            conditions.append("id < ?")
+            values.append(before)
+        # The conditions are fixed texts; every value is bound.
+        clause = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        query = f"SELECT * FROM jobs {clause} ORDER BY id DESC LIMIT ?"  # noqa: S608
+        return await self._list(query, *values, limit)
+
+    async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
+        """See JobStore."""
+        query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
+        return await self._list(query, moment.timestamp(), limit)
+
+    async def delete(self, job_ids: Sequence[int]) -> None:
+        """See JobStore."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany(
+                "DELETE FROM jobs WHERE id = ? AND finished_at IS NOT NULL", [(job_id,) for job_id in job_ids]
+            )
+
+        await self._writer.run(write)
+
+    def changes(
+        self, job_id: int | None = None
+    ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
+        """See JobStore."""
+        return self._feed.subscribe(job_id)
+
+    async def close(self) -> None:
+        """See JobStore."""
+        await self._writer.close()
+        async with self._listing:
+            for connection in (self._reader, self._lister, self._connection):
+                connection.close()
+        os.close(self._lock)
+
+    def _one(self, query: str, *values: Any) -> sqlite3.Row | None:
+        return next(iter(self._all(self._reader, query, *values)), None)
+
+    async def _list(self, query: str, *values: Any) -> list[Job]:
+        def read() -> list[Job]:
+            return [rows.job_of(row) for row in self._all(self._lister, query, *values)]
+
+        async with self._listing:  # one connection, one thread at a time
+            return await asyncio.to_thread(read)
+
+    @staticmethod
+    def _all(connection: sqlite3.Connection, query: str, *values: Any) -> list[sqlite3.Row]:
+        try:
+            return connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"the job store cannot read: {error}") from error
+
+
+def _find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:
+    row = db.execute("SELECT * FROM jobs WHERE request_key = ?", (request_key.key,)).fetchone()
+    if row is None:
+        return None
+    if row["request_digest"] != request_key.digest:
+        raise RequestKeyConflict(request_key.key, row["id"])
+    return rows.job_of(row)
+
+
+def _lock(path: Path) -> int:
+    """Hold the file for this process: the kernel lets go when it ends, however it ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreRefused(f"{path}: its folder cannot be written ({error})") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise StoreRefused(
+            f"{path}: another training service uses this job store; stop it, or choose another data "
+            "folder (storage.data_dir)"
+        ) from error
+    return lock

@@ -1,0 +1,108 @@
+"""One thread that writes, and commits what waits together: many callers share one sync of the disk."""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from job_tracker.errors import StoreUnavailable, TrackerError
+
+Result = TypeVar("Result")
+Operation = Callable[[sqlite3.Connection], Result]
+
+_LARGEST_BATCH = 512
+
+
+@dataclass(slots=True)
+class _Pending:
+    operation: Operation[Any]
+    done: asyncio.Future[Any]
+    outcome: Any = None
+    error: Exception | None = None
+
+
+class GroupCommitter:
+    """Runs operations in order, each atomic, on a connection that nobody else writes with.
+
+    An operation checks first and writes after, so that one that raises a TrackerError has written
+    nothing; what it returns reaches the caller when it is on the disk.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._waiting: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._write, name="sqlite-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, operation: Operation[Result]) -> Result:
+        """The operation's result, once durable. Raises what it raised, or StoreUnavailable."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        pending = _Pending(operation, self._loop.create_future())
+        self._waiting.put(pending)
+        # A caller that goes away does not undo what may be committed by then.
+        result: Result = await asyncio.shield(pending.done)
+        return result
+
+    async def close(self) -> None:
+        """Commit what waits, and end the thread."""
+        self._closed = True
+        self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _write(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            batch = [first]
+            ending = False
+            while len(batch) < _LARGEST_BATCH and not self._waiting.empty():
+                pending = self._waiting.get()
+                if pending is None:
+                    ending = True
+                    break
+                batch.append(pending)
+            self._commit(batch)
+            self._loop.call_soon_threadsafe(_settle, batch)
+            if ending:
+                return
+
+    def _commit(self, batch: list[_Pending]) -> None:
+        try:
+            self._transact(batch)
+        except sqlite3.Error:
+            # Whatever one of them did wrong is not the others' fault.
+            for pending in batch:
+                try:
+                    self._transact([pending])
+                except sqlite3.Error as error:
+                    pending.error = StoreUnavailable(f"the job store cannot write: {error}")
+
+    def _transact(self, batch: list[_Pending]) -> None:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for pending in batch:
+                pending.outcome = pending.error = None
+                try:
+                    pending.outcome = pending.operation(connection)
+                except TrackerError as error:
+                    pending.error = error
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _settle(batch: list[_Pending]) -> None:
+    for pending in batch:
+        if pending.done.cancelled():
+            continue
+        if pending.error is not None:
+            pending.done.set_exception(pending.error)
+        else:
+            pending.done.set_result(pending.outcome)

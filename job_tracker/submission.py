@@ -1,0 +1,185 @@
+"""The door: what is asked for becomes a spec that can run, or an error that names the field."""
+
+import asyncio
+import hashlib
+import json
+import re
+import time
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import fsspec
+
+from job_tracker import naming
+from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, Parameter
+from job_tracker.errors import InvalidField, StorageUnavailable, UnknownReference
+from job_tracker.model import JobSpec
+from job_tracker.store.base import RequestKey
+
+MAX_NAME = 128
+MAX_PARAMETERS = 256
+MAX_PARAMETER_BYTES = 64 * 1024
+
+# Ends up in paths and URIs: no separators, no "..", nothing that a shell or a URL would read otherwise.
+# "=" and "+" are there for hashes in base 64.
+_PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
+_ANY_DATASET = "*"
+_SEEN_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """A submission as it arrived; nothing of it is checked. An empty text is one that was not sent."""
+
+    algorithm: str
+    dataset_id: str
+    dataset_version: str
+    name: str = ""
+    model_name: str = ""
+    parameters: Mapping[str, str]
+    request_key: str = ""
+
+
+class Door:
+    """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity."""
+
+    def __init__(
+        self,
+        algorithms: Mapping[str, Algorithm],
+        datasets: Mapping[str, Dataset],
+        *,
+        capacity: int,
+        models_uri: str,
+        checkpoints_uri: str,
+    ) -> None:
+        self._algorithms = algorithms
+        self._datasets = datasets
+        self._capacity = capacity
+        self._models_uri = models_uri
+        self._checkpoints_uri = checkpoints_uri
+        self._seen: dict[tuple[str, tuple[str, ...]], float] = {}
+
+    def key_of(self, request: JobRequest) -> RequestKey | None:
+        """What makes the request repeatable, if it has a key. Raises InvalidField."""
+        key = request.request_key
+        if not key:
+            return None
+        if len(key) > MAX_NAME or not key.isprintable():
+            raise InvalidField("request_key", f"has at most {MAX_NAME} characters, all of them printable")
+        content = json.dumps({**asdict(request), "request_key": ""}, sort_keys=True)
+        return RequestKey(key, hashlib.sha256(content.encode()).digest())
+
+    async def check(self, request: JobRequest) -> JobSpec:
+        """The spec of the job that was asked for.
+
+        Raises InvalidField or UnknownReference, naming the first field that is wrong, its value and
+        what is allowed; StorageUnavailable if the dataset cannot be looked at.
+        """
+        for field, text in (
+            ("algorithm", request.algorithm),
+            ("dataset_id", request.dataset_id),
+            ("train_data_version_hash", request.dataset_version),
+        ):
+            if not text:
+                raise InvalidField(field, "must not be empty")
+        algorithm = self._algorithm(request.algorithm)
+        name = _checked_name(request.name) or request.algorithm
+        _check_path_part("dataset_id", request.dataset_id)
+        _check_path_part("train_data_version_hash", request.dataset_version)
+        if request.model_name:
+            _check_path_part("output_model_name", request.model_name)
+        _check_amount(request.parameters)
+        environment = algorithm.resolve(request.parameters)
+        instances = self._instances(request.parameters, algorithm)
+        return JobSpec(
+            algorithm=request.algorithm,
+            dataset_id=request.dataset_id,
+            dataset_version=request.dataset_version,
+            name=name,
+            model_name=(model_name := request.model_name or naming.slug(name, MAX_NAME)),
+            parameters=dict(request.parameters),
+            environment=environment,
+            instances=instances,
+            data_uri=await self._existing_data(request.dataset_id, request.dataset_version),
+            model_root=f"{self._models_uri}/{model_name}",
+            checkpoint_root=self._checkpoints_uri,
+        )
+
+    def _algorithm(self, name: str) -> Algorithm:
+        if name not in self._algorithms:
+            known = ", ".join(sorted(self._algorithms)) or "none"
+            raise UnknownReference("algorithm", f"{_shown(name)} doesn't exist; configured are: {known}")
+        return self._algorithms[name]
+
+    def _instances(self, parameters: Mapping[str, str], algorithm: Algorithm) -> int:
+        text = parameters.get(INSTANCES_PARAMETER, "1")
+        most = min(self._capacity, algorithm.max_instances or self._capacity)
+        Parameter(type="int", minimum=1, maximum=most).check(f"parameters.{INSTANCES_PARAMETER}", text)
+        return int(text)
+
+    async def _existing_data(self, dataset_id: str, version: str) -> str:
+        dataset = self._datasets.get(dataset_id) or self._datasets.get(_ANY_DATASET)
+        if dataset is None:
+            known = ", ".join(sorted(self._datasets)) or "none"
+            raise UnknownReference("dataset_id", f"{dataset_id!r} doesn't exist; configured are: {known}")
+        uri = dataset.folder(dataset_id, version)
+        # A version never changes once it is there, so having seen it a moment ago is as good as now.
+        if time.monotonic() - self._seen.get((uri, dataset.files), -_SEEN_SECONDS) >= _SEEN_SECONDS:
+            missing = await asyncio.to_thread(_missing_file, uri, dataset.files)
+            if missing is not None:
+                raise UnknownReference(
+                    "train_data_version_hash",
+                    f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
+                )
+            self._seen = {(uri, dataset.files): time.monotonic()} | dict(list(self._seen.items())[-255:])
+        return uri
+
+
+def _missing_file(uri: str, files: tuple[str, ...]) -> str | None:
+    try:
+        filesystem, folder = fsspec.core.url_to_fs(uri)
+        filesystem.invalidate_cache()  # a version that was written a moment ago is there
+        for file in files:
+            if not filesystem.exists(f"{folder}/{file}"):
+                return f"{uri}/{file}"
+    except Exception as error:  # each of fsspec's implementations has exceptions of its own
+        raise StorageUnavailable(f"the dataset at {uri} cannot be looked at: {error}") from error
+    return None
+
+
+def _checked_name(name: str) -> str:
+    name = unicodedata.normalize("NFC", name)
+    if len(name) > MAX_NAME:
+        raise InvalidField("name", f"has {len(name)} characters; at most {MAX_NAME} are allowed")
+    if name and not (name[0].isalnum() and all(c.isalnum() or c in " ._-" for c in name)):
+        raise InvalidField(
+            "name",
+            f"{_shown(name)} is not allowed: begin with a letter or digit, then letters, digits, ' ._-'",
+        )
+    return name.strip()
+
+
+def _check_path_part(field: str, text: str) -> None:
+    if not _PATH_PART.fullmatch(text):
+        raise InvalidField(
+            field,
+            f"{_shown(text)} is not allowed: at most {MAX_NAME} of the letters A to Z, digits and . _ - + =, "
+            "the first a letter, a digit or _, no two dots in a row",
+        )
+
+
+def _check_amount(parameters: Mapping[str, str]) -> None:
+    if len(parameters) > MAX_PARAMETERS:
+        raise InvalidField(
+            "parameters", f"has {len(parameters)} entries; at most {MAX_PARAMETERS} are allowed"
+        )
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in parameters.items())
+    if size > MAX_PARAMETER_BYTES:
+        raise InvalidField(
+            "parameters", f"has {size} bytes in all; at most {MAX_PARAMETER_BYTES} are allowed"
+        )
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,233 @@
+"""Admits, launches, observes and settles jobs: the only writer of those that are launching or running.
+
+Everything is done by looking at one job, as it is written and as it is seen, and taking one step
+(decisions.py). Events only say which job to look at; a slow periodic look at all of them repairs what
+an event missed. So a step that was cut short by a crash is simply taken again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from job_tracker.backends.base import Backend, Observation
+from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import JobNotFound, LaunchFailed, StaleJob
+from job_tracker.model import LIVE_STATES, Ending, GroupRef, Job, JobState
+from job_tracker.progress import ProgressReader
+from job_tracker.scheduling.fifo import Verdict, judge
+from job_tracker.store.base import JobStore
+from job_tracker.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+_PRUNE_BATCH = 100
+
+
+class Chore(Enum):
+    """Work that concerns no job in particular."""
+
+    ADMIT = "admission"
+    REPAIR = "repair"
+    PRUNE = "pruning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerOptions:
+    """How the tracker goes about it."""
+
+    capacity: int
+    """How many instances may run at once."""
+    stop_grace: timedelta = timedelta(seconds=10)
+    """How long a process may take to end after it was asked to."""
+    finish_grace: timedelta = timedelta(seconds=30)
+    """How long the workers may take to end once the master has succeeded."""
+    keep_finished: timedelta = timedelta(days=30)
+    """How long ended jobs and their logs are kept."""
+    repair_period: timedelta = timedelta(seconds=30)
+    workers: int = 64
+    """How many jobs are worked on at once."""
+
+
+def utc_now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)
+
+
+class Tracker:
+    """Moves jobs through their lives until `run` is cancelled. Groups then go on without it."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        backend: Backend[Any],
+        options: TrackerOptions,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._backend = backend
+        self._options = options
+        self._clock = clock
+        self._queue: WorkQueue[int | Chore] = WorkQueue(self._work, workers=options.workers)
+        self._progress = ProgressReader(store, backend, clock)
+        self._seen: dict[GroupRef, Observation] = {}
+        self._launched: set[GroupRef] = set()
+        self._has_looked = False
+
+    async def run(self) -> None:
+        """Track until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_store())
+                tasks.create_task(self._follow_backend())
+                tasks.create_task(self._queue.run())
+                for chore in (Chore.REPAIR, Chore.ADMIT, Chore.PRUNE):
+                    self._queue.add(chore)
+        finally:
+            await self._progress.close()
+
+    async def _follow_store(self) -> None:
+        with self._store.changes() as changes:
+            async for job_id, state in changes:
+                self._queue.add(job_id if state.is_live else Chore.ADMIT)
+
+    async def _follow_backend(self) -> None:
+        async for group, observation in self._backend.watch():
+            self._seen[group] = observation
+            self._queue.add(group.job_id)
+
+    async def _work(self, key: int | Chore) -> timedelta | None:
+        match key:
+            case Chore.ADMIT:
+                await self._admit()
+                return None
+            case Chore.REPAIR:
+                return await self._repair()
+            case Chore.PRUNE:
+                return await self._prune()
+            case _:
+                return await self._settle(key)
+
+    async def _admit(self) -> None:
+        """Move queued jobs to LAUNCHING, in order, as far as the capacity goes."""
+        while (head := await self._store.next_queued()) is not None:
+            tallies = await self._store.tallies()
+            in_use = sum(tallies[state].instances for state in LIVE_STATES)
+            try:
+                match judge(head, in_use=in_use, capacity=self._options.capacity):
+                    case Verdict.ADMIT:
+                        await self._save(head, head.admitted())
+                    case Verdict.NEVER_FITS:
+                        now = self._clock()
+                        ending = Ending(JobState.FAILED, now, self._too_large(head))
+                        await self._save(head, head.ended(ending, now))
+                    case Verdict.WAIT:
+                        return
+            except StaleJob:
+                continue  # cancelled meanwhile
+
+    async def _repair(self) -> timedelta:
+        """Look at everything, in case an event was missed, and stop groups that no live job owns."""
+        live = [job.id for job in await self._store.live_jobs()]
+        known = set(self._seen)  # a group that is launched while we look is in neither
+        found = await self._backend.observe()
+        for group in known - set(found):
+            self._seen.pop(group, None)
+        self._seen.update(found)
+        self._has_looked = True
+        for job_id in {*live, *(group.job_id for group in found)}:
+            self._queue.add(job_id)
+        self._queue.add(Chore.ADMIT)
+        return self._options.repair_period
+
+    async def _prune(self) -> timedelta:
+        """Forget jobs that ended long ago."""
+        horizon = self._clock() - self._options.keep_finished
+        while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
+            for job in old:
+                for group in job.groups:
+                    await self._backend.discard(group)
+            await self._store.delete([job.id for job in old])
+            log.info("pruned %d jobs that ended before %s", len(old), horizon)
+        return self._options.repair_period
+
+    async def _settle(self, job_id: int) -> timedelta | None:
+        """Take steps for one job until there is nothing to do about it now."""
+        while self._has_looked:  # before, a running group would count as gone; the first look adds all
+            try:
+                job = await self._store.get(job_id)
+            except JobNotFound:
+                job = None
+            await self._stop_strays(job_id, job)
+            if job is None or not job.state.is_live:
+                return None
+            step = next_step(
+                job,
+                self._seen.get(job.group),
+                launched=job.group in self._launched,
+                now=self._clock(),
+                finish_grace=self._options.finish_grace,
+            )
+            if job.state is JobState.RUNNING:
+                self._progress.follow(job)
+            try:
+                match step:
+                    case Launch():
+                        await self._launch(job)
+                    case Save(changed):
+                        await self._save(job, changed)
+                    case Stop(ending):
+                        await self._stop(job, ending)
+                    case Rest(at_most):
+                        return at_most
+            except StaleJob:
+                continue  # somebody cancelled it meanwhile: look again
+        return None
+
+    async def _launch(self, job: Job) -> None:
+        try:
+            self._seen[job.group] = await self._backend.launch(self._backend.plan(job))
+            self._launched.add(job.group)
+        except LaunchFailed as error:
+            await self._save(job, job.decided(Ending(JobState.FAILED, self._clock(), error.diagnosis)))
+
+    async def _stop(self, job: Job, ending: Ending) -> None:
+        seen = await self._backend.stop(job.group, self._options.stop_grace)
+        await self._progress.finish(job.group)
+        if seen is not None:
+            job = job.observed(seen.statuses)
+        await self._save(job, job.ended(ending, self._clock()))
+        self._forget(job.group)
+
+    async def _stop_strays(self, job_id: int, job: Job | None) -> None:
+        """Stop groups of this job that should not be there, as of a job that has ended."""
+        owned = job.group if job is not None and job.state.is_live else None
+        for group in [g for g in self._seen if g.job_id == job_id and g != owned]:
+            log.warning("stopping group %s: no live job owns it", group.name)
+            await self._backend.stop(group, self._options.stop_grace)
+            self._forget(group)
+
+    def _forget(self, group: GroupRef) -> None:
+        self._seen.pop(group, None)
+        self._launched.discard(group)
+
+    async def _save(self, before: Job, after: Job) -> None:
+        await self._store.update(after)
+        if after.state is not before.state:
+            log.info(
+                "job %d: %s -> %s%s",
+                *(after.id, before.state, after.state),
+                f" ({after.diagnosis.category})" if after.diagnosis else "",
+            )
+
+    def _too_large(self, job: Job) -> Diagnosis:
+        return Diagnosis(
+            category=Category.EXCEEDS_CAPACITY,
+            summary=f"The job needs {job.spec.instances} instances; the service now has a capacity of "
+            f"{self._options.capacity}.",
+            resolution="Submit it with fewer instances, or raise scheduling.capacity.",
+        )

@@ -1,0 +1,81 @@
+"""Keys that need work: each once, never two workers on one, failures again after a growing delay."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+log = logging.getLogger(__name__)
+
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
+
+
+class WorkQueue(Generic[K]):
+    """What Kubernetes' controllers call a rate-limited work queue (client-go, util/workqueue).
+
+    A key that is added again while it waits is worked on once; added while it is worked on, it is
+    worked on once more afterwards. An exception of the handler is logged, and the key comes again
+    after 0.1 s, 0.2 s, … at most 30 s. Nothing that a handler raises ends the queue.
+    """
+
+    def __init__(self, handle: Callable[[K], Awaitable[timedelta | None]], *, workers: int) -> None:
+        """`handle` works on a key, and says after what time it wants to see it again, if at all."""
+        self._handle = handle
+        self._workers = workers
+        self._waiting: dict[K, None] = {}
+        self._active: set[K] = set()
+        self._again: set[K] = set()
+        self._delays: dict[K, float] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._wake = asyncio.Event()
+
+    def add(self, key: K) -> None:
+        """Have the key worked on as soon as a worker is free."""
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        if key in self._active:
+            self._again.add(key)
+        else:
+            self._waiting[key] = None
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self._workers):
+                    workers.create_task(self._work())
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+
+    async def _work(self) -> None:
+        while True:
+            while not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            key = next(iter(self._waiting))
+            del self._waiting[key]
+            self._active.add(key)
+            try:
+                delay = await self._handle(key)
+                self._delays.pop(key, None)
+            except Exception:
+                seconds = self._delays.get(key, _FIRST_DELAY)
+                self._delays[key] = min(seconds * 2, _LONGEST_DELAY)
+                log.exception("work on %s failed; it is tried again in %.1f s", key, seconds)
+                delay = timedelta(seconds=seconds)
+            finally:
+                self._active.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+            elif delay is not None:
+                self._add_later(key, delay)
+
+    def _add_later(self, key: K, delay: timedelta) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(delay.total_seconds(), self.add, key)

@@ -1,0 +1,305 @@
+"""A small training service with a memory, on a real loopback port, and ways to run trainctl on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from typer.testing import CliRunner, Result
+
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated import training_service_pb2_grpc as pb_grpc
+from training_service.client.cli import app
+
+T = TypeVar("T")
+Status = pb.GetTrainingStatusResponse
+ENDED = (pb.succeed, pb.failure, pb.cancelled)
+
+
+class Failure(NamedTuple):
+    code: grpc.StatusCode
+    details: str
+    after_the_deed: bool = False
+
+
+class FakeService(pb_grpc.TrainingServiceServicer):
+    """Keeps the contract of the proto over a dictionary; the tests tell it what happens to jobs."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, Status] = {}
+        self.printed: dict[tuple[int, int], list[str]] = defaultdict(list)
+        self.requests: list[Any] = []
+        self.failures: dict[str, list[Failure]] = defaultdict(list)
+        self.logs_break_after: int | None = None
+        self._keys: dict[str, pb.TrainResponse] = {}
+        self._versions: dict[int, int] = defaultdict(int)
+        self._changed = asyncio.Condition()
+
+    async def tell(self, job_id: int, **fields: Any) -> None:
+        """Something happens to a job; a job that was never submitted begins so."""
+        async with self._changed:
+            self.jobs.setdefault(job_id, Status(job_id=job_id)).MergeFrom(Status(**fields))
+            self._versions[job_id] += 1
+            self._changed.notify_all()
+
+    async def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
+        """A process of a job prints."""
+        async with self._changed:
+            self.printed[job_id, rank] += chunks
+            self._changed.notify_all()
+
+    async def Train(self, request: pb.TrainRequest, context: Any) -> pb.TrainResponse:
+        await self._receive(request, context)
+        if request.request_key not in self._keys:
+            job_id = len(self.jobs) + 1
+            self._keys[request.request_key] = pb.TrainResponse(job_id=job_id)
+            await self.tell(job_id, metadata=request.metadata)
+        await self._maybe_fail(request, context, after_the_deed=True)
+        return self._keys[request.request_key]
+
+    async def GetTrainingStatus(self, request: pb.GetTrainingStatusRequest, context: Any) -> Status:
+        await self._receive(request, context)
+        return await self._job(request.job_id, context)
+
+    async def ListTrainingJobs(
+        self, request: pb.ListTrainingJobsRequest, context: Any
+    ) -> pb.ListTrainingJobsResponse:
+        await self._receive(request, context)
+        found = [
+            job
+            for _, job in sorted(self.jobs.items(), reverse=True)
+            if (not request.statuses or job.status in request.statuses)
+            and job.metadata.name.startswith(request.name_prefix)
+            and request.algorithm in ("", job.metadata.algorithm)
+        ]
+        start, size = int(request.page_token or 0), request.page_size or 50
+        more = start + size < len(found)
+        return pb.ListTrainingJobsResponse(
+            jobs=found[start : start + size], next_page_token=str(start + size) if more else ""
+        )
+
+    async def CancelTraining(self, request: pb.CancelTrainingRequest, context: Any) -> Status:
+        await self._receive(request, context)
+        job = await self._job(request.job_id, context)
+        if job.status not in ENDED:
+            await self.tell(request.job_id, status=pb.cancelled)
+        return job
+
+    async def WatchTraining(self, request: pb.WatchTrainingRequest, context: Any) -> AsyncIterator[Status]:
+        await self._receive(request, context)
+        job, seen = await self._job(request.job_id, context), 0
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._versions[job.job_id] != seen)
+                seen = self._versions[job.job_id]
+                status = Status()
+                status.CopyFrom(job)
+            yield status
+            if status.status in ENDED:
+                return
+
+    async def GetTrainingLogs(
+        self, request: pb.GetTrainingLogsRequest, context: Any
+    ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
+        await self._receive(request, context)
+        job, chunks = await self._job(request.job_id, context), self.printed[request.job_id, request.rank]
+        sent = max(0, len(chunks) - request.tail_lines) if request.HasField("tail_lines") else 0
+        while True:
+            async with self._changed:
+                if request.follow:
+                    await self._changed.wait_for(lambda: sent < len(chunks) or job.status in ENDED)
+                fresh, sent = chunks[sent:], len(chunks)
+            for number, text in enumerate(fresh):
+                if number == self.logs_break_after:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+                yield pb.GetTrainingLogsResponse(text=text, rank=request.rank, attempt=1)
+            if not request.follow or (job.status in ENDED and sent == len(chunks)):
+                return
+
+    async def _receive(self, request: Message, context: Any) -> None:
+        self.requests.append(request)
+        await self._maybe_fail(request, context, after_the_deed=False)
+
+    async def _maybe_fail(self, request: Message, context: Any, *, after_the_deed: bool) -> None:
+        failures = self.failures[type(request).__name__]
+        if failures and failures[0].after_the_deed == after_the_deed:
+            failure = failures.pop(0)
+            await context.abort(failure.code, failure.details)
+
+    async def _job(self, job_id: int, context: Any) -> Status:
+        if job_id not in self.jobs:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"Job {job_id} doesn't exist")
+        return self.jobs[job_id]
+
+
+class Server:
+    """Serves a FakeService, and can die and come back at the same port with all that it knew."""
+
+    def __init__(self) -> None:
+        self.service = FakeService()
+        # Bound but not listening: nobody else is given the port while the server is dead.
+        self._reservation = socket.socket()
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reservation.bind(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._reservation.getsockname()[1]}"
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        pb_grpc.add_TrainingServiceServicer_to_server(self.service, self._server)
+        self._server.add_insecure_port(self.address)
+        await self._server.start()
+
+    async def die(self) -> None:
+        await self._server.stop(None)
+
+    async def close(self) -> None:
+        await self.die()
+        self._reservation.close()
+
+
+class ServerInThread:
+    """The same for tests that block: its event loop runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-service")
+        self._thread.start()
+        self.server = self.do(self._make())
+        self.address, self.service = self.server.address, self.server.service
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+
+    def tell(self, job_id: int, **fields: Any) -> None:
+        self.do(self.service.tell(job_id, **fields))
+
+    def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
+        self.do(self.service.print(job_id, *chunks, rank=rank))
+
+    def fail(self, request: str, *failures: Failure) -> None:
+        self.service.failures[request] += failures
+
+    def die(self) -> None:
+        self.do(self.server.die())
+
+    def come_back(self) -> None:
+        self.do(self.server.start())
+
+    def close(self) -> None:
+        self.do(self.server.close())
+        left = self.do(self._others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()
+        assert not left, f"calls are still open at the server: {left}"
+
+    async def _make(self) -> Server:
+        server = Server()
+        await server.start()
+        return server
+
+    async def _others(self) -> set[asyncio.Task[Any]]:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        _, pending = await asyncio.wait(others, timeout=5) if others else ((), set())
+        return pending
+
+
+class Trainctl:
+    """Runs trainctl on a service: in this process, or as a real one."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def __call__(self, *arguments: str) -> Result:
+        """In this process, its output going to a pipe."""
+        return self._invoke(arguments, {"TTY_COMPATIBLE": "0"})
+
+    def on_terminal(self, *arguments: str) -> Result:
+        """In this process, as if on a terminal of 100 columns."""
+        return self._invoke(arguments, {"TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR": "1"})
+
+    @contextmanager
+    def process(self, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+        """A process of its own, ended with the block; its standard streams are pipes unless given."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(
+            [sys.executable, "-m", "training_service.client.cli", *arguments],
+            env=os.environ | self._environment() | options.pop("env", {}),
+            text=True,
+            **(pipes | options),
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A process of its own, to its end."""
+        with self.process(*arguments) as process:
+            out, err = process.communicate(timeout=20)
+            return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def _invoke(self, arguments: tuple[str, ...], environment: dict[str, str]) -> Result:
+        return CliRunner().invoke(
+            app,
+            arguments,
+            env=self._environment() | environment,
+            prog_name="trainctl",
+            catch_exceptions=False,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        return {"TRAINING_SERVICE_ADDRESS": self._address, "COLUMNS": "100", "TZ": "UTC"}
+
+
+@pytest.fixture
+def training() -> Iterator[ServerInThread]:
+    """A running service for tests that block."""
+    server = ServerInThread()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def async_training() -> AsyncIterator[Server]:
+    """A running service on the test's own event loop."""
+    server = Server()
+    await server.start()
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+def trainctl(training: ServerInThread) -> Trainctl:
+    return Trainctl(training.address)
+
+
+@pytest.fixture
+def trainctl_at() -> Callable[[str], Trainctl]:
+    return Trainctl
+
+
+@pytest.fixture
+def dead_address() -> Iterator[str]:
+    """An address that refuses connections, and that nobody else is given meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """An address where something accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"

@@ -1,0 +1,1 @@
+"""The gRPC edge: proto in, domain, proto out."""

@@ -1,0 +1,157 @@
+"""Between the words of the wire and those of the domain."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from job_tracker import naming
+from job_tracker.diagnosis import Diagnosis
+from job_tracker.errors import InvalidField
+from job_tracker.jobs import JobView
+from job_tracker.model import Job, JobState, Phase, Progress
+from job_tracker.store.base import JobFilter
+from job_tracker.submission import JobRequest
+from training_service._generated import training_service_pb2 as pb
+
+STATUSES: Mapping[JobState, pb.TrainingStatus.ValueType] = {
+    JobState.QUEUED: pb.queuing,
+    JobState.LAUNCHING: pb.launch,
+    JobState.RUNNING: pb.running,
+    JobState.SUCCEEDED: pb.succeed,
+    JobState.FAILED: pb.failure,
+    JobState.CANCELLED: pb.cancelled,
+}
+_STATES = {status: state for state, status in STATUSES.items()}
+
+_PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
+    Phase.PENDING: pb.RANK_PHASE_PENDING,
+    Phase.RUNNING: pb.RANK_PHASE_RUNNING,
+    Phase.SUCCEEDED: pb.RANK_PHASE_SUCCEEDED,
+    Phase.FAILED: pb.RANK_PHASE_FAILED,
+    Phase.STOPPED: pb.RANK_PHASE_STOPPED,
+}
+
+_DEFAULT_PAGE, _LARGEST_PAGE = 50, 1000
+
+
+def request_of(message: pb.TrainRequest) -> JobRequest:
+    """The submission that a message asks for."""
+    metadata = message.metadata
+    return JobRequest(
+        algorithm=metadata.algorithm,
+        dataset_id=metadata.dataset_id,
+        dataset_version=metadata.train_data_version_hash,
+        name=metadata.name,
+        model_name=metadata.output_model_name,
+        parameters=dict(metadata.parameters),
+        request_key=message.request_key,
+    )
+
+
+def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
+    """What to list: the filter, how many, and below which id. Raises InvalidField."""
+    if not 0 <= message.page_size <= _LARGEST_PAGE:
+        raise InvalidField("page_size", f"{message.page_size} is not from 0 to {_LARGEST_PAGE}")
+    if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):
+        raise InvalidField("page_token", "is not the next_page_token of an earlier page")
+    try:
+        states = frozenset(_STATES[status] for status in message.statuses)
+    except KeyError as error:
+        raise InvalidField("statuses", f"{error} is not a TrainingStatus") from error
+    where = JobFilter(states, message.name_prefix, message.algorithm)
+    before = min(int(message.page_token[:20]), 2**62) if message.page_token else None
+    return where, message.page_size or _DEFAULT_PAGE, before
+
+
+def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
+    """A job as clients see it."""
+    job, spec = view.job, view.job.spec
+    return pb.GetTrainingStatusResponse(
+        status=STATUSES[job.state],
+        job_id=job.id,
+        message=_message(view),
+        metadata=pb.TrainingJobMetadata(
+            algorithm=spec.algorithm,
+            dataset_id=spec.dataset_id,
+            name=spec.name,
+            train_data_version_hash=spec.dataset_version,
+            parameters=spec.parameters,
+            output_model_name=spec.model_name,
+        ),
+        positionInQueue=view.position,
+        attempt=job.attempt,
+        submitted_at=_timestamp(job.submitted_at),
+        started_at=_timestamp(job.started_at),
+        finished_at=_timestamp(job.finished_at),
+        instances=spec.instances,
+        ranks=[
+            pb.RankStatus(
+                rank=r.rank, role=naming.role(r.rank), phase=_PHASES[r.phase], exit_code=r.exit_code
+            )
+            for r in job.ranks
+        ],
+        diagnosis=_diagnosis(job.diagnosis),
+        progress=_progress(job.progress),
+        ending=job.ending is not None and not job.state.is_terminal,
+        model_uri=job.model_uri,
+    )
+
+
+def _message(view: JobView) -> str:
+    job = view.job
+    if job.ending is not None and not job.state.is_terminal:
+        return f"Ending as {job.ending.state}: the group is being stopped."
+    match job.state:
+        case JobState.QUEUED:
+            return f"Queueing, there are {view.position} training jobs waiting before this."
+        case JobState.LAUNCHING:
+            return f"Launching {_instances(job)}."
+        case JobState.RUNNING:
+            return f"Training on {_instances(job)}."
+        case JobState.SUCCEEDED:
+            return f"Training succeeded; the model is at {job.model_uri}."
+        case JobState.CANCELLED:
+            return "Cancelled on request."
+        case JobState.FAILED:
+            why = job.diagnosis
+            return f"{why.summary} {why.resolution}" if why else "Training failed."
+
+
+def _instances(job: Job) -> str:
+    count = job.spec.instances
+    return f"{count} instance{'s' if count > 1 else ''}, attempt {job.attempt}"
+
+
+def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
+    if diagnosis is None:
+        return None
+    return pb.Diagnosis(
+        category=diagnosis.category,
+        summary=diagnosis.summary,
+        detail=diagnosis.detail,
+        resolution=diagnosis.resolution,
+        retryable=diagnosis.retryable,
+        rank=diagnosis.rank,
+    )
+
+
+def _progress(progress: Progress | None) -> pb.Progress | None:
+    if progress is None:
+        return None
+    return pb.Progress(
+        step=progress.step,
+        total_steps=progress.total_steps,
+        epoch=progress.epoch,
+        total_epochs=progress.total_epochs,
+        metrics=progress.metrics,
+        reported_at=_timestamp(progress.reported_at),
+    )
+
+
+def _timestamp(moment: datetime | None) -> Timestamp | None:
+    if moment is None:
+        return None
+    seconds = moment.timestamp()
+    whole = int(seconds)
+    return Timestamp(seconds=whole, nanos=int((seconds - whole) * 1_000_000) * 1000)

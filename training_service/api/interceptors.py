@@ -1,0 +1,136 @@
+"""What every call has in common: a request id, errors that clients can read, an access log, metrics."""
+
+import contextvars
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from job_tracker.errors import TrackerError
+from training_service.api.errors import status_of
+
+log = logging.getLogger("training_service.access")
+
+REQUEST_ID_HEADER = "x-request-id"
+request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="-")
+
+_SERVICE = "/training."
+_CHANGING = ("/Train", "/CancelTraining")
+_LONGEST_REQUEST_ID = 64
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_Handler = grpc.RpcMethodHandler[Any, Any]
+# The handlers of a grpc.aio server are asynchronous, which the type of _Handler does not know.
+_Behaviour = Callable[[Any, Any], Any]
+
+
+class CallObserver(Protocol):
+    """Is told of every call that ended; see metrics.py."""
+
+    def __call__(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
+        """`method` is the bare name, as in "Train"."""
+        ...
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the calls of our own services; health and reflection are left as they are."""
+
+    def __init__(self, observe: CallObserver) -> None:
+        self._observe = observe
+        self._wrapped: dict[str, _Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler | None:
+        """See grpc.aio.ServerInterceptor. A method is wrapped once, not once a call."""
+        method = handler_call_details.method
+        if method in self._wrapped:
+            return self._wrapped[method]
+        handler = await continuation(handler_call_details)
+        if handler is None or not method.startswith(_SERVICE):
+            return handler
+        self._wrapped[method] = self._wrap(method, handler)
+        return self._wrapped[method]
+
+    def _wrap(self, method: str, handler: _Handler) -> _Handler:
+        # Requests are parsed here, so that bytes which are none are the client's fault, not ours.
+        parse = handler.request_deserializer
+        assert parse is not None
+        if handler.unary_stream is not None:
+            stream = self._stream(method, parse, handler.unary_stream)
+            return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
+        assert handler.unary_unary is not None
+        unary = self._unary(method, parse, handler.unary_unary)
+        return grpc.unary_unary_rpc_method_handler(unary, None, handler.response_serializer)
+
+    def _unary(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
+        async def call(data: bytes, context: Context) -> Any:
+            async with self._supervised(method, context):
+                return await behaviour(parse(data), context)
+
+        return call
+
+    def _stream(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
+        async def call(data: bytes, context: Context) -> AsyncIterator[Any]:
+            async with self._supervised(method, context):
+                async for message in behaviour(parse(data), context):
+                    yield message
+
+        return call
+
+    @asynccontextmanager
+    async def _supervised(self, method: str, context: Context) -> AsyncIterator[None]:
+        started = time.perf_counter()
+        identity = _request_id(context)
+        token = request_id.set(identity)
+        context.set_trailing_metadata(((REQUEST_ID_HEADER, identity),))
+        code, message = grpc.StatusCode.CANCELLED, ""
+        try:
+            yield
+            code = grpc.StatusCode.OK
+        except Exception as error:
+            code, message = _explain(error, method, identity)
+            await context.abort(code, message)
+        finally:
+            seconds = time.perf_counter() - started
+            self._observe(method.rpartition("/")[2], code, seconds)
+            notable = code is not grpc.StatusCode.OK or method.endswith(_CHANGING)
+            log.log(
+                logging.INFO if notable else logging.DEBUG,
+                "%s %s %.1f ms%s",
+                *(method, code.name, seconds * 1000, f": {message}" if message else ""),
+            )
+            _reset(token)
+
+
+def _explain(error: Exception, method: str, identity: str) -> tuple[grpc.StatusCode, str]:
+    if isinstance(error, TrackerError) and (status := status_of(error)):
+        return status
+    if isinstance(error, DecodeError):
+        return grpc.StatusCode.INVALID_ARGUMENT, f"the request is not a valid message for {method}"
+    log.exception("%s failed", method)
+    return (
+        grpc.StatusCode.INTERNAL,
+        f"the service failed to answer; its log says why, under request id {identity}",
+    )
+
+
+def _request_id(context: Context) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID_HEADER and isinstance(value, str):
+            return "".join(c for c in value if c.isprintable())[:_LONGEST_REQUEST_ID]
+    return uuid.uuid4().hex
+
+
+def _reset(token: contextvars.Token[str]) -> None:
+    try:
+        request_id.reset(token)
+    except ValueError:
+        pass  # a stream that was given up is closed in another context than it ran in

@@ -1,0 +1,88 @@
+"""The calls of training.TrainingService."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from job_tracker.jobs import Jobs
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
+from training_service.api import convert
+from training_service.api.errors import ServiceClosing
+from training_service.api.interceptors import Context
+
+
+class TrainingServicer(TrainingServiceServicer):
+    """Converts and passes on; errors are the interceptor's."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._streams: set[asyncio.Timeout] = set()
+        self._closing = False
+
+    async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:  # noqa: N802
+        """See training_service.proto."""
+        job = await self._jobs.submit(convert.request_of(request))
+        return pb.TrainResponse(job_id=job.id)
+
+    async def GetTrainingStatus(  # noqa: N802
+        self, request: pb.GetTrainingStatusRequest, context: Context
+    ) -> pb.GetTrainingStatusResponse:
+        """See training_service.proto."""
+        return convert.status_of(await self._jobs.get(request.job_id))
+
+    async def ListTrainingJobs(  # noqa: N802
+        self, request: pb.ListTrainingJobsRequest, context: Context
+    ) -> pb.ListTrainingJobsResponse:
+        """See training_service.proto."""
+        where, limit, before = convert.page_of(request)
+        page = await self._jobs.list(where, limit=limit, before=before)
+        return pb.ListTrainingJobsResponse(
+            jobs=[convert.status_of(view) for view in page.jobs],
+            next_page_token=str(page.next_before) if page.next_before else "",
+        )
+
+    async def CancelTraining(  # noqa: N802
+        self, request: pb.CancelTrainingRequest, context: Context
+    ) -> pb.GetTrainingStatusResponse:
+        """See training_service.proto."""
+        return convert.status_of(await self._jobs.cancel(request.job_id))
+
+    async def WatchTraining(  # noqa: N802
+        self, request: pb.WatchTrainingRequest, context: Context
+    ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
+        """See training_service.proto."""
+        async with self._until_closed():
+            async for view in self._jobs.watch(request.job_id):
+                yield convert.status_of(view)
+
+    async def GetTrainingLogs(  # noqa: N802
+        self, request: pb.GetTrainingLogsRequest, context: Context
+    ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
+        """See training_service.proto."""
+        tail_lines = request.tail_lines if request.HasField("tail_lines") else None
+        async with self._until_closed():
+            async for piece in self._jobs.logs(
+                request.job_id, request.rank, follow=request.follow, tail_lines=tail_lines
+            ):
+                yield pb.GetTrainingLogsResponse(text=piece.text, rank=piece.rank, attempt=piece.attempt)
+
+    def close(self) -> None:
+        """End the streams: their clients are told to come again. Other calls end by themselves."""
+        self._closing = True
+        for stream in self._streams:
+            stream.reschedule(asyncio.get_running_loop().time())
+
+    @asynccontextmanager
+    async def _until_closed(self) -> AsyncIterator[None]:
+        if self._closing:
+            raise ServiceClosing
+        try:
+            async with asyncio.timeout(None) as stream:
+                self._streams.add(stream)
+                try:
+                    yield
+                finally:
+                    self._streams.discard(stream)
+        except TimeoutError as error:
+            raise ServiceClosing from error

@@ -1,0 +1,147 @@
+"""The client for asyncio programs: `TrainingClient`, awaited."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Self
+
+from training_service._generated.training_service_pb2 import (
+    GetTrainingLogsResponse,
+    GetTrainingStatusResponse,
+    TrainingStatus,
+)
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.client import requests
+from training_service.client.channel import address_or_default, open_async_channel
+from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
+from training_service.client.requests import Parameters
+from training_service.client.translation import reading, translated_errors
+from training_service.client.watching import Watch
+
+
+class AsyncTrainingClient:
+    """Talks to the training service from an event loop; make it inside the loop that will use it.
+
+        async with AsyncTrainingClient() as client:
+            job_id = await client.submit("intent-classification", "questions", "3f2a9c", instances=3)
+            async for status in client.watch(job_id):
+                print(status.message)
+
+    Arguments, methods and errors are those of `TrainingClient`, whose documentation holds here too.
+    Cancelling a task in the middle of a call gives the call up; it does not cancel the job.
+    """
+
+    def __init__(self, address: str | None = None, *, timeout: float = 30.0, patience: float = 60.0) -> None:
+        self.address = address_or_default(address)
+        self._timeout = timeout
+        self._patience = patience
+        self._channel = open_async_channel(self.address)
+        self._stub = TrainingServiceStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the connection and the streams that are open on it. It may be repeated."""
+        await self._channel.close()
+
+    async def submit(
+        self,
+        algorithm: str,
+        dataset_id: str,
+        dataset_version: str,
+        *,
+        name: str = "",
+        parameters: Parameters | None = None,
+        instances: int | None = None,
+        output_model_name: str = "",
+        request_key: str | None = None,
+    ) -> int:
+        """Queues a training job and returns its id; see `TrainingClient.submit`."""
+        request = requests.train(
+            algorithm,
+            dataset_id,
+            dataset_version,
+            name=name,
+            parameters=parameters,
+            instances=instances,
+            output_model_name=output_model_name,
+            request_key=request_key,
+        )
+        with translated_errors(self.address):
+            return (await self._stub.Train(request, timeout=self._timeout)).job_id
+
+    async def status(self, job_id: int) -> GetTrainingStatusResponse:
+        """The job as it is now; see `TrainingClient.status`."""
+        request = requests.status(job_id)
+        with translated_errors(self.address):
+            return await self._stub.GetTrainingStatus(request, timeout=self._timeout)
+
+    async def list(
+        self,
+        statuses: Iterable[TrainingStatus.ValueType] = (),
+        *,
+        name_prefix: str = "",
+        algorithm: str = "",
+        page_size: int = 0,
+    ) -> AsyncIterator[GetTrainingStatusResponse]:
+        """Jobs, newest first, fetched page by page; see `TrainingClient.list`."""
+        request = requests.jobs(statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size)
+        while True:
+            with translated_errors(self.address):
+                page = await self._stub.ListTrainingJobs(request, timeout=self._timeout)
+            for job in page.jobs:
+                yield job
+            if not page.next_page_token:
+                return
+            request = requests.next_page(request, page.next_page_token)
+
+    async def cancel(self, job_id: int) -> GetTrainingStatusResponse:
+        """Asks for the job to be cancelled and returns its status; see `TrainingClient.cancel`."""
+        request = requests.cancel(job_id)
+        with translated_errors(self.address):
+            return await self._stub.CancelTraining(request, timeout=self._timeout)
+
+    def watch(self, job_id: int) -> AsyncIterator[GetTrainingStatusResponse]:
+        """The status at every change until the job has ended; see `TrainingClient.watch`."""
+        return self._watch(job_id, timeout=None)
+
+    async def wait(self, job_id: int, *, timeout: float | None = None) -> GetTrainingStatusResponse:
+        """Waits until the job has ended and returns its last status; see `TrainingClient.wait`."""
+        status = await self.status(job_id)
+        try:
+            async for status in self._watch(job_id, timeout=timeout):  # noqa: B007
+                pass
+        except DeadlineExceeded as error:
+            raise WaitTimedOut(f"job {job_id} has not ended within {timeout:g} s", status) from error
+        return status
+
+    async def logs(
+        self, job_id: int, *, rank: int = 0, follow: bool = False, tail_lines: int | None = None
+    ) -> AsyncIterator[GetTrainingLogsResponse]:
+        """What one process printed, in chunks of whole lines; see `TrainingClient.logs`."""
+        request = requests.logs(job_id, rank=rank, follow=follow, tail_lines=tail_lines)
+        with reading(self._stub.GetTrainingLogs(request), self.address) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _watch(self, job_id: int, *, timeout: float | None) -> AsyncIterator[GetTrainingStatusResponse]:
+        request = requests.watch(job_id)
+        watch = Watch(patience=self._patience, timeout=timeout)
+        while True:
+            try:
+                call = self._stub.WatchTraining(request, timeout=watch.time_left())
+                with reading(call, self.address) as statuses:
+                    async for status in statuses:
+                        if watch.is_news(status):
+                            yield status
+                watch.check_ended()
+                return
+            except Unavailable as error:
+                pause = watch.pause_after(error)
+            await asyncio.sleep(pause)

@@ -1,0 +1,64 @@
+"""How this client connects: the address, the channel's options, and what the channel retries.
+
+Every channel is made here. They are plain text for now; credentials will be decided in these two
+functions and nowhere else.
+"""
+
+import json
+import os
+
+import grpc
+
+ADDRESS_VARIABLE = "TRAINING_SERVICE_ADDRESS"
+DEFAULT_ADDRESS = "localhost:51001"
+
+# Every call of the service may be repeated: Train carries a request key, the others change nothing
+# or are idempotent. gRPC repeats a call only while no part of an answer has arrived, so a stream
+# that broke in the middle is not repeated here (see `client.watching` for what is done about it).
+# Four retries, 0.2 + 0.4 + 0.8 + 1.6 s apart (±20 %, gRPC's jitter): a service that restarts is
+# waited for, and one that is not there is reported after some 3 s.
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [{"service": "training.TrainingService"}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.2s",
+                "backoffMultiplier": 2,
+                "maxBackoff": "2s",
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+_OPTIONS: list[tuple[str, str | int]] = [
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+    # The first is also how long one attempt to connect may take: an address that swallows packets
+    # is given up after 2 s, where gRPC's default is 20 s.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A machine that vanished without a word is noticed on a quiet stream within six minutes. Servers
+    # that were not told otherwise punish pings that come more often than every five.
+    ("grpc.keepalive_time_ms", 330_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A page of a thousand jobs, each with parameters and ranks, exceeds the default of 4 MiB.
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+]
+
+
+def address_or_default(address: str | None) -> str:
+    """The address given, else that of TRAINING_SERVICE_ADDRESS, else localhost:51001."""
+    return address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+
+
+def open_channel(address: str) -> grpc.Channel:
+    """A channel for plain calls. It connects at the first call, not here."""
+    return grpc.insecure_channel(address, options=_OPTIONS)
+
+
+def open_async_channel(address: str) -> grpc.aio.Channel:
+    """A channel for the running event loop. It connects at the first call, not here."""
+    return grpc.aio.insecure_channel(address, options=_OPTIONS)

@@ -1,0 +1,90 @@
+"""trainctl: its commands, its global options, its help."""
+
+import copy
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from training_service.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
+from training_service.client.cli.boundary import errors_reported
+from training_service.client.cli.commands.cancel import cancel
+from training_service.client.cli.commands.listing import list_jobs
+from training_service.client.cli.commands.logs import logs
+from training_service.client.cli.commands.status import status
+from training_service.client.cli.commands.submit import submit
+from training_service.client.cli.commands.wait import wait
+from training_service.client.cli.commands.watch import watch
+from training_service.client.cli.exit_codes import ExitCode
+from training_service.client.cli.session import Session, session_of
+
+_GLOBAL = ("address", "json")
+
+
+class Trainctl(TyperGroup):
+    """The group of commands: reports their errors, and takes the global options behind them too.
+
+    Nobody remembers whether it is `trainctl --json list` or `trainctl list --json`.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        options = [option for option in self.params if option.name in _GLOBAL]
+        for command in self.commands.values():
+            command.params += [_repeated(option) for option in options]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command; from here on no error escapes as a traceback but a mistake of ours."""
+        with errors_reported():
+            return super().invoke(ctx)
+
+
+def _repeated(option: Any) -> Any:
+    """A global option for a command: given there it replaces what the group was given."""
+
+    def override(context: typer.Context, _parameter: Any, value: Any) -> None:
+        if value is not None:
+            setattr(session_of(context), option.name, value)
+
+    repeated = copy.copy(option)
+    repeated.default, repeated.envvar, repeated.expose_value = None, None, False
+    repeated.callback = override
+    return repeated
+
+
+app = typer.Typer(
+    name="trainctl",
+    cls=Trainctl,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\n".join(["Exit codes:", *(f"{code.value:>5}  {code.meaning}" for code in ExitCode)]),
+)
+
+
+@app.callback()
+def trainctl(
+    context: typer.Context,
+    address: Annotated[
+        str,
+        typer.Option("--address", "-a", envvar=ADDRESS_VARIABLE, metavar="HOST:PORT", help="The service."),
+    ] = DEFAULT_ADDRESS,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line, with the names of the proto.")
+    ] = False,
+) -> None:
+    """Train models: submit jobs to the training service, follow them, read their logs.
+
+    On a terminal there are tables and progress bars, in a pipe plain lines.
+    """
+    # A terminal or locale that cannot show a character gets its escape, not a UnicodeEncodeError.
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
+    context.obj = Session(address=address, json=json)
+
+
+for command in (submit, status, watch, wait, logs, cancel):
+    app.command()(command)
+app.command("list")(list_jobs)

@@ -1,0 +1,29 @@
+"""trainctl cancel."""
+
+import typer
+from rich.text import Text
+
+from training_service._generated.training_service_pb2 import GetTrainingStatusResponse, TrainingStatus
+from training_service.client.cli.commands.arguments import Job
+from training_service.client.cli.render import lines, words
+from training_service.client.cli.session import session_of
+
+
+def cancel(context: typer.Context, job: Job) -> None:
+    """Cancel a job. It may be repeated; a job that has ended is left as it is.
+
+    The processes of a running job are stopped after this has returned: `trainctl wait` sees the end.
+    """
+    session = session_of(context)
+    with session.client() as client:
+        answer = client.cancel(job)
+    session.output.show(answer, lines.update, _told)
+
+
+def _told(status: GetTrainingStatusResponse) -> Text:
+    word = words.status_word(status.status)
+    if status.status == TrainingStatus.cancelled:
+        return Text(f"Job {status.job_id} is cancelled.")
+    if status.status in (TrainingStatus.succeed, TrainingStatus.failure):
+        return Text(f"Job {status.job_id} had ended before: {word}.")
+    return Text(f"Job {status.job_id} is being cancelled; it was: {word}.")

@@ -1,0 +1,19 @@
+"""trainctl status."""
+
+from datetime import UTC, datetime
+from functools import partial
+
+import typer
+
+from training_service.client.cli.commands.arguments import Job
+from training_service.client.cli.render import lines, panels
+from training_service.client.cli.session import session_of
+
+
+def status(context: typer.Context, job: Job) -> None:
+    """Show all about one job, as it is now."""
+    session = session_of(context)
+    with session.client() as client:
+        answer = client.status(job)
+    now = datetime.now(UTC)
+    session.output.show(answer, partial(lines.description, now=now), partial(panels.description, now=now))

@@ -1,0 +1,92 @@
+"""trainctl submit."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from training_service._generated.training_service_pb2 import TrainResponse
+from training_service.client.cli.following import follow
+from training_service.client.cli.session import Session, session_of
+from training_service.client.errors import DeadlineExceeded, Unavailable
+from training_service.client.requests import new_request_key
+
+
+def submit(
+    context: typer.Context,
+    algorithm: Annotated[
+        str, typer.Argument(metavar="ALGORITHM", help="What to train, as in intent-classification.")
+    ],
+    dataset: Annotated[str, typer.Option("--dataset", "-d", metavar="ID", help="The dataset's id.")],
+    version: Annotated[
+        str, typer.Option("--version", metavar="HASH", help="The hash of the dataset's version.")
+    ],
+    name: Annotated[str, typer.Option("--name", "-n", help="A name for people.")] = "",
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="A parameter. Repeatable."),
+    ] = None,
+    instances: Annotated[
+        int | None, typer.Option("--instances", min=1, help="How many processes train together.")
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
+    request_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Submitting again with the same key gives the same job."),
+    ] = None,
+    follow_it: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Stay with the job to its end; the exit code is its outcome."),
+    ] = False,
+) -> None:
+    """Queue a training job and print its id.
+
+    In a pipe the id stands alone on the first line: JOB=$(trainctl submit ...).
+    """
+    session = session_of(context)
+    parameters = parsed(parameter or ())
+    key = request_key or new_request_key()
+    with session.client() as client:
+        try:
+            job = client.submit(
+                algorithm,
+                dataset,
+                version,
+                name=name,
+                parameters=parameters,
+                instances=instances,
+                output_model_name=model,
+                request_key=key,
+            )
+        except (DeadlineExceeded, Unavailable) as error:
+            # The service may have queued the job and gone away before it could say so.
+            error.add_note(f"To repeat this without queueing the job twice, add --request-key {key}.")
+            raise
+        session.output.show(
+            TrainResponse(job_id=job), lambda answer: str(answer.job_id), partial(_told, session, follow_it)
+        )
+        if follow_it:
+            follow(session, client, job)
+
+
+def parsed(assignments: Iterable[str]) -> dict[str, str]:
+    """KEY=VALUE texts as a mapping; the value is all behind the first `=`.
+
+    Raises BadParameter for a text without `=` or without a key, and for a key given twice.
+    """
+    parameters: dict[str, str] = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="-p")
+        if key in parameters:
+            raise typer.BadParameter(f"'{key}' is given twice", param_hint="-p")
+        parameters[key] = value
+    return parameters
+
+
+def _told(session: Session, followed: bool, answer: TrainResponse) -> Text:
+    hint = "" if followed else f" Follow it with: {session.command(f'watch {answer.job_id}')}"
+    return Text(f"Submitted job {answer.job_id}.{hint}")

@@ -1,0 +1,51 @@
+"""Plain text for pipes and files: stable, greppable, never cut to a width."""
+
+from datetime import datetime
+
+from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
+from training_service.client.cli.render import facts, words
+from training_service.client.watching import goes_on
+
+
+def row(status: GetTrainingStatusResponse) -> str:
+    """One job of a list, fields separated by tabs; new fields will be added at the end.
+
+    Job id, status, algorithm, name, instances, time of submission.
+    """
+    job = status.metadata
+    return "\t".join(
+        (
+            str(status.job_id),
+            words.status_word(status.status),
+            words.printable(job.algorithm),
+            words.printable(job.name),
+            str(status.instances),
+            words.moment(status.submitted_at) if status.HasField("submitted_at") else "",
+        )
+    )
+
+
+def description(status: GetTrainingStatusResponse, now: datetime) -> str:
+    """All about one job, a `label: value` a line; continued lines are indented."""
+    labelled = [
+        ("Job", str(status.job_id)),
+        ("Status", words.status_word(status.status)),
+        *facts.identity(status),
+        *facts.situation(status),
+        *facts.times(status, now),
+    ]
+    if status.HasField("diagnosis"):
+        labelled += facts.explanation(status.diagnosis)
+    return "\n".join(_labelled(*fact) for fact in labelled)
+
+
+def update(status: GetTrainingStatusResponse) -> str:
+    """Where a followed job stands, in one line; one that has failed tells why in some more."""
+    line = f"job {status.job_id}: {', '.join(facts.standing(status))}"
+    if goes_on(status) or not status.HasField("diagnosis"):
+        return line
+    return "\n".join([line, *(f"  {_labelled(*fact)}" for fact in facts.explanation(status.diagnosis))])
+
+
+def _labelled(label: str, value: str) -> str:
+    return f"{label.lower()}: " + value.replace("\n", "\n    ")

@@ -1,0 +1,124 @@
+"""Requests as messages, built without sending anything, the same for both clients."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
+from uuid import uuid4
+
+from training_service._generated.training_service_pb2 import (
+    CancelTrainingRequest,
+    GetTrainingLogsRequest,
+    GetTrainingStatusRequest,
+    ListTrainingJobsRequest,
+    TrainingJobMetadata,
+    TrainingStatus,
+    TrainRequest,
+    WatchTrainingRequest,
+)
+from training_service.client.errors import InvalidRequest
+
+INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
+
+Parameters = Mapping[str, str | int | float]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _refused_at_home(build: Callable[P, R]) -> Callable[P, R]:
+    """What protobuf cannot encode (a job id beyond 32 bits, a lone surrogate) is an InvalidRequest."""
+
+    @wraps(build)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return build(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            raise InvalidRequest(str(error)) from error
+
+    return guarded
+
+
+def new_request_key() -> str:
+    """A key that nobody else chooses."""
+    return str(uuid4())
+
+
+@_refused_at_home
+def train(
+    algorithm: str,
+    dataset_id: str,
+    dataset_version: str,
+    *,
+    name: str,
+    parameters: Parameters | None,
+    instances: int | None,
+    output_model_name: str,
+    request_key: str | None,
+) -> TrainRequest:
+    """A submission. Without a request key it gets a fresh one, so that sending it twice is harmless."""
+    texts = {key: _as_text(value) for key, value in (parameters or {}).items()}
+    if instances is not None:
+        if INSTANCES_PARAMETER in texts:
+            raise InvalidRequest(f"give either instances or the parameter {INSTANCES_PARAMETER}, not both")
+        texts[INSTANCES_PARAMETER] = str(instances)
+    return TrainRequest(
+        metadata=TrainingJobMetadata(
+            algorithm=algorithm,
+            dataset_id=dataset_id,
+            train_data_version_hash=dataset_version,
+            name=name,
+            parameters=texts,
+            output_model_name=output_model_name,
+        ),
+        request_key=request_key or new_request_key(),
+    )
+
+
+def _as_text(value: str | int | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@_refused_at_home
+def status(job_id: int) -> GetTrainingStatusRequest:
+    """The status of one job."""
+    return GetTrainingStatusRequest(job_id=job_id)
+
+
+@_refused_at_home
+def jobs(
+    statuses: Iterable[TrainingStatus.ValueType],
+    *,
+    name_prefix: str,
+    algorithm: str,
+    page_size: int,
+) -> ListTrainingJobsRequest:
+    """The first page of a list of jobs."""
+    return ListTrainingJobsRequest(
+        statuses=statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size
+    )
+
+
+def next_page(page: ListTrainingJobsRequest, token: str) -> ListTrainingJobsRequest:
+    """The same list from where the page before ended."""
+    following = ListTrainingJobsRequest()
+    following.CopyFrom(page)
+    following.page_token = token
+    return following
+
+
+@_refused_at_home
+def cancel(job_id: int) -> CancelTrainingRequest:
+    """The end of one job."""
+    return CancelTrainingRequest(job_id=job_id)
+
+
+@_refused_at_home
+def watch(job_id: int) -> WatchTrainingRequest:
+    """Every status of one job until its end."""
+    return WatchTrainingRequest(job_id=job_id)
+
+
+@_refused_at_home
+def logs(job_id: int, *, rank: int, follow: bool, tail_lines: int | None) -> GetTrainingLogsRequest:
+    """What one process of a job printed."""
+    return GetTrainingLogsRequest(job_id=job_id, rank=rank, follow=follow, tail_lines=tail_lines)

@@ -1,0 +1,187 @@
+"""The client for plain programs, scripts and notebooks."""
+
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+from training_service._generated.training_service_pb2 import (
+    GetTrainingLogsResponse,
+    GetTrainingStatusResponse,
+    TrainingStatus,
+)
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.client import requests
+from training_service.client.channel import address_or_default, open_channel
+from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
+from training_service.client.requests import Parameters
+from training_service.client.translation import reading, translated_errors
+from training_service.client.watching import Watch
+
+
+class TrainingClient:
+    """Talks to the training service.
+
+        with TrainingClient() as client:
+            job_id = client.submit("intent-classification", "questions", "3f2a9c", instances=3)
+            print(client.wait(job_id).message)
+
+    `address` is host:port; by default that of the environment variable TRAINING_SERVICE_ADDRESS,
+    else localhost:51001. `timeout` bounds one call, its retries included, in seconds. `patience` is
+    how long, in seconds, a watch or a wait bears with a service that went away.
+
+    A service that does not answer is tried again for some 3 s, with growing pauses. Every method
+    raises TrainingServiceError (see `training_service.client.errors`); those that return iterators
+    raise it at a step of the iteration. A client may be shared between threads.
+    """
+
+    def __init__(self, address: str | None = None, *, timeout: float = 30.0, patience: float = 60.0) -> None:
+        self.address = address_or_default(address)
+        self._timeout = timeout
+        self._patience = patience
+        self._channel = open_channel(self.address)
+        self._stub = TrainingServiceStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection and the streams that are open on it. It may be repeated."""
+        self._channel.close()
+
+    def submit(
+        self,
+        algorithm: str,
+        dataset_id: str,
+        dataset_version: str,
+        *,
+        name: str = "",
+        parameters: Parameters | None = None,
+        instances: int | None = None,
+        output_model_name: str = "",
+        request_key: str | None = None,
+    ) -> int:
+        """Queues a training job and returns its id. When it returns, the job is durable.
+
+        `dataset_version` is the version's hash. `instances` is how many processes train together
+        (the parameter PARALLEL_INSTANCES). What is left out gets the service's default.
+
+        A request key is always sent, a fresh one unless given, so that the retries of this call
+        queue one job. Give your own (at most 128 characters) to repeat the call itself, after
+        Unavailable or DeadlineExceeded: the same key with the same request gives the same id, with
+        another request AlreadyExists.
+
+        Raises InvalidRequest, naming the field; NotFound for an unknown algorithm or dataset;
+        ResourceExhausted when the service has no room for the job.
+        """
+        request = requests.train(
+            algorithm,
+            dataset_id,
+            dataset_version,
+            name=name,
+            parameters=parameters,
+            instances=instances,
+            output_model_name=output_model_name,
+            request_key=request_key,
+        )
+        with translated_errors(self.address):
+            return self._stub.Train(request, timeout=self._timeout).job_id
+
+    def status(self, job_id: int) -> GetTrainingStatusResponse:
+        """The job as it is now. Raises NotFound when there is no such job."""
+        request = requests.status(job_id)
+        with translated_errors(self.address):
+            return self._stub.GetTrainingStatus(request, timeout=self._timeout)
+
+    def list(
+        self,
+        statuses: Iterable[TrainingStatus.ValueType] = (),
+        *,
+        name_prefix: str = "",
+        algorithm: str = "",
+        page_size: int = 0,
+    ) -> Iterator[GetTrainingStatusResponse]:
+        """Jobs, newest first; a page is fetched when the iteration reaches it.
+
+        No statuses: every status. `page_size` 0 leaves it to the service; it is at most 1000.
+        """
+        request = requests.jobs(statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size)
+        while True:
+            with translated_errors(self.address):
+                page = self._stub.ListTrainingJobs(request, timeout=self._timeout)
+            yield from page.jobs
+            if not page.next_page_token:
+                return
+            request = requests.next_page(request, page.next_page_token)
+
+    def cancel(self, job_id: int) -> GetTrainingStatusResponse:
+        """Asks for the job to be cancelled and returns its status.
+
+        It does not wait: the processes of a running job are still being stopped then. It may be
+        repeated, and leaves a job that has ended as it is. Raises NotFound when there is no such job.
+        """
+        request = requests.cancel(job_id)
+        with translated_errors(self.address):
+            return self._stub.CancelTraining(request, timeout=self._timeout)
+
+    def watch(self, job_id: int) -> Iterator[GetTrainingStatusResponse]:
+        """The status now, then again at every change of state or progress, until the job has ended.
+
+        A slow reader misses statuses, never the last. When the service goes away in the middle,
+        this connects again, and raises Unavailable only after `patience` seconds without it.
+        Raises NotFound when there is no such job.
+        """
+        return self._watch(job_id, timeout=None)
+
+    def wait(self, job_id: int, *, timeout: float | None = None) -> GetTrainingStatusResponse:
+        """Waits until the job has ended, however it ended, and returns its last status.
+
+        `timeout` is in seconds; None waits for ever, 0 only looks. Raises WaitTimedOut when the time
+        is up (the job goes on), NotFound when there is no such job, and Unavailable like `watch`.
+        """
+        status = self.status(job_id)
+        try:
+            for status in self._watch(job_id, timeout=timeout):  # noqa: B007
+                pass
+        except DeadlineExceeded as error:
+            raise WaitTimedOut(f"job {job_id} has not ended within {timeout:g} s", status) from error
+        return status
+
+    def logs(
+        self, job_id: int, *, rank: int = 0, follow: bool = False, tail_lines: int | None = None
+    ) -> Iterator[GetTrainingLogsResponse]:
+        """What one process printed, in chunks of whole lines.
+
+        `rank` 0 is the master. `follow` waits for what is still to come, also for a job that has not
+        started, and ends with the job. `tail_lines` begins with the last so many lines; None, with
+        the first.
+
+        A stream that breaks after the first chunk raises Unavailable and is not begun again: nobody
+        could tell which lines of the second reading are new, since a log may have been cut, or
+        belong to a later attempt. So no line is ever lost or doubled unnoticed; call again, with
+        `tail_lines` for a little overlap, to go on. Before the first chunk it is retried like any
+        other call.
+        """
+        request = requests.logs(job_id, rank=rank, follow=follow, tail_lines=tail_lines)
+        with reading(self._stub.GetTrainingLogs(request), self.address) as chunks:
+            yield from chunks
+
+    def _watch(self, job_id: int, *, timeout: float | None) -> Iterator[GetTrainingStatusResponse]:
+        request = requests.watch(job_id)
+        watch = Watch(patience=self._patience, timeout=timeout)
+        while True:
+            try:
+                call = self._stub.WatchTraining(request, timeout=watch.time_left())
+                with reading(call, self.address) as statuses:
+                    for status in statuses:
+                        if watch.is_news(status):
+                            yield status
+                return watch.check_ended()
+            except Unavailable as error:
+                pause = watch.pause_after(error)
+            time.sleep(pause)

@@ -1,0 +1,95 @@
+"""`training-service`: the command line of the server."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from training_service.settings import Settings, SettingsError, load
+
+app = typer.Typer(
+    name="training-service",
+    help="Queues training jobs and runs each on a group of machines.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar="TRAINING_SERVICE_CONFIG", help="TOML file with settings."),
+]
+_Address = Annotated[str | None, typer.Option(help="Where to listen. [default: 127.0.0.1:51001]")]
+_DataDir = Annotated[Path | None, typer.Option(help="Where jobs and the files of processes are kept.")]
+_Capacity = Annotated[int | None, typer.Option(help="Instances that may run at once. [default: 8]")]
+_Backend = Annotated[str | None, typer.Option(help="Where groups run: process or fake. [default: process]")]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Any setting, as in -s jobs.stop_grace=30."),
+]
+
+
+@app.command()
+def serve(
+    config: _Config = None,
+    set_: _Set = None,
+    address: _Address = None,
+    data_dir: _DataDir = None,
+    capacity: _Capacity = None,
+    backend: _Backend = None,
+) -> None:
+    """Start the server. Without any option it works on embedded defaults."""
+    settings = _settings(
+        config,
+        set_,
+        {
+            "server.address": address,
+            "storage.data_dir": data_dir,
+            "scheduling.capacity": capacity,
+            "backend": backend,
+        },
+    )
+    from job_tracker.errors import StoreRefused  # the server's libraries take a while to import
+    from training_service.main import CannotServe, run
+
+    try:
+        run(settings)
+    except (CannotServe, StoreRefused) as error:
+        _fail(str(error))
+
+
+@app.command()
+def config(config: _Config = None, set_: _Set = None) -> None:
+    """Print the effective settings as JSON; secrets are hidden."""
+    typer.echo(json.dumps(_settings(config, set_, {}).model_dump(mode="json"), indent=2))
+
+
+def _settings(file: Path | None, assignments: list[str] | None, named: dict[str, Any]) -> Settings:
+    flags: dict[str, Any] = {}
+    for assignment in assignments or ():
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            _fail(f"--set {assignment}: give it as KEY=VALUE, such as scheduling.capacity=4")
+        _assign(flags, key, value)
+    for key, value in named.items():
+        if value is not None:
+            _assign(flags, key, value)
+    try:
+        return load(file, flags)
+    except SettingsError as error:
+        _fail(str(error))
+
+
+def _assign(flags: dict[str, Any], key: str, value: Any) -> None:
+    *groups, name = key.split(".")
+    for group in groups:
+        below = flags.setdefault(group, {})
+        flags = below if isinstance(below, dict) else {}
+    flags[name] = value
+
+
+def _fail(message: str) -> NoReturn:
+    for line in message.splitlines():
+        typer.echo(f"training-service: {line}", err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,182 @@
+"""The composition root: settings in, a running service, an orderly stop."""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+from contextlib import AsyncExitStack
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from job_tracker.backends.base import Backend
+from job_tracker.backends.fake import FakeBackend
+from job_tracker.backends.process import ProcessBackend, ProcessOptions
+from job_tracker.errors import TrackerError
+from job_tracker.jobs import Jobs
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.submission import Door
+from job_tracker.tracker import Tracker, TrackerOptions
+from training_service import logs
+from training_service._generated import training_service_pb2
+from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
+from training_service.api.interceptors import CallInterceptor
+from training_service.api.servicer import TrainingServicer
+from training_service.metrics import Metrics, MetricsServer
+from training_service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SERVICE_NAME = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"].full_name
+_EXIT_KILLED = 128 + signal.SIGTERM
+
+
+class CannotServe(Exception):
+    """The service cannot start, with the reason in one line."""
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused."""
+    logs.set_up(settings.logging)
+    _allow_many_files()
+    asyncio.run(serve(settings))
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until told to stop, then let go of everything in order. Groups run on."""
+    told_to_stop = _stop_signal()
+    async with AsyncExitStack() as stack:
+        store = await SqliteStore.open(settings.storage.data_dir / "jobs.db")
+        stack.push_async_callback(store.close)
+        backend = make_backend(settings)
+        stack.push_async_callback(backend.close)
+        metrics = Metrics()
+        stack.callback(_metrics_server(metrics, settings).close)
+        servicer = TrainingServicer(make_jobs(settings, store, backend))
+        tracking = asyncio.create_task(
+            Tracker(store, backend, tracker_options(settings)).run(), name="tracker"
+        )
+        stack.push_async_callback(_end, tracking)
+
+        server, serving = _make_server(settings, servicer, metrics)
+        port = _bind(server, settings.server.address)
+        await server.start()
+        for name in ("", SERVICE_NAME):
+            await serving.set(name, health_pb2.HealthCheckResponse.SERVING)
+        log.info("serving at %s:%d, pid %d", settings.server.address.rpartition(":")[0], port, os.getpid())
+
+        stopping = asyncio.create_task(told_to_stop.wait())
+        await asyncio.wait([stopping, tracking], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+
+        log.info("stopping; running groups are left alone")
+        await serving.enter_graceful_shutdown()
+        servicer.close()
+        await server.stop(settings.server.shutdown_seconds)
+    if not told_to_stop.is_set():
+        raise CannotServe("the tracker ended, which it never should; see the log")
+    log.info("stopped")
+
+
+def make_backend(settings: Settings) -> Backend[Any]:
+    """Where groups run, as configured."""
+    if settings.backend == "fake":
+        return FakeBackend()
+    process = settings.process
+    options = ProcessOptions(
+        path=process.path,
+        inherit=process.inherit,
+        extra={name: secret.get_secret_value() for name, secret in process.secret_environment.items()},
+        first_port=process.first_port,
+        last_port=process.last_port,
+    )
+    return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options)
+
+
+def make_jobs(settings: Settings, store: SqliteStore, backend: Backend[Any]) -> Jobs:
+    """The operations behind the API."""
+    door = Door(
+        settings.algorithms,
+        settings.all_datasets,
+        capacity=settings.scheduling.capacity,
+        models_uri=f"{settings.storage.root}/models",
+        checkpoints_uri=f"{settings.storage.root}/checkpoints",
+    )
+    return Jobs(store, backend, door, max_queued=settings.scheduling.max_queued)
+
+
+def tracker_options(settings: Settings) -> TrackerOptions:
+    """The tracker's share of the settings."""
+    return TrackerOptions(
+        capacity=settings.scheduling.capacity,
+        stop_grace=settings.jobs.stop_grace,
+        finish_grace=settings.jobs.finish_grace,
+        keep_finished=settings.jobs.keep_finished,
+    )
+
+
+def _make_server(
+    settings: Settings, servicer: TrainingServicer, metrics: Metrics
+) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+    server = grpc.aio.server(
+        interceptors=[CallInterceptor(metrics.observe_call)],
+        options=[
+            ("grpc.so_reuseport", 0),  # a second service on the port is an error, not a lottery
+            ("grpc.max_receive_message_length", settings.server.max_message_bytes),
+        ],
+    )
+    add_TrainingServiceServicer_to_server(servicer, server)
+    serving = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(serving, server)
+    names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    return server, serving
+
+
+def _bind(server: grpc.aio.Server, address: str) -> int:
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise CannotServe(
+            f"server.address: cannot listen at {address}; another program may have the port "
+            "(choose another one with --address)"
+        ) from error
+
+
+def _metrics_server(metrics: Metrics, settings: Settings) -> MetricsServer:
+    try:
+        return MetricsServer(metrics, settings.metrics)
+    except OSError as error:
+        raise CannotServe(
+            f"metrics.port: cannot listen at {settings.metrics.port}: {error.strerror}"
+        ) from error
+
+
+def _stop_signal() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second ends the process at once."""
+    told = asyncio.Event()
+
+    def stop() -> None:
+        if told.is_set():
+            os._exit(_EXIT_KILLED)
+        told.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    return told
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    result = (await asyncio.gather(task, return_exceptions=True))[0]
+    if isinstance(result, Exception) and not isinstance(result, TrackerError):
+        log.critical("the tracker failed", exc_info=result)
+
+
+def _allow_many_files() -> None:
+    """Every running rank takes a descriptor or two; the usual soft limit of 1024 is not meant for us."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,276 @@
+"""Every knob of the service: grouped, typed, bounded, documented.
+
+Values come from flags, else the environment (TRAINING_SERVICE_GROUP__NAME), else a TOML file, else the
+defaults below, which need no configuration at all.
+"""
+
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from job_tracker.catalog import Algorithm, Dataset, Parameter, ProcessRecipe
+
+ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
+# Variables with our prefix that are not settings of the server.
+_OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
+
+
+class SettingsError(Exception):
+    """The configuration cannot be used: one line a problem, each with where it stands."""
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(_Group):
+    """The gRPC server."""
+
+    address: str = Field(
+        default="127.0.0.1:51001",
+        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
+        description="where to listen; port 0 takes a free one",
+    )
+    shutdown_seconds: float = Field(
+        default=5, ge=0, le=300, description="how long calls may still run after the order to stop"
+    )
+    max_message_bytes: int = Field(default=16 << 20, ge=1 << 16, le=1 << 28)
+
+
+def _default_data_dir() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "training-service"
+
+
+class StorageSettings(_Group):
+    """Where things are kept."""
+
+    data_dir: Path = Field(
+        default_factory=_default_data_dir, description="the job store, and the files of running processes"
+    )
+    uri: str | None = Field(
+        default=None,
+        min_length=1,
+        description="fsspec URI of datasets, models and checkpoints; default: `storage` in data_dir",
+    )
+
+    @property
+    def root(self) -> str:
+        """The URI of datasets, models and checkpoints."""
+        return (self.uri or str(self.data_dir.absolute() / "storage")).rstrip("/")
+
+
+class SchedulingSettings(_Group):
+    """Which jobs run, and how many."""
+
+    capacity: int = Field(default=8, ge=1, le=1_000_000, description="instances that may run at once")
+    max_queued: int = Field(default=1_000_000, ge=1, description="jobs that may wait; more are refused")
+
+
+class JobSettings(_Group):
+    """How jobs end, and what becomes of them then."""
+
+    stop_grace: timedelta = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(0),
+        le=timedelta(hours=1),
+        description="how long a process may take to end after SIGTERM, before SIGKILL",
+    )
+    finish_grace: timedelta = Field(
+        default=timedelta(seconds=30),
+        ge=timedelta(0),
+        le=timedelta(hours=24),
+        description="how long workers may take to end by themselves once the master has succeeded",
+    )
+    keep_finished: timedelta = Field(
+        default=timedelta(days=30),
+        ge=timedelta(0),
+        description="how long ended jobs and their logs are kept (ISO 8601, such as P30D, or seconds)",
+    )
+
+
+class ProcessSettings(_Group):
+    """The process backend."""
+
+    path: str = Field(
+        default=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
+        description="PATH of the processes; it begins with the folder of the service's own python",
+    )
+    inherit: tuple[str, ...] = Field(
+        default=("LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES"),
+        description="variables of the service's environment that processes get; no others are passed on",
+    )
+    secret_environment: dict[str, SecretStr] = Field(
+        default={}, description="variables for every process that are never shown, as of credentials"
+    )
+    first_port: int = Field(default=20000, ge=1024, le=65535, description="ports for MASTER_PORT: from …")
+    last_port: int = Field(default=29999, ge=1024, le=65535, description="… to")
+
+    @model_validator(mode="after")
+    def _ports_are_in_order(self) -> "ProcessSettings":
+        if self.last_port < self.first_port:
+            raise ValueError(f"last_port {self.last_port} is below first_port {self.first_port}")
+        return self
+
+
+class MetricsSettings(_Group):
+    """Prometheus metrics over HTTP."""
+
+    port: int | None = Field(default=None, ge=0, le=65535, description="none: no metrics; 0: a free port")
+    address: str = "127.0.0.1"
+
+
+class LoggingSettings(_Group):
+    """The service's own log, on standard error."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    format: Literal["console", "json"] = "console"
+
+
+def _default_algorithms() -> dict[str, Algorithm]:
+    return {
+        "intent-classification": Algorithm(
+            description="Classifies short texts: a bag of embeddings and a fully connected layer (PyTorch)",
+            parameters={
+                "EPOCHS": Parameter(type="int", default="15", minimum=1, maximum=10_000),
+                "LR": Parameter(type="float", default="4", exclusive_minimum=0, maximum=1000),
+                "BATCH_SIZE": Parameter(type="int", default="64", minimum=1, maximum=1 << 16),
+                "FC_SIZE": Parameter(type="int", default="128", minimum=1, maximum=1 << 16),
+                "SEED": Parameter(type="int", default="1", minimum=0, maximum=(1 << 31) - 1),
+            },
+            process=ProcessRecipe(command=("python", "-m", "intent_classification.train")),
+        )
+    }
+
+
+class Settings(BaseSettings):
+    """All of it."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="__",
+        # Names of algorithms and the like are keys below these, and case matters there.
+        case_sensitive=False,
+    )
+
+    backend: Literal["process", "fake"] = Field(
+        default="process", description="where groups run; fake only pretends, to try clients out"
+    )
+    server: ServerSettings = ServerSettings()
+    storage: StorageSettings = Field(default_factory=StorageSettings)
+    scheduling: SchedulingSettings = SchedulingSettings()
+    jobs: JobSettings = JobSettings()
+    process: ProcessSettings = ProcessSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    logging: LoggingSettings = LoggingSettings()
+    algorithms: dict[str, Algorithm] = Field(
+        default_factory=_default_algorithms,
+        description="what may be trained; given, it replaces the built-in",
+    )
+    datasets: dict[str, Dataset] = Field(
+        default={}, description='where datasets are, by id; "*" stands for any other id'
+    )
+
+    @property
+    def all_datasets(self) -> dict[str, Dataset]:
+        """The datasets that are configured; or, if none is, all that lie in the storage."""
+        seed_layout = f"{self.storage.root}/versionedDatasets/{{dataset_id}}/{{version}}"
+        return self.datasets or {"*": Dataset(uri=seed_layout)}
+
+    @model_validator(mode="after")
+    def _algorithms_run_on_the_backend(self) -> "Settings":
+        for name, algorithm in self.algorithms.items():
+            if self.backend == "process" and algorithm.process is None:
+                raise ValueError(f"algorithms.{name} has no process.command, which the process backend needs")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` hands over, which has put the sources together."""
+        return (init_settings,)
+
+
+def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+    """The effective settings: `flags` (nested by group) over the environment over the file.
+
+    Raises SettingsError naming, for each bad value, the source, the key, the value and what is allowed.
+    """
+    sources: dict[str, Mapping[str, Any]] = {
+        "command line": flags or {},
+        "environment": _from_environment(),
+        str(file): _from_file(file) if file else {},
+    }
+    merged: dict[str, Any] = {}
+    for values in reversed(sources.values()):
+        merged = _merged(merged, values)
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explain(problem, sources) for problem in error.errors())) from error
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: is not valid TOML ({error})") from error
+
+
+def _from_environment() -> dict[str, Any]:
+    for name in os.environ:
+        group = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")[0].lower()
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES:
+            if group not in Settings.model_fields:
+                raise SettingsError(
+                    f"environment: {name}: there is no setting {group!r}; "
+                    f"there are {', '.join(Settings.model_fields)}"
+                )
+    try:
+        return EnvSettingsSource(Settings)()
+    except Exception as error:
+        raise SettingsError(f"environment: {error}: a group as a whole is given as JSON") from error
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(under, Mapping)
+        merged[key] = _merged(under, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _explain(problem: Any, sources: Mapping[str, Mapping[str, Any]]) -> str:
+    path = [str(part) for part in problem["loc"] if part != "[key]"]
+    source = next((name for name, values in sources.items() if _holds(values, path)), "settings")
+    value = problem["input"]
+    shown = (
+        f" is {value!r}:" if isinstance(value, str | int | float) and "secret" not in ".".join(path) else ":"
+    )
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        shown, message = ":", "there is no such setting"
+    return f"{source}: {'.'.join(path) or 'settings'}{shown} {message[0].lower()}{message[1:]}"
+
+
+def _holds(values: Any, path: list[str]) -> bool:
+    for key in path:
+        if not isinstance(values, Mapping):
+            return True  # the value that should have been a group
+        if key not in values:
+            return False
+        values = values[key]
+    return bool(path)
