@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -24,7 +24,10 @@ _CHANGING = ("/Train", "/CancelTraining")
 _LONGEST_REQUEST_ID = 64
 
 Context = grpc.aio.ServicerContext[Any, Any]
-_Handler = grpc.RpcMethodHandler[Any, Any]
+if TYPE_CHECKING:
+    _Handler = grpc.RpcMethodHandler[Any, Any]
+else:
+    _Handler = grpc.RpcMethodHandler  # generic in its stubs only
 # The handlers of a grpc.aio server are asynchronous, which the type of _Handler does not know.
 _Behaviour = Callable[[Any, Any], Any]
 

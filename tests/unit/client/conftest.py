@@ -30,7 +30,7 @@ ENDED = (pb.succeed, pb.failure, pb.cancelled)
 class Failure(NamedTuple):
     code: grpc.StatusCode
     details: str
-    after_the_deed: bool = False
+    after_the_deed: bool
 
 
 class FakeService(pb_grpc.TrainingServiceServicer):
@@ -187,8 +187,18 @@ class ServerInThread:
     def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
         self.do(self.service.print(job_id, *chunks, rank=rank))
 
-    def fail(self, request: str, *failures: Failure) -> None:
-        self.service.failures[request] += failures
+    def fail(
+        self,
+        request: type[Message],
+        code: grpc.StatusCode,
+        details: str = "",
+        *,
+        times: int = 1,
+        after_the_deed: bool = False,
+    ) -> None:
+        """The next calls with such a request fail, before or after they have had their effect."""
+        failure = Failure(code, details, after_the_deed)
+        self.service.failures[request.__name__] += [failure] * times
 
     def die(self) -> None:
         self.do(self.server.die())
