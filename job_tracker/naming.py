@@ -18,7 +18,7 @@ def slug(text: str, length: int) -> str:
     digest of the original, so that different texts do not become the same slug.
     """
     kept = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if kept == text and len(kept) <= length and kept[0].isalpha():
+    if kept == text and len(kept) <= length and kept[:1].isalpha():
         return kept
     digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
     head = kept if kept[:1].isalpha() else f"x-{kept}"

@@ -128,7 +128,7 @@ class ProcessBackend:
     async def close(self) -> None:
         """See Backend."""
         for group in self._groups.values():
-            group.close()
+            await group.close()
         self._groups.clear()
 
     def _create(self, plan: ProcessPlan) -> GroupFolder:

@@ -11,10 +11,12 @@ import fcntl
 import json
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from job_tracker import naming
 from job_tracker.model import GroupRef
 
 
@@ -97,7 +99,7 @@ class GroupFolder:
 
     def rank(self, rank: int) -> RankFolder:
         """The folder of one rank."""
-        return RankFolder(self.path / f"rank-{rank}")
+        return RankFolder(self.path / naming.instance_name(self.group.name, rank))
 
     def order_to_stop(self, grace: float) -> None:
         """Write down that the group is to end: from then on no supervisor starts a rank of it."""
@@ -149,7 +151,7 @@ class Folders:
     def log(self, group: GroupRef, rank: int) -> Path | None:
         """Where the rank's log is, if it has begun one."""
         for place in (self._live, self._ended):
-            log = RankFolder(place / group.name / f"rank-{rank}").log
+            log = RankFolder(place / group.name / naming.instance_name(group.name, rank)).log
             if log.exists():
                 return log
         return None
@@ -176,7 +178,8 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _publish(path: Path, content: dict[str, Any]) -> None:
-    aside = path.with_name(path.name + ".part")
-    aside.touch(mode=0o600)
-    aside.write_text(json.dumps(content))
-    aside.rename(path)
+    """Write a file that is whole whenever it is there, and that nobody else may read."""
+    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file)
+    Path(aside).rename(path)

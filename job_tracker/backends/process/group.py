@@ -108,15 +108,20 @@ class RankProcess:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop following. The rank runs on."""
+        self._let_go()
+        if self._sweeping is not None:
+            await self._sweeping
+
+    def _let_go(self) -> None:
         if self._pidfd is not None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
 
     def _supervisor_ended(self) -> None:
-        self.close()
+        self._let_go()
         pid = self.folder.supervisor_pid()
         if pid is not None:
             with suppress(ChildProcessError):  # not our child if an earlier service started it
@@ -170,10 +175,10 @@ class ProcessGroup:
                 rank.signal(signal.SIGKILL)  # the kernel then kills the rank, and the sweep the rest
             await self._all_ended(within=None)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go; the group runs on."""
         for rank in self._ranks:
-            rank.close()
+            await rank.close()
 
     def has_ended(self, rank: int) -> bool:
         """Whether the rank is gone."""

@@ -89,7 +89,8 @@ def _become(command: dict[str, object], parent: int, go: int, result: int, log: 
         if os.read(go, 1) == b"!" and os.getppid() == parent:
             _execute(command, log)
     except OSError as error:
-        os.write(result, json.dumps({"errno": error.errno, "file": error.filename}).encode())
+        file = os.fsdecode(error.filename or "")  # bytes after a search of PATH
+        os.write(result, json.dumps({"errno": error.errno, "file": file}).encode())
     finally:
         os._exit(127)
 

@@ -1,5 +1,7 @@
 """A small training service with a memory, on a real loopback port, and ways to run trainctl on it."""
 
+# ruff: noqa: N802 - the proto names the servicer's methods
+
 from __future__ import annotations
 
 import asyncio
@@ -101,7 +103,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         job, seen = await self._job(request.job_id, context), 0
         while True:
             async with self._changed:
-                await self._changed.wait_for(lambda: self._versions[job.job_id] != seen)
+                while self._versions[job.job_id] == seen:
+                    await self._changed.wait()
                 seen = self._versions[job.job_id]
                 status = Status()
                 status.CopyFrom(job)
@@ -117,8 +120,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         sent = max(0, len(chunks) - request.tail_lines) if request.HasField("tail_lines") else 0
         while True:
             async with self._changed:
-                if request.follow:
-                    await self._changed.wait_for(lambda: sent < len(chunks) or job.status in ENDED)
+                while request.follow and sent == len(chunks) and job.status not in ENDED:
+                    await self._changed.wait()
                 fresh, sent = chunks[sent:], len(chunks)
             for number, text in enumerate(fresh):
                 if number == self.logs_break_after:

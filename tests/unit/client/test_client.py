@@ -96,13 +96,13 @@ def test_instances_are_given_once(client: TrainingClient) -> None:
 
 def test_status_returns_the_message(training: ServerInThread, client: TrainingClient) -> None:
     training.tell(7, status=pb.running, message="going well")
-    assert client.status(7) == pb.GetTrainingStatusResponse(
-        job_id=7, status=pb.running, message="going well"
-    )
+    assert client.status(7) == pb.GetTrainingStatusResponse(job_id=7, status=pb.running, message="going well")
 
 
 @pytest.mark.parametrize("job_id", [2**31, -(2**40), "seven"])
-def test_a_job_id_that_the_wire_cannot_carry_is_an_invalid_request(client: TrainingClient, job_id: Any) -> None:
+def test_a_job_id_that_the_wire_cannot_carry_is_an_invalid_request(
+    client: TrainingClient, job_id: Any
+) -> None:
     with pytest.raises(InvalidRequest):
         client.status(job_id)
 
@@ -220,7 +220,7 @@ def test_an_error_speaks_the_services_words_and_keeps_its_cause(
     training: ServerInThread, client: TrainingClient, code: grpc.StatusCode, error: type[TrainingServiceError]
 ) -> None:
     training.fail(pb.GetTrainingStatusRequest, code, "the reason")
-    with pytest.raises(error, match="^the reason$") as caught:
+    with pytest.raises(error, match=r"^the reason$") as caught:
         client.status(1)
     assert type(caught.value) is error
     assert isinstance(caught.value.__cause__, grpc.RpcError)

@@ -15,5 +15,4 @@ def status(context: typer.Context, job: Job) -> None:
     session = session_of(context)
     with session.client() as client:
         answer = client.status(job)
-    now = datetime.now(UTC)
-    session.output.show(answer, partial(lines.description, now=now), partial(panels.description, now=now))
+    session.output.show(answer, lines.description, partial(panels.description, now=datetime.now(UTC)))

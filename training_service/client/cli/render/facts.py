@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from training_service._generated.training_service_pb2 import (
     Diagnosis,
     GetTrainingStatusResponse,
@@ -64,35 +66,35 @@ def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
         yield from filter(None, (words.steps(status.progress), words.metrics(status.progress)))
     if status.ending:
         yield "being stopped"
+    if status.status == TrainingStatus.succeed and status.model_uri:
+        yield words.printable(f"model {status.model_uri}")
+    if status.status == TrainingStatus.failure and not status.HasField("diagnosis"):
+        yield words.printable(status.message)
 
 
-def times(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact]:
-    """When it happened, on the clock of this machine."""
-    moments = {
-        "Submitted": status.submitted_at if status.HasField("submitted_at") else None,
-        "Started": status.started_at if status.HasField("started_at") else None,
-        "Finished": status.finished_at if status.HasField("finished_at") else None,
-    }
-    for label, at in moments.items():
-        if at is not None:
-            yield label, f"{words.local_moment(at)} ({words.duration(words.seconds_between(at, now))} ago)"
-    if (took := time_taken(status, now)) is not None:
-        yield "Took", words.duration(took)
+def times(status: GetTrainingStatusResponse) -> Iterator[tuple[str, Timestamp]]:
+    """When it happened."""
+    if status.HasField("submitted_at"):
+        yield "Submitted", status.submitted_at
+    if status.HasField("started_at"):
+        yield "Started", status.started_at
+    if status.HasField("finished_at"):
+        yield "Finished", status.finished_at
 
 
-def time_taken(status: GetTrainingStatusResponse, now: datetime) -> float | None:
-    """Seconds that the current attempt has run, or ran; None before it was seen running."""
+def run_time(status: GetTrainingStatusResponse, now: datetime) -> str:
+    """How long the current attempt has run, or ran; empty before it was seen running."""
     if not status.HasField("started_at"):
-        return None
-    return words.seconds_between(
-        status.started_at, status.finished_at if status.HasField("finished_at") else now
-    )
+        return ""
+    end = status.finished_at if status.HasField("finished_at") else now
+    return words.duration(words.seconds_between(status.started_at, end))
 
 
 def explanation(diagnosis: Diagnosis) -> Iterator[Fact]:
     """Why a job failed and what to do about it. Only the detail has several lines."""
-    where = f" (rank {diagnosis.rank})" if diagnosis.HasField("rank") else ""
-    yield "What happened", words.printable(diagnosis.summary) + where
+    yield "What happened", words.printable(diagnosis.summary)
+    if diagnosis.HasField("rank"):
+        yield "Where", f"rank {diagnosis.rank}"
     if diagnosis.detail:
         yield "Detail", "\n".join(words.printable_lines(diagnosis.detail))
     if diagnosis.resolution:

@@ -1,7 +1,5 @@
 """Plain text for pipes and files: stable, greppable, never cut to a width."""
 
-from datetime import datetime
-
 from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
 from training_service.client.cli.render import facts, words
 from training_service.client.watching import goes_on
@@ -25,14 +23,14 @@ def row(status: GetTrainingStatusResponse) -> str:
     )
 
 
-def description(status: GetTrainingStatusResponse, now: datetime) -> str:
-    """All about one job, a `label: value` a line; continued lines are indented."""
+def description(status: GetTrainingStatusResponse) -> str:
+    """All about one job, a `label: value` a line; continued lines are indented, times are UTC."""
     labelled = [
         ("Job", str(status.job_id)),
         ("Status", words.status_word(status.status)),
         *facts.identity(status),
         *facts.situation(status),
-        *facts.times(status, now),
+        *((label, words.moment(at)) for label, at in facts.times(status)),
     ]
     if status.HasField("diagnosis"):
         labelled += facts.explanation(status.diagnosis)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from rich import box
+from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
@@ -25,16 +25,16 @@ _STYLES: dict[TrainingStatus.ValueType, str] = {
 
 
 def jobs_table(statuses: Iterable[GetTrainingStatusResponse], now: datetime) -> RenderableType:
-    """A list of jobs. Texts are cut to the width of the terminal, the job ids never."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("JOB", justify="right", no_wrap=True, min_width=3)
-    table.add_column("STATUS", no_wrap=True, min_width=9)
-    table.add_column("ALGORITHM", no_wrap=True, overflow="ellipsis")
-    table.add_column("NAME", no_wrap=True, overflow="ellipsis")
+    """A list of jobs as wide as the terminal; names are cut to what the numbers leave."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
+    table.add_column("JOB", justify="right", no_wrap=True)
+    table.add_column("STATUS", no_wrap=True)
+    table.add_column("ALGORITHM", no_wrap=True, ratio=3)
+    table.add_column("NAME", no_wrap=True, ratio=3)
     table.add_column("INST", justify="right", no_wrap=True)
-    table.add_column("WHERE IT STANDS", no_wrap=True, overflow="ellipsis")
-    table.add_column("SUBMITTED", no_wrap=True)
-    table.add_column("TOOK", justify="right", no_wrap=True)
+    table.add_column("WHERE IT STANDS", no_wrap=True, ratio=4)
+    table.add_column("AGE", justify="right", no_wrap=True)
+    table.add_column("RAN", justify="right", no_wrap=True)
     for status in statuses:
         table.add_row(
             str(status.job_id),
@@ -43,8 +43,8 @@ def jobs_table(statuses: Iterable[GetTrainingStatusResponse], now: datetime) -> 
             Text(words.printable(status.metadata.name)),
             str(status.instances or ""),
             Text(_remark(status)),
-            _ago(status, now),
-            _took(status, now),
+            _age(status.submitted_at, now) if status.HasField("submitted_at") else "",
+            facts.run_time(status, now),
         )
     return table
 
@@ -53,31 +53,27 @@ def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableT
     """All about one job."""
     parts: list[RenderableType] = [
         Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status)),
-        _grid([*facts.identity(status), *facts.situation(status), *facts.times(status, now)]),
+        *_bar(status),
+        _grid([*facts.identity(status), *facts.situation(status), *_times(status, now)]),
     ]
-    if status.HasField("progress"):
-        parts.append(Padding(_bar(status), (1, 0, 0, 2)))
     return Group(*parts, *_explanation(status))
 
 
 def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
     """A followed job in a few lines, drawn again and again; the last picture stays."""
     job = status.metadata
-    took = facts.time_taken(status, now)
-    title = Text.assemble(
-        (f"Job {status.job_id}", "bold"),
-        *(f"  {words.printable(text)}" for text in (job.algorithm, job.name) if text),
-        "  ",
-        _word(status),
-        f"  {words.duration(took)}" if took is not None else "",
+    title = Text("  ").join(
+        [
+            Text(f"Job {status.job_id}", style="bold"),
+            *(Text(words.printable(text)) for text in (job.algorithm, job.name) if text),
+            _word(status),
+            Text(facts.run_time(status, now)),
+        ]
     )
-    parts: list[RenderableType] = [title]
-    if status.HasField("progress"):
-        parts.append(Padding(_bar(status), (0, 0, 0, 2)))
-    parts.append(_grid(facts.situation(status)))
+    situation = list(facts.situation(status))
     if status.status == TrainingStatus.succeed and status.model_uri:
-        parts.append(_grid([("Model URI", words.printable(status.model_uri))]))
-    return Group(*parts, *_explanation(status))
+        situation.append(("Model URI", words.printable(status.model_uri)))
+    return Group(title, *_bar(status), _grid(situation), *_explanation(status))
 
 
 def _word(status: GetTrainingStatusResponse) -> Text:
@@ -93,31 +89,31 @@ def _remark(status: GetTrainingStatusResponse) -> str:
     return words.steps(status.progress)
 
 
-def _ago(status: GetTrainingStatusResponse, now: datetime) -> str:
-    if not status.HasField("submitted_at"):
-        return ""
-    return f"{words.duration(words.seconds_between(status.submitted_at, now))} ago"
+def _age(at: Timestamp, now: datetime) -> str:
+    return words.duration(words.seconds_between(at, now))
 
 
-def _took(status: GetTrainingStatusResponse, now: datetime) -> str:
-    took = facts.time_taken(status, now)
-    return "" if took is None else words.duration(took)
+def _times(status: GetTrainingStatusResponse, now: datetime) -> Iterable[facts.Fact]:
+    for label, at in facts.times(status):
+        yield label, f"{words.local_moment(at)} ({_age(at, now)} ago)"
+    if ran := facts.run_time(status, now):
+        yield "Ran" if status.HasField("finished_at") else "Running for", ran
 
 
-def _bar(status: GetTrainingStatusResponse) -> RenderableType:
+def _bar(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
     """A bar as far as the progress is known; one that only pulses while no total is."""
+    if not status.HasField("progress"):
+        return
     done = words.fraction_done(status.progress)
-    return ProgressBar(
-        total=1.0 if done is not None else None,
-        completed=done or 0.0,
-        width=60,
-        pulse=done is None and goes_on(status),
-    )
+    if done is not None or goes_on(status):
+        bar = ProgressBar(total=None if done is None else 1.0, completed=done or 0.0, width=60)
+        yield Padding(bar, (0, 0, 0, 2))
 
 
 def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
+    # As wide as the longest label anywhere, so that grids below each other align.
+    grid.add_column(style="dim", no_wrap=True, min_width=len("What happened"))
     grid.add_column(overflow="fold")
     for label, value in labelled:
         grid.add_row(label, Text(value))

@@ -1,0 +1,33 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fix serve benchmarks clean
+
+help:        ## show this
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+demo:        ## train a real model on three processes, through the API; everything it needs is set up
+	@scripts/install
+	@scripts/demo
+
+test:        ## everything that CI checks: format, lint, types, layers, all tests
+	@scripts/install
+	@scripts/check
+	@scripts/test
+
+check:       ## all of that but the tests
+	@scripts/install
+	@scripts/check
+
+fix:         ## format, and mend what the linter can
+	@scripts/install
+	@scripts/check --fix
+
+serve:       ## start the service on embedded defaults
+	@scripts/install
+	@.venv/bin/training-service serve
+
+benchmarks:  ## measure, and print ratios
+	@scripts/install
+	@.venv/bin/python -m benchmarks.run
+
+clean:       ## remove what the above made
+	rm -rf .venv .local .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

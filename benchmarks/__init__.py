@@ -1,0 +1,1 @@
+"""Speed and memory of the service, each next to a peer measured in the same run. See README.md."""

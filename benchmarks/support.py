@@ -1,0 +1,285 @@
+"""What the benchmarks share: a service, the ceiling next to it, load, stores with many jobs, the table."""
+
+import asyncio
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+
+from job_tracker.model import Ending, JobSpec, JobState, Phase, RankStatus
+from job_tracker.store.sqlite import SqliteStore
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+IN_FLIGHT = 64
+ALGORITHM = "bench"
+_START_SECONDS = 60.0
+_SEED_IN_FLIGHT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `met` is None where there is no target."""
+
+    name: str
+    measured: str
+    peer: str = ""
+    ratio: str = ""
+    target: str = ""
+    met: bool | None = None
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """As Markdown, which is also readable as it is."""
+    words = {True: "yes", False: "**no**", None: ""}
+    lines = [("name", "measured", "peer", "ratio", "target", "met?")]
+    lines += [(row.name, row.measured, row.peer, row.ratio, row.target, words[row.met]) for row in rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    lines.insert(1, tuple("-" * width for width in widths))  # type: ignore[arg-type]
+    for line in lines:
+        print("| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |")
+
+
+def run_alone(measure: Callable[[bool], list[Row]]) -> None:
+    """What `python -m benchmarks.NAME [--quick]` does."""
+    print_table(measure("--quick" in sys.argv[1:]))
+
+
+@contextmanager
+def workspace() -> Iterator[Path]:
+    """A folder for everything that a benchmark writes."""
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+# --- the service, and the ceiling ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server in a process of its own."""
+
+    pid: int
+    address: str
+    ready_seconds: float
+    """From the start of the process until it said that it serves."""
+
+    @contextmanager
+    def stub(self) -> Iterator[TrainingServiceStub]:
+        """A plain client."""
+        with grpc.insecure_channel(self.address) as channel:
+            yield TrainingServiceStub(channel)
+
+
+@contextmanager
+def service(data_dir: Path, *, command: Sequence[str] = (), capacity: int = 1, **settings: str) -> Iterator[Server]:
+    """The service on `data_dir`: with plain processes that run `command`, or with the fake backend.
+
+    Settings are given as `jobs__stop_grace="1"`. Its one algorithm takes any parameter.
+    """
+    make_dataset(data_dir)
+    config = data_dir / "bench.toml"
+    argv = json.dumps(list(command) or ["true"])
+    config.write_text(f"[algorithms.{ALGORITHM}]\nother_parameters = true\nprocess.command = {argv}\n")
+    flags = [f"--set={key.replace('__', '.')}={value}" for key, value in settings.items()]
+    backend = "process" if command else "fake"
+    arguments = ["--config", config, "--data-dir", data_dir, "--address", "127.0.0.1:0"]
+    with _process(
+        [
+            *(_script("training-service"), "serve", *map(str, arguments)),
+            *("--capacity", str(capacity), "--backend", backend, *flags),
+        ]
+    ) as server:
+        yield server
+
+
+@contextmanager
+def ceiling() -> Iterator[Server]:
+    """A grpc.aio server whose handlers of Train and GetTrainingStatus do nothing."""
+    with _process([sys.executable, "-m", "benchmarks.ceiling"]) as server:
+        yield server
+
+
+@contextmanager
+def _process(argv: list[str]) -> Iterator[Server]:
+    # The log goes to a file, as it would in earnest: a pipe would have to be read all the time.
+    with tempfile.NamedTemporaryFile("r", prefix="bench-", suffix=".log") as log:
+        started = time.monotonic()
+        process = subprocess.Popen(argv, stderr=log.fileno(), stdin=subprocess.DEVNULL)
+        try:
+            address = _address(process, log.name)
+            yield Server(process.pid, address, time.monotonic() - started)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(15)
+            finally:
+                process.kill()
+
+
+def _address(process: "subprocess.Popen[bytes]", log: str) -> str:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        text = Path(log).read_text()
+        if "serving at " in text:
+            return text.partition("serving at ")[2].partition("\n")[0].partition(",")[0]
+        time.sleep(0.005)
+    raise RuntimeError(f"{process.args!r} does not serve:\n{Path(log).read_text()}")
+
+
+def _script(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+# --- load ---------------------------------------------------------------------------------------
+
+
+def calls_per_second(server: Server, method: str, *, seconds: float, job_ids: Iterable[int] = ()) -> float:
+    """The rate that an asynchronous client in a process of its own gets, with 64 calls in flight."""
+    argv = [sys.executable, "-m", "benchmarks.load", server.address, method, str(seconds)]
+    result = subprocess.run([*argv, *map(str, job_ids)], stdout=subprocess.PIPE, check=True)
+    return float(result.stdout)
+
+
+def interleaved(rounds: int, *measures: Callable[[], float]) -> list[list[float]]:
+    """What each measure gave in each of the rounds A B C, C B A, A B C, …: noise meets all alike."""
+    found: list[list[float]] = [[] for _ in measures]
+    for number in range(rounds):
+        order = list(zip(measures, found, strict=True))
+        for measure, values in order if number % 2 == 0 else reversed(order):
+            values.append(measure())
+    return found
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The median of the ratios round by round, in which slow noise cancels out."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+def make_dataset(data_dir: Path) -> None:
+    """Version v1 of dataset 1."""
+    folder = data_dir / "storage" / "versionedDatasets" / "1" / "v1"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("examples.csv", "labels.csv"):
+        (folder / name).touch()
+
+
+def request(**parameters: str) -> pb.TrainRequest:
+    """What a client sends to train the benchmarks' algorithm on that dataset."""
+    return pb.TrainRequest(
+        metadata=pb.TrainingJobMetadata(
+            algorithm=ALGORITHM,
+            dataset_id="1",
+            name="test1",
+            train_data_version_hash="v1",
+            output_model_name="my-model",
+            parameters={"LR": "4", "EPOCHS": "15", "BATCH_SIZE": "64", "FC_SIZE": "128", **parameters},
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What a store holds: first of all a job that takes one instance for ever, then these."""
+
+    finished: int = 0
+    queued: int = 0
+    holder: bool = True
+
+    @property
+    def finished_ids(self) -> range:
+        """The jobs that ended."""
+        return range(1 + self.holder, 1 + self.holder + self.finished)
+
+    @property
+    def queued_ids(self) -> range:
+        """The jobs that wait."""
+        return range(self.finished_ids.stop, self.finished_ids.stop + self.queued)
+
+
+def fill(data_dir: Path, filling: Filling) -> None:
+    """Put the jobs into the service's store; a file once made in this run is copied."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    shutil.copy(_filled(filling), data_dir / "jobs.db")
+
+
+_TEMPLATES = tempfile.TemporaryDirectory(prefix="bench-stores-")
+
+
+@functools.cache
+def _filled(filling: Filling) -> Path:
+    path = Path(_TEMPLATES.name) / f"{len(os.listdir(_TEMPLATES.name))}" / "jobs.db"
+    asyncio.run(_fill(path, filling))
+    return path
+
+
+async def _fill(path: Path, filling: Filling) -> None:
+    store = await SqliteStore.open(path)
+    now = datetime.now(UTC)
+    common = request().metadata
+    sent = dict(common.parameters)
+
+    async def submit(number: int) -> None:
+        spec = JobSpec(
+            algorithm=ALGORITHM,
+            dataset_id=common.dataset_id,
+            dataset_version=common.train_data_version_hash,
+            name=common.name,
+            model_name=common.output_model_name,
+            parameters=sent,
+            environment={**sent, "RUN_SECONDS": "forever"},
+            instances=1,
+            data_uri="/data/versionedDatasets/1/v1",
+            model_root="/data/models/my-model",
+            checkpoint_root="/data/checkpoints",
+        )
+        await store.submit(spec, now, None, 1 << 40)
+
+    async def finish(job_id: int) -> None:
+        job = await store.update((await store.get(job_id)).admitted())
+        job = await store.update(job.observed((RankStatus(0, Phase.SUCCEEDED, 0),)).running(now))
+        await store.update(job.ended(Ending(JobState.SUCCEEDED, now), now))
+
+    try:
+        await _many(submit, range(filling.holder + filling.finished + filling.queued))
+        await _many(finish, filling.finished_ids)
+    finally:
+        await store.close()
+
+
+async def _many(work: Callable[[int], object], keys: Iterable[int]) -> None:
+    # A shared iterator is all the queue that a few workers need.
+    left = iter(keys)
+
+    async def worker() -> None:
+        for key in left:
+            await work(key)  # type: ignore[misc]
+
+    await asyncio.gather(*(worker() for _ in range(_SEED_IN_FLIGHT)))
+
+
+def commits(data_dir: Path) -> int:
+    """How many transactions were committed since the service opened its store.
+
+    SQLite counts them in the header of the WAL index (sqlite.org/walformat.html, "iChange").
+    """
+    header = (data_dir / "jobs.db-shm").read_bytes()[:12]
+    return int(struct.unpack("=I", header[8:12])[0])

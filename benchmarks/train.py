@@ -1,0 +1,72 @@
+"""Train, durable: against an empty handler, and with many jobs in the store against none.
+
+The same client (64 calls in flight, a process of its own) calls in turn, in the same run:
+
+- a grpc.aio server whose handler returns at once, given the same request;
+- the service on a store that is nearly empty;
+- the service on a store of 100,000 jobs, half of them queued.
+
+Every call is on the disk when it returns. Capacity 1 is held by a job that never ends, so what is
+accepted is not started, and acceptance alone is measured.
+"""
+
+import statistics
+
+from benchmarks.support import (
+    Filling,
+    Row,
+    calls_per_second,
+    ceiling,
+    commits,
+    fill,
+    interleaved,
+    ratio,
+    run_alone,
+    service,
+    workspace,
+)
+from benchmarks.status import MANY
+from training_service._generated import training_service_pb2 as pb
+
+
+def measure(quick: bool) -> list[Row]:
+    seconds, rounds = (1.0, 3) if quick else (2.0, 9)
+    many = Filling(finished=10_000, queued=10_000) if quick else MANY
+    with workspace() as folder, ceiling() as empty:
+        fill(folder / "few", Filling())
+        fill(folder / "many", many)
+        with service(folder / "few") as with_few, service(folder / "many") as with_many:
+            nothing, few_jobs, many_jobs = interleaved(
+                rounds,
+                lambda: calls_per_second(empty, "Train", seconds=seconds),
+                lambda: calls_per_second(with_few, "Train", seconds=seconds),
+                lambda: calls_per_second(with_many, "Train", seconds=seconds),
+            )
+            with with_few.stub() as stub:
+                accepted = stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=1)).jobs[0].job_id - 1
+            share = commits(folder / "few") / accepted
+    against_ceiling, growth = ratio(few_jobs, nothing), ratio(many_jobs, few_jobs)
+    count = many.finished + many.queued
+    return [
+        Row(
+            "train: durable calls/s against an empty handler",
+            f"{statistics.median(few_jobs):,.0f}/s",
+            f"{statistics.median(nothing):,.0f}/s",
+            f"{against_ceiling:.2f}",
+            "≥ 0.3",
+            against_ceiling >= 0.3,
+        ),
+        Row(
+            f"train: with {count:,} jobs against none",
+            f"{statistics.median(many_jobs):,.0f}/s",
+            f"{statistics.median(few_jobs):,.0f}/s",
+            f"{growth:.2f}",
+            "≥ 0.9",
+            growth >= 0.9,
+        ),
+        Row("train: commits a call, 64 in flight", f"{share:.3f}"),
+    ]
+
+
+if __name__ == "__main__":
+    run_alone(measure)

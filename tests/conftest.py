@@ -1,0 +1,56 @@
+"""What holds for every test: nothing that it started is left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail if a child of ours, or a process that works below the tests' folder, outlives the test."""
+    folder = str(tmp_path_factory.getbasetemp())
+    before = {process.pid for process in _ours(folder)}
+    yield
+    left = [process for process in _ours(folder) if process.pid not in before]
+    gone, alive = psutil.wait_procs(left, timeout=1)  # the last of them may be on their way out
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive)
+    assert not alive, f"processes left behind: {alive}"
+
+
+@pytest.fixture(autouse=True)
+async def no_task_is_left() -> AsyncIterator[None]:
+    """Fail if a task outlives the test."""
+    before = asyncio.all_tasks()
+    yield
+    left = {task for task in asyncio.all_tasks() - before if not task.done()}
+    left.discard(asyncio.current_task())  # type: ignore[arg-type]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    assert not left, f"tasks left behind: {left}"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    """A storage root with version "v1" of dataset "1" in it."""
+    version = tmp_path / "storage" / "versionedDatasets" / "1" / "v1"
+    version.mkdir(parents=True)
+    for name in ("examples.csv", "labels.csv"):
+        (version / name).write_text("")
+    return tmp_path / "storage"
+
+
+def _ours(folder: str) -> list[psutil.Process]:
+    found = psutil.Process().children(recursive=True)
+    for process in psutil.process_iter():
+        try:
+            if process not in found and process.environ().get("HOME", "").startswith(folder):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,146 @@
+"""What every backend owes: launch, observe, watch, stop."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.diagnosis import Category
+from job_tracker.model import GroupRef, Phase
+from tests.support.backends import World, printed, seen, text_of
+from tests.support.jobs import job
+
+FOREVER = {"RUN_SECONDS": "forever"}
+GRACE = timedelta(seconds=5)
+
+
+def phases(observation: object) -> list[Phase]:
+    return [rank.status.phase for rank in observation.ranks]  # type: ignore[attr-defined]
+
+
+async def test_a_launched_group_is_observed_with_every_rank_running(world: World) -> None:
+    backend = world.open()
+    plan = backend.plan(job(FOREVER, instances=3))
+    launched = await backend.launch(plan)
+    assert phases(launched) == [Phase.RUNNING] * 3
+    assert [rank.status.rank for rank in launched.ranks] == [0, 1, 2]
+    assert await backend.observe() == {job().group: launched}
+
+
+async def test_planning_is_repeatable_and_starts_nothing(world: World) -> None:
+    backend = world.open()
+    assert backend.plan(job(FOREVER)) == backend.plan(job(FOREVER))
+    assert await backend.observe() == {}
+
+
+async def test_the_end_of_a_group_is_watched(world: World) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"RUN_SECONDS": "0.2"}, instances=2)))
+    end = await seen(backend, job().group, lambda o: o.has_ended)
+    assert phases(end) == [Phase.SUCCEEDED] * 2
+    assert [rank.status.exit_code for rank in end.ranks] == [0, 0]
+    assert end.first_failure is None
+
+
+async def test_a_rank_that_fails_is_diagnosed_while_the_others_run_on(world: World) -> None:
+    backend = world.open()
+    parameters = {"EXIT_CODE": "3", "FAIL_RANK": "1", "RUN_SECONDS": "0.1"}
+    await backend.launch(backend.plan(job(parameters, instances=2)))
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    assert (end.first_failure.category, end.first_failure.rank) == (Category.CRASHED, 1)
+    assert end.first_failure.summary and end.first_failure.resolution
+    assert end.ranks[1].status.exit_code == 3
+    assert end.ranks[0].diagnosis is None
+
+
+async def test_launching_again_adopts_what_runs(world: World) -> None:
+    backend = world.open()
+    plan = backend.plan(job({**FOREVER, "PRINT": "started"}, instances=2))
+    await backend.launch(plan)
+    again, at_once = await asyncio.gather(backend.launch(plan), backend.launch(plan))
+    assert phases(again) == phases(at_once) == [Phase.RUNNING] * 2
+    other = world.open()
+    assert phases(await other.launch(plan)) == [Phase.RUNNING] * 2
+    await printed(other, job().group)
+    await other.stop(job().group, GRACE)
+    assert await text_of(other.logs(job().group, 0)) == "started\n"
+
+
+async def test_two_services_that_launch_at_once_start_one_group(world: World) -> None:
+    backends = [world.open() for _ in range(3)]
+    plan = backends[0].plan(job({**FOREVER, "PRINT": "started"}, instances=2))
+    await asyncio.gather(*(backend.launch(plan) for backend in backends))
+    for rank in range(2):
+        await printed(backends[0], job().group, rank)
+    await backends[0].stop(job().group, GRACE)
+    for rank in range(2):
+        assert await text_of(backends[0].logs(job().group, rank)) == "started\n"
+
+
+async def test_stopping_ends_the_group_and_says_how(world: World) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job(FOREVER, instances=2)))
+    end = await backend.stop(job().group, GRACE)
+    assert end is not None
+    assert phases(end) == [Phase.STOPPED] * 2
+    assert end.first_failure is None
+    assert await backend.observe() == {}
+
+
+async def test_stopping_keeps_how_the_ended_ranks_ended(world: World) -> None:
+    backend = world.open()
+    parameters = {"EXIT_CODE": "3", "FAIL_RANK": "1"}
+    await backend.launch(backend.plan(job(parameters, instances=2)))
+    await seen(backend, job().group, lambda o: o.has_ended)
+    end = await backend.stop(job().group, GRACE)
+    assert end is not None
+    assert phases(end) == [Phase.SUCCEEDED, Phase.FAILED]
+
+
+async def test_stopping_may_be_repeated_and_an_unknown_group_is_fine(world: World) -> None:
+    backend = world.open()
+    assert await backend.stop(GroupRef("nobody-7", 7, 1), GRACE) is None
+    await backend.launch(backend.plan(job(FOREVER)))
+    await asyncio.gather(*(backend.stop(job().group, GRACE) for _ in range(3)))
+    assert await backend.stop(job().group, GRACE) is None
+
+
+async def test_groups_outlive_the_backend_and_are_found_again(world: World) -> None:
+    first = world.open()
+    running = await first.launch(first.plan(job(FOREVER, instances=2)))
+    await first.close()
+    second = world.open()
+    assert await second.observe() == {job().group: running}
+    await second.stop(job().group, GRACE)
+    assert await world.open().observe() == {}
+
+
+async def test_an_end_while_nobody_watched_is_seen_afterwards(world: World) -> None:
+    first = world.open()
+    await first.launch(first.plan(job({"EXIT_CODE": "4", "RUN_SECONDS": "0.3"})))
+    await first.close()
+    second = world.open()
+    end = await seen(second, job().group, lambda o: o.has_ended)
+    assert end.ranks[0].status.exit_code == 4
+    third = world.open()
+    assert await third.observe() == {job().group: end}
+
+
+async def test_attempts_of_a_job_are_groups_of_their_own(world: World) -> None:
+    backend = world.open()
+    jobs = [job(FOREVER, attempt=attempt) for attempt in (1, 2)]
+    for each in jobs:
+        await backend.launch(backend.plan(each))
+    await backend.stop(jobs[0].group, GRACE)
+    assert set(await backend.observe()) == {jobs[1].group}
+
+
+@pytest.mark.parametrize("count", [20])
+async def test_many_groups_are_launched_and_stopped_at_once(world: World, count: int) -> None:
+    backend = world.open()
+    jobs = [job(FOREVER, job_id=number) for number in range(1, count + 1)]
+    await asyncio.gather(*(backend.launch(backend.plan(each)) for each in jobs))
+    assert set(await backend.observe()) == {each.group for each in jobs}
+    await asyncio.gather(*(backend.stop(each.group, GRACE) for each in jobs))
+    assert await backend.observe() == {}

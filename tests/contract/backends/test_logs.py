@@ -1,0 +1,65 @@
+"""What every backend owes: what the ranks printed."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.errors import LogsNotFound
+from job_tracker.model import GroupRef
+from tests.support.backends import World, printed, seen, text_of
+from tests.support.jobs import job
+
+GRACE = timedelta(seconds=5)
+
+
+async def test_a_log_is_read_during_the_group_s_life_and_after_it(world: World) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"PRINT": "one two", "RUN_SECONDS": "forever"})))
+    assert await printed(backend, job().group) == "one two\n"
+    assert await text_of(backend.logs(job().group, 0)) == "one two\n"
+    await backend.stop(job().group, GRACE)
+    assert await text_of(backend.logs(job().group, 0)) == "one two\n"
+    assert await text_of(world.open().logs(job().group, 0)) == "one two\n"
+
+
+async def test_following_ends_with_the_rank(world: World) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"PRINT": "hello", "RUN_SECONDS": "0.3"}, instances=2)))
+    logs = [text_of(backend.logs(job().group, rank, follow=True)) for rank in (0, 1, 1)]
+    assert await asyncio.gather(*logs) == ["hello\n"] * 3
+
+
+async def test_following_an_ended_group_reads_it_and_ends(world: World) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"PRINT": "hello"})))
+    await seen(backend, job().group, lambda o: o.has_ended)
+    assert await text_of(backend.logs(job().group, 0, follow=True)) == "hello\n"
+    await backend.stop(job().group, GRACE)
+    assert await text_of(backend.logs(job().group, 0, follow=True)) == "hello\n"
+
+
+@pytest.mark.parametrize(("lines", "expected"), [(0, ""), (1, "hello\n"), (5, "hello\n")])
+async def test_only_the_last_lines_are_read_if_asked(world: World, lines: int, expected: str) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"PRINT": "hello"})))
+    await seen(backend, job().group, lambda o: o.has_ended)
+    assert await text_of(backend.logs(job().group, 0, tail_lines=lines)) == expected
+
+
+async def test_a_log_that_never_was_is_not_found(world: World) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"})))
+    for group, rank in ((GroupRef("nobody-7", 7, 1), 0), (job().group, 1)):
+        with pytest.raises(LogsNotFound):
+            await text_of(backend.logs(group, rank))
+
+
+async def test_a_discarded_group_is_forgotten(world: World) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"PRINT": "hello"})))
+    await backend.stop(job().group, GRACE)
+    for _ in range(2):
+        await backend.discard(job().group)
+    with pytest.raises(LogsNotFound):
+        await text_of(backend.logs(job().group, 0))

@@ -1,0 +1,163 @@
+"""What every store owes: submissions, reads, guarded updates."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
+from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, Progress, RankStatus
+from job_tracker.store.base import JobStore, RequestKey
+from tests.support.stores import Reopen
+from tests.support.jobs import NOON, spec
+
+MANY = 1_000_000
+
+
+async def submit(store: JobStore, **changes: object) -> Job:
+    return await store.submit(spec(**changes), NOON, None, MANY)  # type: ignore[arg-type]
+
+
+async def test_ids_start_at_one_and_grow(store: JobStore) -> None:
+    assert [(await submit(store)).id for _ in range(3)] == [1, 2, 3]
+
+
+async def test_a_submitted_job_is_queued_and_read_back_whole(store: JobStore, reopen: Reopen) -> None:
+    wanted = spec({"LR": "4", "NAME": "größe"}, instances=3, name="größe")
+    job = await store.submit(wanted, NOON, None, MANY)
+    assert (job.state, job.spec, job.submitted_at, job.attempt) == (JobState.QUEUED, wanted, NOON, 0)
+    assert await store.get(job.id) == job
+    assert await (await reopen()).get(job.id) == job
+
+
+async def test_a_job_that_never_was_is_not_found(store: JobStore) -> None:
+    for job_id in (0, -1, 1, 2**31 - 1, 2**40):
+        with pytest.raises(JobNotFound, match=f"Job {job_id} doesn't exist"):
+            await store.get(job_id)
+
+
+async def test_an_update_is_read_back_whole(store: JobStore, reopen: Reopen) -> None:
+    job = (await submit(store, instances=2)).admitted()
+    job = await store.update(job)
+    ranks = (RankStatus(0, Phase.RUNNING), RankStatus(1, Phase.FAILED, 137))
+    job = await store.update(job.observed(ranks).running(NOON + timedelta(seconds=1)))
+    diagnosis = Diagnosis(
+        category=Category.KILLED, summary="It\nwas.", resolution="Do.", detail="…", retryable=True, rank=1
+    )
+    job = await store.update(job.decided(Ending(JobState.FAILED, NOON, diagnosis)))
+    assert job.ending is not None
+    assert await store.get(job.id) == job
+    job = await store.update(job.ended(job.ending, NOON + timedelta(microseconds=1)))
+    assert await (await reopen()).get(job.id) == job
+    assert job.ranks == (RankStatus(0, Phase.STOPPED), RankStatus(1, Phase.FAILED, 137))
+
+
+async def test_an_update_of_an_older_version_is_refused_and_changes_nothing(store: JobStore) -> None:
+    job = await submit(store)
+    winner = await store.update(job.admitted())
+    with pytest.raises(StaleJob):
+        await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
+    assert await store.get(job.id) == winner
+
+
+async def test_of_many_updates_at_once_one_wins(store: JobStore) -> None:
+    job = await submit(store)
+    results = await asyncio.gather(
+        *(store.update(job.admitted()) for _ in range(20)), return_exceptions=True
+    )
+    winners = [result for result in results if isinstance(result, Job)]
+    assert len(winners) == 1
+    assert sum(isinstance(result, StaleJob) for result in results) == 19
+    assert await store.get(job.id) == winners[0]
+
+
+async def test_an_update_of_a_job_that_never_was_is_refused(store: JobStore) -> None:
+    job = await submit(store)
+    with pytest.raises(JobNotFound):
+        await store.update(replace(job.admitted(), id=99))
+
+
+@pytest.mark.parametrize("source", JobState)
+@pytest.mark.parametrize("target", JobState)
+async def test_only_the_moves_of_the_table_are_stored(
+    store: JobStore, source: JobState, target: JobState
+) -> None:
+    job = await submit(store)
+    if source is not JobState.QUEUED:
+        path = {
+            JobState.LAUNCHING: [JobState.LAUNCHING],
+            JobState.CANCELLED: [JobState.CANCELLED],
+            JobState.FAILED: [JobState.FAILED],
+        }.get(source, [JobState.LAUNCHING, JobState.RUNNING, source][: 2 + source.is_terminal])
+        for state in path:
+            job = await store.update(replace(job, state=state))
+    wanted = replace(job, state=target)
+    if target in TRANSITIONS[source] or (source is target and not source.is_terminal):
+        assert (await store.update(wanted)).state is target
+    else:
+        with pytest.raises(IllegalMove):
+            await store.update(wanted)
+        assert await store.get(job.id) == job
+
+
+async def test_the_same_request_gives_the_same_job(store: JobStore, reopen: Reopen) -> None:
+    key = RequestKey("k", b"digest")
+    first = await store.submit(spec(), NOON, key, MANY)
+    again = [store.submit(spec(), NOON, key, MANY) for _ in range(10)]
+    assert {job.id for job in await asyncio.gather(*again)} == {first.id}
+    assert await store.find_submitted(key) == first
+    store = await reopen()
+    assert (await store.submit(spec(), NOON, key, MANY)).id == first.id
+    assert (await submit(store)).id == first.id + 1
+
+
+async def test_a_new_key_submitted_many_times_at_once_makes_one_job(store: JobStore) -> None:
+    key = RequestKey("k", b"digest")
+    jobs = await asyncio.gather(*(store.submit(spec(), NOON, key, MANY) for _ in range(20)))
+    assert {job.id for job in jobs} == {1}
+
+
+async def test_a_key_used_for_another_request_is_refused(store: JobStore) -> None:
+    await store.submit(spec(), NOON, RequestKey("k", b"one"), MANY)
+    for attempt in (
+        store.submit(spec(), NOON, RequestKey("k", b"two"), MANY),
+        store.find_submitted(RequestKey("k", b"two")),
+    ):
+        with pytest.raises(RequestKeyConflict, match="job 1"):
+            await attempt
+    assert await store.find_submitted(RequestKey("other", b"one")) is None
+    assert (await submit(store)).id == 2
+
+
+async def test_a_full_queue_takes_no_more_until_a_job_has_left_it(store: JobStore) -> None:
+    jobs = [await store.submit(spec(), NOON, None, 2) for _ in range(2)]
+    with pytest.raises(LimitExceeded, match="2 jobs are queued"):
+        await store.submit(spec(), NOON, None, 2)
+    await store.update(jobs[0].admitted())
+    assert (await store.submit(spec(), NOON, None, 2)).id == 3
+
+
+async def test_progress_is_kept_beside_the_job_s_version(store: JobStore, reopen: Reopen) -> None:
+    job = await store.update((await submit(store)).admitted())
+    progress = Progress(3, 10, 1, 2, {"loss": 0.5}, NOON)
+    await store.record_progress(job.id, 1, progress)
+    stored = await store.get(job.id)
+    assert (stored.progress, stored.version) == (progress, job.version)
+    job = await store.update(job.running(NOON))
+    assert (await (await reopen()).get(job.id)).progress == progress
+
+
+async def test_progress_of_an_attempt_that_is_not_live_is_ignored(store: JobStore) -> None:
+    job = await submit(store)
+    progress = Progress(step=1)
+    await store.record_progress(job.id, 0, progress)
+    await store.record_progress(99, 1, progress)
+    job = await store.update(job.admitted())
+    await store.record_progress(job.id, 2, progress)
+    assert (await store.get(job.id)).progress is None
+    ending = Ending(JobState.FAILED, NOON)
+    await store.update(job.ended(ending, NOON))
+    await store.record_progress(job.id, 1, progress)
+    assert (await store.get(job.id)).progress is None

@@ -1,0 +1,137 @@
+"""What every store owes: the queue, lists, counts, changes, and forgetting."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.errors import JobNotFound
+from job_tracker.model import Ending, Job, JobState
+from job_tracker.store.base import JobFilter, JobStore, RequestKey, Tally
+from tests.support.stores import Reopen
+from tests.support.jobs import NOON, spec
+
+
+async def submit(store: JobStore, **changes: object) -> Job:
+    return await store.submit(spec(**changes), NOON, None, 1_000_000)  # type: ignore[arg-type]
+
+
+async def end(store: JobStore, job: Job, after: timedelta = timedelta(0)) -> Job:
+    ending = Ending(JobState.CANCELLED, NOON + after)
+    return await store.update(job.ended(ending, NOON + after))
+
+
+async def test_the_queue_is_first_in_first_out(store: JobStore, reopen: Reopen) -> None:
+    assert await store.next_queued() is None
+    jobs = [await submit(store) for _ in range(3)]
+    assert await store.next_queued() == jobs[0]
+    await store.update(jobs[0].admitted())
+    await end(store, jobs[1])
+    assert await (await reopen()).next_queued() == jobs[2]
+
+
+@pytest.mark.parametrize("count", [3, 700])
+async def test_a_position_counts_the_queued_jobs_before(store: JobStore, count: int) -> None:
+    jobs = await asyncio.gather(*(submit(store) for _ in range(count)))
+    jobs.sort(key=lambda job: job.id)
+    assert [await store.queue_position(job) for job in jobs] == list(range(count))
+    leaving = jobs[::3]
+    await asyncio.gather(*(store.update(job.admitted()) for job in leaving))
+    left = [job for job in jobs if job not in leaving]
+    assert [await store.queue_position(job) for job in left] == list(range(len(left)))
+
+
+async def test_tallies_follow_every_move(store: JobStore, reopen: Reopen) -> None:
+    assert await store.tallies() == dict.fromkeys(JobState, Tally())
+    jobs = [await submit(store, instances=size) for size in (1, 2, 4, 8)]
+    running = await store.update((await store.update(jobs[1].admitted())).running(NOON))
+    await store.update(running.decided(Ending(JobState.FAILED, NOON)))
+    await store.update(jobs[2].admitted())
+    ended = await end(store, jobs[3])
+    expected = {
+        **dict.fromkeys(JobState, Tally()),
+        JobState.QUEUED: Tally(1, 1),
+        JobState.RUNNING: Tally(1, 2),
+        JobState.LAUNCHING: Tally(1, 4),
+        JobState.CANCELLED: Tally(1, 8),
+    }
+    assert await store.tallies() == expected
+    store = await reopen()
+    assert await store.tallies() == expected
+    await store.delete([ended.id])
+    assert (await store.tallies())[JobState.CANCELLED] == Tally()
+
+
+async def test_live_jobs_are_those_that_launch_or_run(store: JobStore) -> None:
+    jobs = [await submit(store) for _ in range(4)]
+    launching = await store.update(jobs[1].admitted())
+    running = await store.update((await store.update(jobs[2].admitted())).running(NOON))
+    await end(store, jobs[3])
+    assert {job.id for job in await store.live_jobs()} == {launching.id, running.id}
+
+
+async def test_lists_are_newest_first_and_come_in_pages(store: JobStore) -> None:
+    jobs = [await submit(store) for _ in range(5)]
+    first = await store.list_jobs(JobFilter(), limit=2)
+    assert [job.id for job in first] == [5, 4]
+    second = await store.list_jobs(JobFilter(), limit=9, before=first[-1].id)
+    assert list(second) == [jobs[2], jobs[1], jobs[0]]
+
+
+async def test_lists_are_filtered_by_state_name_and_algorithm(store: JobStore) -> None:
+    await submit(store, name="alpha", algorithm="a")
+    await submit(store, name="alphabet", algorithm="b")
+    await end(store, await submit(store, name="beta", algorithm="a"))
+    await submit(store, name="al%_", algorithm="a")
+
+    async def ids(where: JobFilter) -> list[int]:
+        return [job.id for job in await store.list_jobs(where, limit=10)]
+
+    assert await ids(JobFilter(name_prefix="alpha")) == [2, 1]
+    assert await ids(JobFilter(name_prefix="al%")) == [4]
+    assert await ids(JobFilter(algorithm="a")) == [4, 3, 1]
+    assert await ids(JobFilter(states=frozenset({JobState.CANCELLED}))) == [3]
+    both = frozenset({JobState.CANCELLED, JobState.QUEUED})
+    assert await ids(JobFilter(states=both, algorithm="a", name_prefix="a")) == [4, 1]
+    assert await ids(JobFilter(name_prefix="x")) == []
+
+
+async def test_changes_are_told_to_those_who_ask(store: JobStore) -> None:
+    with store.changes() as everything, store.changes(2) as of_two:
+        first, second = await submit(store), await submit(store)
+        assert [await anext(everything), await anext(everything)] == [
+            (first.id, JobState.QUEUED),
+            (second.id, JobState.QUEUED),
+        ]
+        await store.update(first.admitted())
+        second = await store.update(second.admitted())
+        assert await anext(of_two) == (second.id, JobState.LAUNCHING)
+
+
+async def test_a_repeated_submission_is_no_change(store: JobStore) -> None:
+    key = RequestKey("k", b"digest")
+    await store.submit(spec(), NOON, key, 10)
+    with store.changes() as changes:
+        await store.submit(spec(), NOON, key, 10)
+        job = await submit(store)
+        assert await anext(changes) == (job.id, JobState.QUEUED)
+
+
+async def test_old_ended_jobs_are_found_and_forgotten(store: JobStore, reopen: Reopen) -> None:
+    jobs = [await submit(store) for _ in range(4)]
+    for age, job in enumerate(jobs[:3]):
+        await end(store, job, after=timedelta(hours=-age))
+    old = await store.finished_before(NOON, limit=10)
+    assert [job.id for job in old] == [3, 2]
+    assert [job.id for job in await store.finished_before(NOON, limit=1)] == [3]
+    await store.delete([job.id for job in old] + [4, 99])
+    with pytest.raises(JobNotFound):
+        await store.get(3)
+    assert (await store.get(4)).state is JobState.QUEUED
+    assert (await submit(await reopen())).id == 5
+
+
+async def test_the_id_of_a_forgotten_job_is_not_used_again(store: JobStore, reopen: Reopen) -> None:
+    job = await end(store, await submit(store))
+    await store.delete([job.id])
+    assert (await submit(await reopen())).id == job.id + 1

@@ -1,0 +1,124 @@
+"""What a process finds when it starts: what it is told, and nothing else."""
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.backends import PATH, ProcessGroups, seen, text_of
+from tests.support.jobs import job
+
+SHOW = "import json, os; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd()}))"
+
+
+async def shown(world: ProcessGroups, instances: int = 1, **options: object) -> list[dict[str, dict[str, str]]]:
+    world.add("program", "python", "-I", "-c", SHOW)
+    backend = world.open(**options)
+    await backend.launch(backend.plan(job({"LR": "4"}, instances=instances)))
+    await seen(backend, job().group, lambda o: o.has_ended)
+    texts = [await text_of(backend.logs(job().group, rank)) for rank in range(instances)]
+    await backend.stop(job().group, timedelta(0))
+    return [json.loads(text) for text in texts]
+
+
+async def test_a_process_is_told_exactly_this(world: ProcessGroups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_SERVICE", "x")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    told = (await shown(world, instances=3, inherit=("LANG", "NOT_SET")))[2]
+    folder = world.root / "live" / "program-1" / "program-1-2-worker"
+    port = told["env"].pop("MASTER_PORT")
+    assert told["env"].pop("PET_MASTER_PORT") == port
+    assert 20000 <= int(port) <= 29999
+    told["env"].pop("LC_CTYPE", None)  # Python's own (PEP 538)
+    assert told["env"] == {
+        "LR": "4",
+        "JOB_ID": "1",
+        "JOB_ATTEMPT": "1",
+        "ALGORITHM_NAME": "program",
+        "TRAINING_DATASET_ID": "1",
+        "TRAINING_DATASET_VERSION_HASH": "v1",
+        "TRAINING_DATA_URI": "/storage/versionedDatasets/1/v1",
+        "MODEL_NAME": "a-model",
+        "MODEL_URI": "/storage/models/a-model/1",
+        "CHECKPOINT_URI": "/storage/checkpoints/1",
+        "WORLD_SIZE": "3",
+        "RANK": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "PET_NNODES": "3",
+        "PET_NODE_RANK": "2",
+        "PET_NPROC_PER_NODE": "1",
+        "PET_MASTER_ADDR": "127.0.0.1",
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // 3)),
+        "PYTHONUNBUFFERED": "1",
+        "LANG": "C.UTF-8",
+        "PATH": PATH,
+        "HOME": str(folder / "work"),
+        "TMPDIR": str(folder / "tmp"),
+    }
+    assert told["cwd"] == str(folder / "work")
+
+
+async def test_ranks_have_folders_of_their_own_and_one_master(world: ProcessGroups) -> None:
+    told = await shown(world, instances=3)
+    assert len({each["cwd"] for each in told}) == 3  # type: ignore[arg-type]
+    assert len({each["env"]["MASTER_PORT"] for each in told}) == 1
+    assert [each["env"]["RANK"] for each in told] == ["0", "1", "2"]
+
+
+async def test_groups_that_run_together_have_ports_of_their_own(world: ProcessGroups) -> None:
+    backend = world.open()
+    for number in (1, 2, 3):
+        await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"}, job_id=number)))
+    ports = {json.loads(path.read_text())["master_port"] for path in world.root.glob("live/*/group.json")}
+    assert len(ports) == 3
+
+
+async def test_no_file_of_a_group_can_be_read_by_others(world: ProcessGroups) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"})))
+    [folder] = world.root.glob("live/*")
+    assert folder.stat().st_mode & 0o077 == 0
+    [command] = folder.glob("*/command.json")
+    assert command.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("half", ["no record", "no supervisors", "one rank"])
+async def test_a_launch_that_was_cut_short_is_completed(world: ProcessGroups, half: str, tmp_path: Path) -> None:
+    first = world.open()
+    plan = first.plan(job({"RUN_SECONDS": "forever", "PRINT": "up"}, instances=2))
+    folder = world.root / "live" / plan.group.name
+    if half == "no record":
+        folder.mkdir(parents=True)  # killed before group.json was written
+    else:
+        launched = await first.launch(plan)
+        assert len(launched.ranks) == 2
+        await first.close()
+        gone = range(2) if half == "no supervisors" else [1]
+        await _undo_start(folder, plan.group.name, list(gone))
+    second = world.open()
+    observation = await second.launch(plan)
+    assert [rank.status.phase.value for rank in observation.ranks] == ["running"] * 2
+    for rank in range(2):
+        pieces = second.logs(plan.group, rank, follow=True)
+        assert await anext(pieces) == "up\n"
+        await pieces.aclose()  # type: ignore[attr-defined]
+
+
+async def _undo_start(folder: Path, group: str, ranks: list[int]) -> None:
+    """As if the service had been killed before it started these ranks."""
+    import shutil
+
+    import psutil
+
+    for rank in ranks:
+        place = folder / (f"{group}-master" if rank == 0 else f"{group}-{rank}-worker")
+        pid = json.loads((place / "process.json").read_text())["supervisor"]
+        supervisor = psutil.Process(pid)
+        children = supervisor.children(recursive=True)
+        supervisor.kill()
+        psutil.wait_procs([supervisor, *children], timeout=10)
+        shutil.rmtree(place)

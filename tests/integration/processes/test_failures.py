@@ -1,0 +1,180 @@
+"""Every way in which a process fails here, provoked for real, and what the user is told."""
+
+import os
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from job_tracker.backends.process import ProcessBackend
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import LaunchFailed
+from job_tracker.model import Phase
+from tests.support.backends import ProcessGroups, printed, seen
+from tests.support.jobs import job
+
+MIB = 1 << 20
+
+
+async def run_to_failure(backend: ProcessBackend) -> Diagnosis:
+    await backend.launch(backend.plan(job()))
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    return end.first_failure
+
+
+def rank_process(rank: int = 0) -> psutil.Process:
+    """The training process of a rank of job 1, found as an operator would: by its environment."""
+    for process in psutil.Process().children(recursive=True):
+        environment = process.environ()
+        if environment.get("JOB_ID") == "1" and environment.get("RANK") == str(rank):
+            return process
+    raise AssertionError(f"rank {rank} does not run")
+
+
+async def test_the_end_of_the_log_is_in_the_diagnosis_of_a_crash(world: ProcessGroups) -> None:
+    world.add("program", "python", "-c", "raise RuntimeError('the labels do not fit')")
+    diagnosis = await run_to_failure(world.open())
+    assert diagnosis.category is Category.CRASHED
+    assert diagnosis.summary == "Rank 0 exited with code 1."
+    assert diagnosis.detail.endswith("RuntimeError: the labels do not fit")
+
+
+async def test_a_rank_killed_by_hand_is_told_from_a_crash(world: ProcessGroups) -> None:
+    world.add("program", "sh", "-c", "echo up; sleep 1000")
+    backend = world.open()
+    await backend.launch(backend.plan(job()))
+    await printed(backend, job().group)
+    rank_process().kill()
+    end = await seen(backend, job().group, lambda o: o.has_ended)
+    assert end.first_failure is not None
+    assert end.first_failure.category is Category.KILLED
+    assert "SIGKILL" in end.first_failure.summary
+    assert end.ranks[0].status.exit_code == 128 + signal.SIGKILL
+
+
+async def test_a_crash_in_native_code_names_the_signal(world: ProcessGroups) -> None:
+    world.add("program", "python", "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    diagnosis = await run_to_failure(world.open())
+    assert (diagnosis.category, "SIGSEGV" in diagnosis.summary) == (Category.CRASHED, True)
+
+
+async def test_a_missing_program_is_named(world: ProcessGroups) -> None:
+    world.add("program", "no-such-interpreter", "train.py")
+    diagnosis = await run_to_failure(world.open())
+    assert diagnosis.category is Category.COMMAND_NOT_FOUND
+    assert "'no-such-interpreter'" in diagnosis.summary
+    assert "process.command" in diagnosis.resolution
+
+
+async def test_a_script_with_a_missing_interpreter_is_named(world: ProcessGroups, tmp_path: Path) -> None:
+    script = tmp_path / "train"
+    script.write_text("#!/no/such/python\n")
+    script.chmod(0o755)
+    world.add("program", str(script))
+    assert (await run_to_failure(world.open())).category is Category.COMMAND_NOT_FOUND
+
+
+async def test_a_program_that_is_not_executable_is_named(world: ProcessGroups, tmp_path: Path) -> None:
+    script = tmp_path / "train"
+    script.write_text("echo")
+    world.add("program", str(script))
+    diagnosis = await run_to_failure(world.open())
+    assert diagnosis.category is Category.COMMAND_NOT_EXECUTABLE
+    assert str(script) in diagnosis.summary
+
+
+async def test_memory_beyond_the_configured_limit_is_out_of_memory(world: ProcessGroups) -> None:
+    world.add("program", "python", "-c", "b'x' * (1 << 30)", memory_limit_bytes=256 * MIB)
+    diagnosis = await run_to_failure(world.open())
+    assert diagnosis.category is Category.OUT_OF_MEMORY
+    assert "BATCH_SIZE" in diagnosis.resolution
+
+
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    """A memory control group of 64 MiB, in either version of the hierarchy."""
+    root = Path("/sys/fs/cgroup")
+    version_1 = (root / "memory").is_dir()
+    group = (root / "memory" if version_1 else root) / f"training-service-test-{os.getpid()}"
+    group.mkdir()
+    limit = "memory.limit_in_bytes" if version_1 else "memory.max"
+    (group / limit).write_text(str(64 * MIB))
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup", os.W_OK), reason="control groups can be made by root only")
+async def test_a_kill_by_the_kernel_for_memory_is_out_of_memory(
+    world: ProcessGroups, small_cgroup: Path
+) -> None:
+    eat = "x = bytearray(300 << 20)"
+    world.add("program", "sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs; exec python -c "{eat}"')
+    diagnosis = await run_to_failure(world.open())
+    assert diagnosis.category is Category.OUT_OF_MEMORY
+    assert "kernel" in diagnosis.summary
+
+
+async def test_a_port_in_use_is_worth_another_try(world: ProcessGroups) -> None:
+    world.add("program", "python", "-c", "raise OSError(98, 'Address already in use')")
+    diagnosis = await run_to_failure(world.open())
+    assert (diagnosis.category, diagnosis.retryable) == (Category.PORT_IN_USE, True)
+
+
+async def test_a_folder_that_cannot_be_written_fails_the_launch(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way of a folder")
+    world = ProcessGroups(tmp_path / "file" / "groups")
+    backend = world.open()
+    with pytest.raises(LaunchFailed) as raised:
+        await backend.launch(backend.plan(job()))
+    assert raised.value.diagnosis.category is Category.STORAGE_NOT_WRITABLE
+    assert str(tmp_path / "file") in raised.value.diagnosis.summary
+    assert await backend.observe() == {}
+
+
+async def test_no_free_port_fails_the_launch(world: ProcessGroups) -> None:
+    backend = world.open(first_port=20000, last_port=20000)
+    await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"}, job_id=1)))
+    with pytest.raises(LaunchFailed) as raised:
+        await backend.launch(backend.plan(job(job_id=2)))
+    assert raised.value.diagnosis.category is Category.NO_FREE_PORT
+    assert set(await backend.observe()) == {job(job_id=1).group}
+
+
+async def test_an_algorithm_that_is_no_longer_configured_cannot_be_planned(world: ProcessGroups) -> None:
+    with pytest.raises(LaunchFailed) as raised:
+        world.open().plan(job(algorithm="gone"))
+    assert raised.value.diagnosis.category is Category.ALGORITHM_GONE
+
+
+async def test_a_killed_supervisor_takes_its_rank_along_grandchildren_included(world: ProcessGroups) -> None:
+    world.add("program", "sh", "-c", "setsid sleep 1000 & echo up; sleep 1000")
+    backend = world.open()
+    await backend.launch(backend.plan(job(instances=2)))
+    await printed(backend, job().group, 1)
+    supervisor = rank_process(1).parent()
+    assert supervisor is not None
+    supervisor.kill()
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert [rank.status.phase for rank in end.ranks] == [Phase.RUNNING, Phase.FAILED]
+    assert end.first_failure is not None
+    assert (end.first_failure.category, end.first_failure.rank) == (Category.SUPERVISOR_LOST, 1)
+    await backend.stop(job().group, timedelta(seconds=1))
+
+
+async def test_a_supervisor_lost_while_no_service_ran_is_noticed_afterwards(world: ProcessGroups) -> None:
+    world.add("program", "sh", "-c", "echo up; sleep 1000")
+    first = world.open()
+    await first.launch(first.plan(job()))
+    await printed(first, job().group)
+    supervisor = rank_process().parent()
+    assert supervisor is not None
+    await first.close()
+    supervisor.kill()
+    supervisor.wait()
+    end = await seen(world.open(), job().group, lambda o: o.has_ended)
+    assert end.first_failure is not None
+    assert end.first_failure.category is Category.SUPERVISOR_LOST

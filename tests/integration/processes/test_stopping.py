@@ -1,0 +1,88 @@
+"""Nothing is left behind: whatever a rank started, however it tries to get away.
+
+That nothing is left is what tests/conftest.py checks after every test; here it is provoked.
+"""
+
+import asyncio
+import time
+from datetime import timedelta
+
+from job_tracker.model import Phase
+from tests.support.backends import ProcessGroups, printed, seen
+from tests.support.jobs import job
+
+SLEEPERS = """
+import os, signal, subprocess, sys, time
+subprocess.Popen(["sleep", "1000"])                               # a child
+subprocess.Popen(["sleep", "1000"], start_new_session=True)       # ... in a session of its own
+if os.fork() == 0:                                                # a daemon: forked twice
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "1000"])
+    os._exit(0)
+os.wait()
+"""
+WAIT = "print('up', flush=True); time.sleep(1000)"
+
+
+async def test_children_and_grandchildren_and_daemons_are_stopped(world: ProcessGroups) -> None:
+    world.add("program", "python", "-c", SLEEPERS + WAIT)
+    backend = world.open()
+    await backend.launch(backend.plan(job(instances=2)))
+    for rank in range(2):
+        await printed(backend, job().group, rank)
+    end = await backend.stop(job().group, timedelta(seconds=5))
+    assert end is not None
+    assert [rank.status.phase for rank in end.ranks] == [Phase.STOPPED] * 2
+
+
+async def test_what_a_rank_leaves_behind_when_it_ends_is_ended_too(world: ProcessGroups) -> None:
+    world.add("program", "python", "-c", SLEEPERS)
+    backend = world.open()
+    await backend.launch(backend.plan(job()))
+    end = await seen(backend, job().group, lambda o: o.has_ended)
+    assert end.ranks[0].status.exit_code == 0
+
+
+async def test_a_rank_may_use_its_grace(world: ProcessGroups) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "def bye(*_):\n"
+        "    time.sleep(0.3); print('saved', flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, bye)\n" + WAIT
+    )
+    world.add("program", "python", "-c", program)
+    backend = world.open()
+    await backend.launch(backend.plan(job()))
+    await printed(backend, job().group)
+    await backend.stop(job().group, timedelta(seconds=10))
+    lines = [text async for text in backend.logs(job().group, 0)]
+    assert "".join(lines) == "up\nsaved\n"
+
+
+async def test_who_ignores_the_request_is_killed_after_the_grace(world: ProcessGroups) -> None:
+    world.add("program", "python", "-c", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\n" + WAIT)
+    backend = world.open()
+    await backend.launch(backend.plan(job()))
+    await printed(backend, job().group)
+    started = time.monotonic()
+    end = await backend.stop(job().group, timedelta(seconds=0.5))
+    assert time.monotonic() - started >= 0.5
+    assert end is not None
+    assert (end.ranks[0].status.phase, end.ranks[0].status.exit_code) == (Phase.STOPPED, 128 + 9)
+
+
+async def test_stopping_goes_on_without_the_service(world: ProcessGroups) -> None:
+    asked = "import signal, time\nsignal.signal(15, lambda *_: print('asked', flush=True))\n"
+    world.add("program", "python", "-c", asked + "print('up', flush=True)\nwhile True: time.sleep(1000)")
+    first = world.open()
+    await first.launch(first.plan(job()))
+    lines = first.logs(job().group, 0, follow=True)
+    assert await anext(lines) == "up\n"
+    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=1)))
+    assert await anext(lines) == "asked\n"
+    stopping.cancel()  # the service dies
+    await asyncio.gather(stopping, return_exceptions=True)
+    await first.close()
+    end = await seen(world.open(), job().group, lambda o: o.has_ended)
+    assert end.ranks[0].status.phase is Phase.STOPPED

@@ -1,0 +1,110 @@
+"""Every kind of backend, opened as often as a test wants on a world of its own."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from job_tracker.backends.base import Backend, Observation
+from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.backends.process import ProcessBackend, ProcessOptions
+from job_tracker.catalog import Algorithm, ProcessRecipe
+from job_tracker.model import GroupRef
+
+PROGRAM = Path(__file__).with_name("program.py")
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
+
+
+class World(Protocol):
+    """Where groups live, whatever becomes of the backends that look after them."""
+
+    def open(self) -> Backend[Any]:
+        """Another backend on this world, as after a restart of the service."""
+        ...
+
+    async def end(self) -> None:
+        """Close what was opened, and end every group."""
+        ...
+
+
+class FakeGroups:
+    """The world of the fake backend."""
+
+    def __init__(self) -> None:
+        self.world = FakeWorld()
+
+    def open(self) -> FakeBackend:
+        """See World."""
+        return FakeBackend(self.world)
+
+    async def end(self) -> None:
+        """See World."""
+        self.world.close()
+
+
+class ProcessGroups:
+    """Processes below a folder. Algorithm "program" is support/program.py; `add` adds others."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.algorithms: dict[str, Algorithm] = {}
+        self._opened: list[ProcessBackend] = []
+        self.add("program", "python", str(PROGRAM))
+
+    def add(self, name: str, *command: str, **recipe: Any) -> None:
+        """Make an algorithm known."""
+        process = ProcessRecipe(command=command, **recipe)
+        self.algorithms[name] = Algorithm(other_parameters=True, process=process)
+
+    def open(self, **options: Any) -> ProcessBackend:
+        """See World."""
+        backend = ProcessBackend(self.root, self.algorithms, ProcessOptions(**{"path": PATH, **options}))
+        self._opened.append(backend)
+        return backend
+
+    async def end(self) -> None:
+        """See World."""
+        for backend in self._opened:
+            await backend.close()
+        last = ProcessBackend(self.root, self.algorithms, ProcessOptions(path=PATH))
+        for group in await last.observe():
+            await last.stop(group, timedelta(0))
+        await last.close()
+
+
+async def seen(
+    backend: Backend[Any], group: GroupRef, condition: Callable[[Observation], bool]
+) -> Observation:
+    """The first observation of the group that meets the condition; the test's time-out bounds it."""
+
+    async def as_it_changes() -> Observation:
+        async for changed, observation in backend.watch():
+            if changed == group and condition(observation):
+                return observation
+        raise AssertionError("the watch ended")
+
+    watching = asyncio.create_task(as_it_changes())
+    await asyncio.sleep(0)  # it has subscribed, so nothing is missed between the look and the watch
+    try:
+        first = (await backend.observe()).get(group)
+        return first if first is not None and condition(first) else await watching
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def text_of(pieces: AsyncIterator[str]) -> str:
+    """All of a log."""
+    return "".join([piece async for piece in pieces])
+
+
+async def printed(backend: Backend[Any], group: GroupRef, rank: int = 0) -> str:
+    """What the rank printed first, once it has: a sign that it really runs."""
+    pieces = backend.logs(group, rank, follow=True)
+    try:
+        return await anext(pieces)
+    finally:
+        await pieces.aclose()  # type: ignore[attr-defined]

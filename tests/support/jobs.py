@@ -1,0 +1,42 @@
+"""Specs and jobs as tests want them: complete, with what matters to the test changed."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from job_tracker.model import Job, JobSpec, JobState
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def spec(parameters: Mapping[str, str] | None = None, **changes: Any) -> JobSpec:
+    """A spec for one instance of algorithm "program"."""
+    sent = dict(parameters or {})
+    values: dict[str, Any] = {
+        "algorithm": "program",
+        "dataset_id": "1",
+        "dataset_version": "v1",
+        "name": "a-name",
+        "model_name": "a-model",
+        "parameters": sent,
+        "environment": sent,
+        "instances": 1,
+        "data_uri": "/storage/versionedDatasets/1/v1",
+        "model_root": "/storage/models/a-model",
+        "checkpoint_root": "/storage/checkpoints",
+    }
+    return JobSpec(**{**values, **changes})
+
+
+def job(parameters: Mapping[str, str] | None = None, *, job_id: int = 1, **changes: Any) -> Job:
+    """A job in its first attempt's launch."""
+    spec_changes = {name: changes.pop(name) for name in list(changes) if name in JobSpec.__slots__}
+    values: dict[str, Any] = {
+        "id": job_id,
+        "version": 1,
+        "spec": spec(parameters, **spec_changes),
+        "state": JobState.LAUNCHING,
+        "submitted_at": NOON,
+        "attempt": 1,
+    }
+    return Job(**{**values, **changes})

@@ -1,0 +1,98 @@
+"""Sharing the examples out: to the processes of a group, and to the steps of an epoch."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+from trainer_kit.errors import DataError
+from trainer_kit.group import Group
+
+from intent_classification.model import pack
+
+EVALUATION_BATCH_SIZE = 1024
+
+
+class Encoded(NamedTuple):
+    """An example as the model takes it."""
+
+    terms: list[int]
+    label: int
+
+
+class Batch(NamedTuple):
+    """Some examples, on the device of their process."""
+
+    terms: Tensor
+    offsets: Tensor
+    """Where each example's terms begin."""
+    labels: Tensor
+
+
+def batch_of(examples: Sequence[Encoded], device: torch.device) -> Batch:
+    """The examples as one batch; there must be at least one."""
+    terms, offsets = pack([example.terms for example in examples], device)
+    return Batch(terms, offsets, torch.tensor([example.label for example in examples], device=device))
+
+
+class _Examples(Dataset[Encoded]):
+    """Examples in memory, as PyTorch's samplers and loaders take them."""
+
+    def __init__(self, examples: Sequence[Encoded]) -> None:
+        self._examples = examples
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __getitem__(self, index: int) -> Encoded:
+        return self._examples[index]
+
+
+class TrainingBatches:
+    """This process's part of the batches of each epoch.
+
+    A step of the group takes `group.size * batch_size` examples, and which they are depends on that
+    product alone: 1 process x 64 and 4 processes x 16 take the same examples in the same steps. All
+    parts have the same size, so the average of the processes' gradients is that of the examples'.
+    What fills no whole step is left out, a different handful in every epoch.
+    """
+
+    def __init__(self, examples: Sequence[Encoded], batch_size: int, group: Group, seed: int) -> None:
+        step_size = group.size * batch_size
+        if len(examples) < step_size:
+            raise DataError(
+                f"{len(examples)} examples to train on do not fill one step of {group.size} process(es) x "
+                f"BATCH_SIZE {batch_size}: lower BATCH_SIZE to at most {len(examples) // group.size}"
+            )
+        dataset = _Examples(examples)
+        self._sampler: DistributedSampler[Encoded] = DistributedSampler(
+            dataset, num_replicas=group.size, rank=group.rank, seed=seed, drop_last=True
+        )
+        self._loader: DataLoader[Encoded] = DataLoader(
+            dataset,
+            batch_size,
+            sampler=self._sampler,
+            drop_last=True,
+            collate_fn=lambda chosen: batch_of(chosen, group.device),
+        )
+
+    def __len__(self) -> int:
+        """Steps in an epoch."""
+        return len(self._loader)
+
+    def of_epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of `epoch`, which has an order of its own."""
+        self._sampler.set_epoch(epoch)
+        return iter(self._loader)
+
+
+def share_of(examples: Sequence[Encoded], group: Group) -> Iterator[Batch]:
+    """This process's part of the examples to evaluate; the parts of the group hold each exactly once.
+
+    A DistributedSampler would repeat a few examples to make the parts equal, and so count them twice.
+    """
+    own = examples[group.rank :: group.size]
+    for start in range(0, len(own), EVALUATION_BATCH_SIZE):
+        yield batch_of(own[start : start + EVALUATION_BATCH_SIZE], group.device)

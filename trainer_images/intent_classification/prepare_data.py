@@ -1,0 +1,120 @@
+"""Puts the question data into storage, ready to train on.
+
+    python -m intent_classification.prepare_data --storage DIR_OR_URI [--fine] [--json]
+
+It writes `versionedDatasets/<dataset id>/<version>/` with `examples.csv` and `labels.csv`. The version
+is a hash of the two files, so the same data is always the same version, and a second run finds it
+there and writes nothing.
+"""
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trainer_kit import storage
+from trainer_kit.errors import DataError
+
+from intent_classification import questions
+from intent_classification.data import EXAMPLES_FILE, LABELS_FILE
+from intent_classification.splits import Split, split_of
+
+VERSION_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A version of a data set that is in storage."""
+
+    dataset_id: str
+    version: str
+    uri: str
+    classes: int
+    examples: Mapping[str, int]
+    """How many each split holds."""
+
+
+def prepare(labelled: Iterable[tuple[str, str]], storage_uri: str, dataset_id: str) -> Prepared:
+    """Writes texts and their classes as a version of a data set, unless it is there already."""
+    rows = [(text, label, split_of(text)) for text, label in labelled]
+    names = sorted({label for _, label, _ in rows})
+    ids = {name: number for number, name in enumerate(names, start=1)}
+    files = {
+        EXAMPLES_FILE: _csv((text, ids[label], split) for text, label, split in rows),
+        LABELS_FILE: _csv((number, name) for name, number in ids.items()),
+    }
+    version = _hash_of(files)
+    uri = f"{_absolute(storage_uri)}/versionedDatasets/{dataset_id}/{version}"
+    _publish_once(files, uri)
+    counts = Counter(split for _, _, split in rows)
+    return Prepared(dataset_id, version, uri, len(names), {split.value: counts[split] for split in Split})
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _hash_of(files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:VERSION_LENGTH]
+
+
+def _absolute(uri: str) -> str:
+    """`uri` without a slash at its end, and as a whole path if it is one: others read it elsewhere."""
+    return uri.rstrip("/") if "://" in uri else str(Path(uri).resolve())
+
+
+def _publish_once(files: Mapping[str, bytes], uri: str) -> None:
+    filesystem, folder = storage.locate(uri)
+    if all(filesystem.exists(f"{folder}/{name}") for name in files):
+        return
+    with TemporaryDirectory() as scratch:
+        for name, content in files.items():
+            (Path(scratch) / name).write_bytes(content)
+        storage.publish(Path(scratch), uri, list(files))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="prepare_data", description="Put the TREC question data into storage."
+    )
+    parser.add_argument("--storage", required=True, metavar="DIR_OR_URI", help="a folder, or any fsspec URI")
+    parser.add_argument("--dataset-id", default="1", metavar="ID", help="the data set to make (default: 1)")
+    parser.add_argument(
+        "--fine", action="store_true", help="the 50 fine classes in place of the 6 coarse ones"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+
+    try:
+        found = questions.load()
+    except DataError as error:
+        sys.exit(f"error: {error}")
+    labelled = ((question.text, question.fine if options.fine else question.coarse) for question in found)
+    prepared = prepare(labelled, options.storage, options.dataset_id)
+    sys.stdout.write(f"{json.dumps(asdict(prepared)) if options.json else _in_words(prepared)}\n")
+
+
+def _in_words(prepared: Prepared) -> str:
+    counts = ", ".join(f"{count:,} {split}" for split, count in prepared.examples.items())
+    return (
+        f"dataset {prepared.dataset_id}, version {prepared.version}\n"
+        f"{counts} questions in {prepared.classes} classes\n"
+        f"{prepared.uri}"
+    )
+
+
+if __name__ == "__main__":
+    main()

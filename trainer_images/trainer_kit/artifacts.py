@@ -1,0 +1,85 @@
+"""A published model: a folder of files, and a manifest that says what they are.
+
+The manifest comes last and holds the SHA-256 of every file, so a folder is a model when its
+manifest is there and its files are as the manifest says; half an upload is never taken for one.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from trainer_kit import storage
+from trainer_kit.errors import ArtifactError
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A published model, brought to this machine and found whole."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+
+@contextmanager
+def publishing(uri: str, description: Mapping[str, Any]) -> Iterator[Path]:
+    """Gives an empty local folder, and publishes what the `with` block has written there to `uri`.
+
+    `description` becomes the manifest, with the files and their hashes added. When the block fails
+    nothing is published. Only one process of a group may do this.
+    """
+    with TemporaryDirectory(prefix="artifact-") as scratch:
+        folder = Path(scratch)
+        yield folder
+        names = sorted(path.name for path in folder.iterdir())
+        files = {name: {"sha256": _hash_of(folder / name)} for name in names}
+        manifest = json.dumps({**description, "files": files}, indent=2) + "\n"
+        (folder / MANIFEST).write_text(manifest, encoding="utf-8")
+        storage.publish(folder, uri, [*names, MANIFEST])
+
+
+@contextmanager
+def opened(uri: str) -> Iterator[Artifact]:
+    """Brings the model at `uri` to a local folder, for the length of a `with` block.
+
+    Raises ArtifactError when there is no manifest, or a file is not as the manifest says.
+    """
+    filesystem, source = storage.locate(uri)
+    with TemporaryDirectory(prefix="artifact-") as scratch:
+        folder = Path(scratch)
+        try:
+            filesystem.get_file(f"{source}/{MANIFEST}", str(folder / MANIFEST))
+        except OSError as error:
+            raise ArtifactError(f"{uri} is not a model: it has no {MANIFEST}") from error
+        manifest, hashes = _read_manifest(folder / MANIFEST, uri)
+        for name, expected in hashes.items():
+            try:
+                filesystem.get_file(f"{source}/{name}", str(folder / name))
+            except OSError as error:
+                raise ArtifactError(f"{uri} is not a whole model: {name} is missing") from error
+            if _hash_of(folder / name) != expected:
+                raise ArtifactError(f"{uri} is not a whole model: {name} is not the file in its {MANIFEST}")
+        yield Artifact(folder, manifest)
+
+
+def _read_manifest(path: Path, uri: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The manifest, and the hash of each file it names."""
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        hashes = {name: file["sha256"] for name, file in manifest["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{uri} is not a model: its {MANIFEST} does not list its files") from error
+    if any(Path(name).name != name for name in hashes):
+        raise ArtifactError(f"{uri} is not a model: its {MANIFEST} names files outside the folder")
+    return manifest, hashes
+
+
+def _hash_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

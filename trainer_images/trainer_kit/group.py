@@ -1,0 +1,154 @@
+"""The processes that train together: joining them, and what they do as one."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer_kit import environment
+from trainer_kit.errors import GroupError
+
+MAX_PROCESSES = 100_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process's place in its group."""
+
+    rank: int
+    size: int
+    local_rank: int
+    """Which of the training processes on its machine this one is."""
+    local_size: int
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Reads the group variables; with none of them set the process is alone."""
+        size = environment.integer("WORLD_SIZE", default=1, at_least=1, at_most=MAX_PROCESSES)
+        local_size = environment.integer("LOCAL_WORLD_SIZE", default=1, at_least=1, at_most=size)
+        first = 0 if size == 1 else None  # among several, a process must be told which it is
+        return cls(
+            rank=environment.integer("RANK", default=first, at_least=0, at_most=size - 1),
+            size=size,
+            local_rank=environment.integer("LOCAL_RANK", default=0, at_least=0, at_most=local_size - 1),
+            local_size=local_size,
+        )
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where a group comes together, and for how long its processes wait for each other."""
+
+    host: str
+    port: int
+    timeout: timedelta
+    """Bounds the joining, and every exchange after it."""
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Reads MASTER_ADDR, MASTER_PORT and GROUP_TIMEOUT (seconds)."""
+        return cls(
+            host=environment.text("MASTER_ADDR"),
+            port=environment.integer("MASTER_PORT", default=12356, at_least=1, at_most=65_535),
+            timeout=timedelta(seconds=environment.positive_number("GROUP_TIMEOUT", default=600.0)),
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes that train together, seen from one of them. A group of one needs no network."""
+
+    rank: int
+    size: int
+    device: torch.device
+    """Where this process computes: a GPU of its own, or the CPU."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this process speaks, saves and reports for all."""
+        return self.rank == 0
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """`model`, made to average its gradients over the group in every backward pass.
+
+        The parameters stay those of `model` itself, which is the thing to save.
+        """
+        return DistributedDataParallel(model) if self.size > 1 else model
+
+    def total(self, *values: float) -> list[float]:
+        """Each value summed over the group; every process must call it, and each gets the same sums."""
+        # On the CPU there is room for doubles, whose sums of counts are exact; not every GPU has them.
+        sums = torch.tensor(values, dtype=torch.float64, device=self.device)
+        if self.size > 1:
+            dist.all_reduce(sums)
+        return sums.tolist()
+
+
+@contextmanager
+def join() -> Iterator[Group]:
+    """Joins the group that the environment names, for the length of a `with` block.
+
+    Raises GroupError when the group has not come together within GROUP_TIMEOUT seconds, and
+    ParameterError when the variables make no sense. A process that is alone joins nothing.
+    """
+    place = Place.from_environment()
+    _share_the_machine(place)
+    device = _device_of(place)
+    if place.size > 1:
+        _meet(place, Meeting.from_environment(), device)
+    yield Group(place.rank, place.size, device)
+    # Only after good work. After a failure an exchange with a dead peer may still be pending, and
+    # leaving in order would wait for it; ending the process closes the connections at once, and
+    # that is how the peers learn of it.
+    if place.size > 1:
+        dist.destroy_process_group()
+
+
+def _share_the_machine(place: Place) -> None:
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.local_size))
+
+
+def _device_of(place: Place) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", place.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _meet(place: Place, meeting: Meeting, device: torch.device) -> None:
+    _stay_on_loopback_with(meeting.host)
+    # The rest goes through the environment, for under torchrun the launcher keeps the meeting point.
+    os.environ["MASTER_PORT"] = str(meeting.port)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    started = time.monotonic()
+    try:
+        dist.init_process_group(backend, rank=place.rank, world_size=place.size, timeout=meeting.timeout)
+    except (RuntimeError, OSError) as error:
+        waited = time.monotonic() - started
+        reason = str(error).partition("\n")[0]
+        raise GroupError(
+            f"process {place.rank} of {place.size} could not join its group at "
+            f"{meeting.host}:{meeting.port} and gave up after {waited:.1f} s: {reason}"
+        ) from error
+
+
+def _stay_on_loopback_with(master: str) -> None:
+    """Keeps a group that meets on loopback there.
+
+    Gloo would listen at the address of the machine's host name, which on a laptop is often a VPN's
+    or none at all.
+    """
+    loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
+    if loopback and master in {"localhost", "127.0.0.1", "::1"}:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback[0])
