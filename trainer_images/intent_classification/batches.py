@@ -63,7 +63,7 @@ class TrainingBatches:
         step_size = group.size * batch_size
         if len(examples) < step_size:
             raise DataError(
-                f"{len(examples)} examples to train on do not fill one step of {group.size} process(es) x "
+                f"{len(examples)} examples to train on do not fill one step of {group.size} x "
                 f"BATCH_SIZE {batch_size}: lower BATCH_SIZE to at most {len(examples) // group.size}"
             )
         dataset = _Examples(examples)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-EMBEDDING_SIZE = 32
+EMBEDDING_SIZE = 64
 EMBEDDING_RANGE = 0.02
 
 

@@ -36,10 +36,11 @@ class Parameters:
     """What a user may set, each by the environment variable of its name in upper case.
 
     LR is taken as it is, however many processes train. It is the step along the gradient of the
-    group's whole batch, cut to a norm of MAX_GRADIENT_NORM, and so a bound on how far a step goes:
-    a bound that does not depend on the batch. Fewer, larger steps then learn as much here (1, 2 and
-    3 processes x 64 end within noise), while an LR that grows with the group throws the model about
-    (LR 12 for three processes: validation accuracy 0.65 in place of 0.82).
+    group's whole batch, which is cut to a norm of MAX_GRADIENT_NORM; so a step goes no further with a
+    large batch than with a small one, and the few steps of a large group are enough. Scaling LR by the
+    number of processes, as is often done, was tried and is worse. Cross-validated accuracy on the
+    questions, test split left out, 10 epochs, for 1 / 2 / 3 processes x 64: 0.86 / 0.85 / 0.85 with
+    LR 4, against 0.86 / 0.82 / 0.57 with LR 4 / 8 / 12.
     """
 
     lr: float
@@ -83,7 +84,7 @@ def train(group: Group) -> None:
     classifier.model.to(group.device)
     examples = {split: encode(dataset.examples[split], vocabulary) for split in Split}
     log.info(
-        "training on %d examples of %d classes with %d terms, in %d process(es)",
+        "training on %d examples of %d classes with %d terms; processes: %d",
         len(examples[Split.TRAIN]), len(dataset.labels), len(vocabulary), group.size,
     )  # fmt: skip
 

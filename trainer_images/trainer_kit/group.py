@@ -1,12 +1,9 @@
 """The processes that train together: joining them, and what they do as one."""
 
 import os
-import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Self
 
 import torch
@@ -15,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer_kit import environment
-from trainer_kit.errors import GroupError
+from trainer_kit.rendezvous import Meeting, meet
 
 MAX_PROCESSES = 100_000
 
@@ -41,25 +38,6 @@ class Place:
             size=size,
             local_rank=environment.integer("LOCAL_RANK", default=0, at_least=0, at_most=local_size - 1),
             local_size=local_size,
-        )
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where a group comes together, and for how long its processes wait for each other."""
-
-    host: str
-    port: int
-    timeout: timedelta
-    """Bounds the joining, and every exchange after it."""
-
-    @classmethod
-    def from_environment(cls) -> Self:
-        """Reads MASTER_ADDR, MASTER_PORT and GROUP_TIMEOUT (seconds)."""
-        return cls(
-            host=environment.text("MASTER_ADDR"),
-            port=environment.integer("MASTER_PORT", default=12356, at_least=1, at_most=65_535),
-            timeout=timedelta(seconds=environment.positive_number("GROUP_TIMEOUT", default=600.0)),
         )
 
 
@@ -104,7 +82,8 @@ def join() -> Iterator[Group]:
     _share_the_machine(place)
     device = _device_of(place)
     if place.size > 1:
-        _meet(place, Meeting.from_environment(), device)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        meet(Meeting.from_environment(), place.rank, place.size, backend)
     yield Group(place.rank, place.size, device)
     # Only after good work. After a failure an exchange with a dead peer may still be pending, and
     # leaving in order would wait for it; ending the process closes the connections at once, and
@@ -124,31 +103,3 @@ def _device_of(place: Place) -> torch.device:
     device = torch.device("cuda", place.local_rank)
     torch.cuda.set_device(device)
     return device
-
-
-def _meet(place: Place, meeting: Meeting, device: torch.device) -> None:
-    _stay_on_loopback_with(meeting.host)
-    # The rest goes through the environment, for under torchrun the launcher keeps the meeting point.
-    os.environ["MASTER_PORT"] = str(meeting.port)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    started = time.monotonic()
-    try:
-        dist.init_process_group(backend, rank=place.rank, world_size=place.size, timeout=meeting.timeout)
-    except (RuntimeError, OSError) as error:
-        waited = time.monotonic() - started
-        reason = str(error).partition("\n")[0]
-        raise GroupError(
-            f"process {place.rank} of {place.size} could not join its group at "
-            f"{meeting.host}:{meeting.port} and gave up after {waited:.1f} s: {reason}"
-        ) from error
-
-
-def _stay_on_loopback_with(master: str) -> None:
-    """Keeps a group that meets on loopback there.
-
-    Gloo would listen at the address of the machine's host name, which on a laptop is often a VPN's
-    or none at all.
-    """
-    loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
-    if loopback and master in {"localhost", "127.0.0.1", "::1"}:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback[0])

@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated import training_service_pb2_grpc as pb_grpc
+from training_service.client import channel
 from training_service.client.cli import app
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.requests: list[Any] = []
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
+        self.outcomes: dict[int, Status] = {}  # What becomes at once of a job that is submitted.
         self._keys: dict[str, pb.TrainResponse] = {}
         self._versions: dict[int, int] = defaultdict(int)
         self._changed = asyncio.Condition()
@@ -66,6 +68,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         if request.request_key not in self._keys:
             job_id = len(self.jobs) + 1
             self._keys[request.request_key] = pb.TrainResponse(job_id=job_id)
+            self.jobs[job_id] = Status(job_id=job_id)
+            self.jobs[job_id].MergeFrom(self.outcomes.get(job_id, Status()))
             await self.tell(job_id, metadata=request.metadata)
         await self._maybe_fail(request, context, after_the_deed=True)
         return self._keys[request.request_key]
@@ -176,7 +180,7 @@ class ServerInThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-service")
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-service", daemon=True)
         self._thread.start()
         self.server = self.do(self._make())
         self.address, self.service = self.server.address, self.server.service
@@ -301,6 +305,12 @@ def trainctl(training: ServerInThread) -> Trainctl:
 @pytest.fixture
 def trainctl_at() -> Callable[[str], Trainctl]:
     return Trainctl
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that give up at once, for tests of what they say then."""
+    monkeypatch.setattr(channel, "_OPTIONS", [("grpc.min_reconnect_backoff_ms", 200)])
 
 
 @pytest.fixture

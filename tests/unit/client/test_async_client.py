@@ -123,7 +123,7 @@ async def test_errors_are_those_of_the_plain_client(client: AsyncTrainingClient)
         await anext(client.logs(5))
 
 
-async def test_nobody_at_the_address_is_told_plainly(dead_address: str) -> None:
+async def test_nobody_at_the_address_is_told_plainly(hasty: None, dead_address: str) -> None:
     async with AsyncTrainingClient(dead_address) as client:
         with pytest.raises(Unreachable, match="Connection refused"):
             await client.submit("a", "d", "v")

@@ -242,7 +242,7 @@ def test_a_service_that_is_away_for_a_moment_is_tried_again(
     assert client.status(1).status == pb.running
 
 
-def test_nobody_at_the_address_is_told_at_once_and_plainly(dead_address: str) -> None:
+def test_nobody_at_the_address_is_told_plainly(hasty: None, dead_address: str) -> None:
     with (
         TrainingClient(dead_address) as client,
         pytest.raises(

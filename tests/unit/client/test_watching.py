@@ -71,7 +71,7 @@ def test_watch_gives_up_on_a_service_that_stays_away(training: ServerInThread) -
             next(statuses)
 
 
-def test_watch_has_no_patience_with_a_service_that_was_never_there(dead_address: str) -> None:
+def test_watch_has_no_patience_with_a_service_that_was_never_there(hasty: None, dead_address: str) -> None:
     with TrainingClient(dead_address, patience=3600) as client, pytest.raises(Unreachable):
         next(client.watch(1))
 

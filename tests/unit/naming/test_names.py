@@ -91,11 +91,6 @@ def test_two_groups_of_an_algorithm_never_share_a_name(
     assert one != naming.group_name(algorithm, other_id, other_attempt)
 
 
-@given(ALGORITHMS, JOB_IDS, ATTEMPTS)
-def test_a_name_is_the_same_whenever_it_is_asked_for(algorithm: str, job_id: int, attempt: int) -> None:
-    assert naming.group_name(algorithm, job_id, attempt) == naming.group_name(algorithm, job_id, attempt)
-
-
 @given(st.text(), st.integers(min_value=20, max_value=128))
 @example("", 20)
 def test_a_slug_fits_whatever_the_text_is(text: str, length: int) -> None:

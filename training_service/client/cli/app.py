@@ -1,6 +1,7 @@
 """trainctl: its commands, its global options, its help."""
 
 import copy
+import logging
 import sys
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from training_service.client.cli.commands.submit import submit
 from training_service.client.cli.commands.wait import wait
 from training_service.client.cli.commands.watch import watch
 from training_service.client.cli.exit_codes import ExitCode
+from training_service.client.cli.output import Remarks
 from training_service.client.cli.session import Session, session_of
 
 _GLOBAL = ("address", "json")
@@ -82,6 +84,8 @@ def trainctl(
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")
+    logger = logging.getLogger("training_service.client")
+    logger.handlers, logger.level = [Remarks()], logging.INFO
     context.obj = Session(address=address, json=json)
 
 

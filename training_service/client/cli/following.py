@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
 from training_service.client.cli import exit_codes
 from training_service.client.cli.exit_codes import ExitCode
+from training_service.client.cli.output import remark
 from training_service.client.cli.render import lines, panels
 from training_service.client.cli.session import Session
 from training_service.client.sync import TrainingClient
@@ -30,7 +31,7 @@ def job_goes_on(session: Session, job: int) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         back = session.command(f"watch {job}")
-        session.output.remark(f"detached; job {job} goes on. Come back to it with: {back}")
+        remark(f"detached; job {job} goes on. Come back to it with: {back}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 

@@ -4,6 +4,7 @@ A command hands over a message with a way to write it as a line and a way to dra
 is used is decided here, once.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,8 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from rich.console import Console, RenderableType
 from rich.live import Live
+
+from training_service.client.cli.render.words import printable
 
 M = TypeVar("M", bound=Message)
 
@@ -28,7 +31,7 @@ class Form(Enum):
 
 
 class Output:
-    """Standard output in one of its forms, and remarks for people on standard error."""
+    """Standard output in one of its forms."""
 
     def __init__(self, *, json: bool) -> None:
         self.form = Form.JSON if json else Form.TERMINAL if _is_terminal(sys.stdout) else Form.PLAIN
@@ -75,16 +78,15 @@ class Output:
 
     def show_text(self, message: M, text: str) -> None:
         """Writes the text of a message exactly as it is; in JSON, the whole message."""
-        self.pass_through(text) if self.form is not Form.JSON else self._write(message, as_json)
+        if self.form is Form.JSON:
+            self._write(message, as_json)
+        else:
+            self.pass_through(text)
 
     def pass_through(self, text: str) -> None:
         """Writes text as it is and at once."""
         sys.stdout.write(text)
         sys.stdout.flush()
-
-    def remark(self, text: str) -> None:
-        """Tells people something that is not a result."""
-        remark(text)
 
     def _drawing(self, drawn: Callable[[M], RenderableType]) -> Iterator[Callable[[M], None]]:
         latest: list[M] = []
@@ -129,6 +131,14 @@ def remark(text: str) -> None:
     """Tells people one thing, on one line of standard error."""
     sys.stderr.write(f"trainctl: {text}\n")
     sys.stderr.flush()
+
+
+class Remarks(logging.Handler):
+    """Passes what the client logs, as that it lost the service and tries again, on as remarks."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tells people one record."""
+        remark(printable(record.getMessage()))
 
 
 class _Console(Console):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from training_service._generated.training_service_pb2 import TrainingStatus
+from training_service.client.cli.output import remark
 from training_service.client.cli.render import lines, panels
 from training_service.client.cli.session import session_of
 
@@ -50,4 +51,4 @@ def list_jobs(
         shown = islice(found, limit)
         session.output.show_all(shown, lines.row, partial(panels.jobs_table, now=datetime.now(UTC)))
         if next(found, None) is not None:
-            session.output.remark(f"there are more than these {limit}; --limit shows more")
+            remark(f"there are more than these {limit}; --limit shows more")
