@@ -1,13 +1,16 @@
-"""A client that keeps 64 calls in flight: python -m benchmarks.load ADDRESS METHOD SECONDS [JOB_ID…]
+"""The client that makes load: keeps 64 calls in flight, in a process of its own, and counts them.
 
-It prints the calls per second, counted after a warm-up. A call that fails ends it.
+It reads orders on its standard input, a JSON object a line, and answers each with the calls per second:
+{"address": …, "method": …, "seconds": …, "job_ids": […]}. A call that fails ends it.
 """
 
 import asyncio
 import itertools
+import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
 
@@ -15,7 +18,7 @@ from benchmarks.support import IN_FLIGHT, request
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
-_WARM_UP_SECONDS = 0.3
+_WARM_UP_SECONDS = 0.2
 
 
 async def rate(call: Callable[[], Awaitable[object]], seconds: float) -> float:
@@ -26,25 +29,31 @@ async def rate(call: Callable[[], Awaitable[object]], seconds: float) -> float:
 
     async def worker() -> None:
         nonlocal counted
-        while (now := time.perf_counter()) < ends:
+        while True:
             await call()
+            now = time.perf_counter()
+            if now > ends:
+                return
             counted += now >= counts_from
-    
+
     await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))
-    return counted / (time.perf_counter() - counts_from)
+    return counted / seconds
 
 
-async def main(address: str, method: str, seconds: float, job_ids: list[int]) -> None:
+async def measure(address: str, method: str, seconds: float, job_ids: list[int]) -> float:
     async with grpc.aio.insecure_channel(address) as channel:
-        stub = TrainingServiceStub(channel)
-        statuses = itertools.cycle([pb.GetTrainingStatusRequest(job_id=job_id) for job_id in job_ids])
+        stub: Any = TrainingServiceStub(channel)  # generated for plain channels
         train = request()
-        calls: dict[str, Callable[[], Awaitable[object]]] = {
-            "Train": lambda: stub.Train(train),  # type: ignore[dict-item, return-value]
-            "GetTrainingStatus": lambda: stub.GetTrainingStatus(next(statuses)),  # type: ignore[dict-item, return-value]
-        }
-        print(await rate(calls[method], seconds))
+        statuses = itertools.cycle([pb.GetTrainingStatusRequest(job_id=job_id) for job_id in job_ids])
+        if method == "Train":
+            return await rate(lambda: stub.Train(train), seconds)
+        return await rate(lambda: stub.GetTrainingStatus(next(statuses)), seconds)
+
+
+async def main() -> None:
+    for line in sys.stdin:
+        print(await measure(**json.loads(line)), flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3]), [int(text) for text in sys.argv[4:]]))
+    asyncio.run(main())

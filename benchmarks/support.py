@@ -4,7 +4,6 @@ import asyncio
 import functools
 import json
 import os
-import random
 import shutil
 import signal
 import statistics
@@ -149,11 +148,25 @@ def _script(name: str) -> str:
 # --- load ---------------------------------------------------------------------------------------
 
 
-def calls_per_second(server: Server, method: str, *, seconds: float, job_ids: Iterable[int] = ()) -> float:
-    """The rate that an asynchronous client in a process of its own gets, with 64 calls in flight."""
-    argv = [sys.executable, "-m", "benchmarks.load", server.address, method, str(seconds)]
-    result = subprocess.run([*argv, *map(str, job_ids)], stdout=subprocess.PIPE, check=True)
-    return float(result.stdout)
+class Client:
+    """A client in a process of its own, which keeps 64 calls in flight."""
+
+    def __init__(self) -> None:
+        argv = [sys.executable, "-m", "benchmarks.load"]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def calls_per_second(
+        self, server: Server, method: str, *, seconds: float, job_ids: Sequence[int] = ()
+    ) -> float:
+        """The rate at which `server` answers; of GetTrainingStatus about these jobs in turn."""
+        assert self._process.stdin and self._process.stdout
+        order = {"address": server.address, "method": method, "seconds": seconds, "job_ids": list(job_ids)}
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=15)
 
 
 def interleaved(rounds: int, *measures: Callable[[], float]) -> list[list[float]]:

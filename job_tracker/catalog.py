@@ -16,6 +16,11 @@ PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _MAX_VALUE_LENGTH = 4096
 
 
+def shown(text: str) -> str:
+    """The text as a message quotes it: escaped, so that it stays on its line, and not without end."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
 class _Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,11 +52,13 @@ class Parameter(_Config):
         if len(value) > _MAX_VALUE_LENGTH:
             raise InvalidField(field, f"has {len(value)} characters; at most {_MAX_VALUE_LENGTH} are allowed")
         if not value.isprintable():
-            raise InvalidField(field, "has control characters or line breaks, which are not allowed")
+            raise InvalidField(
+                field, f"{shown(value)} has control characters or line breaks, which are not allowed"
+            )
         if self.choices and value not in self.choices:
-            raise InvalidField(field, f"{value!r} is not allowed; allowed are {', '.join(self.choices)}")
+            raise InvalidField(field, f"{shown(value)} is not allowed; allowed are {', '.join(self.choices)}")
         if not self._is_of_type(value):
-            raise InvalidField(field, f"{_shown(value)} is not {self._allowed()}")
+            raise InvalidField(field, f"{shown(value)} is not {self._allowed()}")
 
     def _is_of_type(self, value: str) -> bool:
         match self.type:
@@ -75,7 +82,7 @@ class Parameter(_Config):
     def _allowed(self) -> str:
         kind = {"int": "a whole number", "float": "a number", "bool": "true, false, 1 or 0", "str": "text"}
         bounds = [
-            f"{word} {bound:g}"
+            f"{word} {int(bound) if bound.is_integer() else bound}"
             for word, bound in (
                 ("of at least", self.minimum),
                 ("greater than", self.exclusive_minimum),
@@ -132,12 +139,12 @@ class Algorithm(_Config):
         Raises InvalidField with the name of the first parameter that is not allowed.
         """
         for name, value in sent.items():
-            field = f"parameters.{_shown(name)[1:-1]}"
+            field = f"parameters.{shown(name)[1:-1]}"
             if not PARAMETER_NAME.fullmatch(name):
                 raise InvalidField(
                     field, "a parameter's name has letters, digits and _, no digit first, 128 at most"
                 )
-            if is_reserved(name):
+            if is_reserved(name) or (name in self.environment and name not in self.parameters):
                 raise InvalidField(field, "is a reserved name: it is set by the service")
             if name != INSTANCES_PARAMETER:
                 self._parameter(name, field).check(field, value)
@@ -168,7 +175,7 @@ class Dataset(_Config):
     def _uri_can_be_filled_in(self) -> "Dataset":
         try:
             self.folder("1", "v")
-        except (KeyError, IndexError, ValueError) as error:
+        except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"uri: only {{dataset_id}} and {{version}} can be filled in ({error})"
             ) from error
@@ -185,7 +192,3 @@ def _finite(text: str) -> float | None:
         return None
     number = float(text)
     return number if math.isfinite(number) else None
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import fsspec
 
 from job_tracker import naming
-from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, Parameter
+from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, Parameter, shown
 from job_tracker.errors import InvalidField, StorageUnavailable, UnknownReference
 from job_tracker.model import JobSpec
 from job_tracker.store.base import RequestKey
@@ -66,7 +66,10 @@ class Door:
         if not key:
             return None
         if len(key) > MAX_NAME or not key.isprintable():
-            raise InvalidField("request_key", f"has at most {MAX_NAME} characters, all of them printable")
+            raise InvalidField(
+                "request_key",
+                f"{shown(key)} is not allowed: it has at most {MAX_NAME} characters, all of them printable",
+            )
         content = json.dumps({**asdict(request), "request_key": ""}, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest())
 
@@ -109,7 +112,7 @@ class Door:
     def _algorithm(self, name: str) -> Algorithm:
         if name not in self._algorithms:
             known = ", ".join(sorted(self._algorithms)) or "none"
-            raise UnknownReference("algorithm", f"{_shown(name)} doesn't exist; configured are: {known}")
+            raise UnknownReference("algorithm", f"{shown(name)} doesn't exist; configured are: {known}")
         return self._algorithms[name]
 
     def _instances(self, parameters: Mapping[str, str], algorithm: Algorithm) -> int:
@@ -132,7 +135,8 @@ class Door:
                     "train_data_version_hash",
                     f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
                 )
-            self._seen = {(uri, dataset.files): time.monotonic()} | dict(list(self._seen.items())[-255:])
+            self._seen.pop((uri, dataset.files), None)  # so that the last seen is the last to be forgotten
+            self._seen = dict(list(self._seen.items())[-255:]) | {(uri, dataset.files): time.monotonic()}
         return uri
 
 
@@ -149,13 +153,13 @@ def _missing_file(uri: str, files: tuple[str, ...]) -> str | None:
 
 
 def _checked_name(name: str) -> str:
-    name = unicodedata.normalize("NFC", name)
-    if len(name) > MAX_NAME:
+    if len(name) > MAX_NAME:  # looked at first: to normalise takes time with the square of the length
         raise InvalidField("name", f"has {len(name)} characters; at most {MAX_NAME} are allowed")
+    name = unicodedata.normalize("NFC", name)
     if name and not (name[0].isalnum() and all(c.isalnum() or c in " ._-" for c in name)):
         raise InvalidField(
             "name",
-            f"{_shown(name)} is not allowed: begin with a letter or digit, then letters, digits, ' ._-'",
+            f"{shown(name)} is not allowed: begin with a letter or digit, then letters, digits, ' ._-'",
         )
     return name.strip()
 
@@ -164,7 +168,7 @@ def _check_path_part(field: str, text: str) -> None:
     if not _PATH_PART.fullmatch(text):
         raise InvalidField(
             field,
-            f"{_shown(text)} is not allowed: at most {MAX_NAME} of the letters A to Z, digits and . _ - + =, "
+            f"{shown(text)} is not allowed: at most {MAX_NAME} of the letters A to Z, digits and . _ - + =, "
             "the first a letter, a digit or _, no two dots in a row",
         )
 
@@ -179,7 +183,3 @@ def _check_amount(parameters: Mapping[str, str]) -> None:
         raise InvalidField(
             "parameters", f"has {size} bytes in all; at most {MAX_PARAMETER_BYTES} are allowed"
         )
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -64,7 +64,7 @@ class Group:
 
     def total(self, *values: float) -> list[float]:
         """Each value summed over the group; every process must call it, and each gets the same sums."""
-        # On the CPU there is room for doubles, whose sums of counts are exact; not every GPU has them.
+        # Doubles, so that sums of counts are exact.
         sums = torch.tensor(values, dtype=torch.float64, device=self.device)
         if self.size > 1:
             dist.all_reduce(sums)

@@ -32,7 +32,7 @@ class Meeting:
 
     host: str
     port: int
-    timeout: float
+    timeout: int
     """Seconds; bounds the joining, and every exchange after it."""
 
     @classmethod
@@ -41,7 +41,7 @@ class Meeting:
         return cls(
             host=environment.text("MASTER_ADDR"),
             port=environment.integer("MASTER_PORT", default=12356, at_least=1, at_most=65_535),
-            timeout=environment.positive_number("GROUP_TIMEOUT", default=600.0),
+            timeout=environment.integer("GROUP_TIMEOUT", default=600, at_least=1, at_most=86_400),
         )
 
     def __str__(self) -> str:
@@ -71,7 +71,8 @@ def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
         waited = time.monotonic() - started
         reason = str(error).partition("\n")[0] or "no answer"
         raise GroupError(
-            f"process {rank} of {size} could not join its group at {meeting} in {waited:.1f} s: {reason}"
+            f"process {rank} of {size} could not join its group at {meeting}, and gave up after {waited:.1f} s: "
+            f"{reason}"
         ) from error
 
 
@@ -89,7 +90,7 @@ def _await_master(meeting: Meeting, *, connect: bool) -> None:
         except OSError as error:
             if time.monotonic() + pause > deadline:
                 raise GroupError(
-                    f"could not reach the master at {meeting} within {meeting.timeout:g} s: {error}"
+                    f"could not reach the master at {meeting} within {meeting.timeout} s: {error}"
                 ) from error
         else:
             return
@@ -103,9 +104,11 @@ def _run_within(seconds: float, action: Callable[[], None]) -> None:
 
     def run() -> None:
         try:
-            outcome.set_result(action())
+            action()
         except BaseException as error:
             outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
 
     threading.Thread(target=run, daemon=True).start()
     outcome.result(seconds)

@@ -6,6 +6,7 @@ from datetime import datetime
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker import naming
+from job_tracker.catalog import shown
 from job_tracker.diagnosis import Diagnosis
 from job_tracker.errors import InvalidField
 from job_tracker.jobs import JobView
@@ -54,11 +55,16 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
     if not 0 <= message.page_size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{message.page_size} is not from 0 to {_LARGEST_PAGE}")
     if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):
-        raise InvalidField("page_token", "is not the next_page_token of an earlier page")
+        raise InvalidField(
+            "page_token", f"{shown(message.page_token)} is not the next_page_token of an earlier page"
+        )
     try:
         states = frozenset(_STATES[status] for status in message.statuses)
     except KeyError as error:
-        raise InvalidField("statuses", f"{error} is not a TrainingStatus") from error
+        allowed = ", ".join(pb.TrainingStatus.keys())
+        raise InvalidField(
+            "statuses", f"{error} is not a TrainingStatus; there are {allowed} (0 to {max(_STATES)})"
+        ) from error
     where = JobFilter(states, message.name_prefix, message.algorithm)
     before = min(int(message.page_token[:20]), 2**62) if message.page_token else None
     return where, message.page_size or _DEFAULT_PAGE, before

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
-from job_tracker.errors import TrackerError
+from job_tracker.errors import InvalidField, TrackerError
+from job_tracker.submission import MAX_PARAMETER_BYTES
 from training_service.api.errors import status_of
 
 log = logging.getLogger("training_service.access")
@@ -22,6 +23,12 @@ request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", d
 _SERVICE = "/training."
 _CHANGING = ("/Train", "/CancelTraining")
 _LONGEST_REQUEST_ID = 64
+# Parsing is done on the event loop, and a map of many small entries takes long: nobody else's calls
+# are to wait for it. What the door lets in is well below this.
+_LARGEST_REQUEST = 4 * MAX_PARAMETER_BYTES
+# A status message is a header, percent-encoded, and clients take 8 KiB of headers. With more, they
+# would get neither the message nor the code.
+_LONGEST_MESSAGE = 2048
 
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
@@ -76,14 +83,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def call(data: bytes, context: Context) -> Any:
             async with self._supervised(method, context):
-                return await behaviour(parse(data), context)
+                return await behaviour(_parsed(parse, data), context)
 
         return call
 
     def _stream(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def call(data: bytes, context: Context) -> AsyncIterator[Any]:
             async with self._supervised(method, context):
-                async for message in behaviour(parse(data), context):
+                async for message in behaviour(_parsed(parse, data), context):
                     yield message
 
         return call
@@ -100,7 +107,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             code = grpc.StatusCode.OK
         except Exception as error:
             code, message = _explain(error, method, identity)
-            await context.abort(code, message)
+            await context.abort(code, _clipped(message))
         finally:
             seconds = time.perf_counter() - started
             self._observe(method.rpartition("/")[2], code, seconds)
@@ -111,6 +118,23 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 *(method, code.name, seconds * 1000, f": {message}" if message else ""),
             )
             _reset(token)
+
+
+def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
+    if len(data) > _LARGEST_REQUEST:
+        raise InvalidField(
+            "request",
+            f"has {len(data)} bytes; at most {_LARGEST_REQUEST} are allowed, "
+            f"{MAX_PARAMETER_BYTES} of them for parameters",
+        )
+    return parse(data)
+
+
+def _clipped(message: str) -> str:
+    encoded = message.encode()
+    if len(encoded) <= _LONGEST_MESSAGE:
+        return message
+    return encoded[:_LONGEST_MESSAGE].decode(errors="ignore") + " …"
 
 
 def _explain(error: Exception, method: str, identity: str) -> tuple[grpc.StatusCode, str]:
@@ -128,7 +152,8 @@ def _explain(error: Exception, method: str, identity: str) -> tuple[grpc.StatusC
 def _request_id(context: Context) -> str:
     for key, value in context.invocation_metadata() or ():
         if key == REQUEST_ID_HEADER and isinstance(value, str):
-            return "".join(c for c in value if c.isprintable())[:_LONGEST_REQUEST_ID]
+            given = "".join(c for c in value if " " <= c <= "~")[:_LONGEST_REQUEST_ID]
+            return given or uuid.uuid4().hex
     return uuid.uuid4().hex
 
 

@@ -16,7 +16,7 @@ from training_service.client.channel import address_or_default, open_async_chann
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
 from training_service.client.requests import Parameters
 from training_service.client.translation import reading, translated_errors
-from training_service.client.watching import Watch
+from training_service.client.watching import Watch, has_ended
 
 
 class AsyncTrainingClient:
@@ -114,6 +114,8 @@ class AsyncTrainingClient:
     async def wait(self, job_id: int, *, timeout: float | None = None) -> GetTrainingStatusResponse:
         """Waits until the job has ended and returns its last status; see `TrainingClient.wait`."""
         status = await self.status(job_id)
+        if has_ended(status):
+            return status
         try:
             async for status in self._watch(job_id, timeout=timeout):  # noqa: B007
                 pass

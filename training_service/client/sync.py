@@ -16,7 +16,7 @@ from training_service.client.channel import address_or_default, open_channel
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
 from training_service.client.requests import Parameters
 from training_service.client.translation import reading, translated_errors
-from training_service.client.watching import Watch
+from training_service.client.watching import Watch, has_ended
 
 
 class TrainingClient:
@@ -145,6 +145,8 @@ class TrainingClient:
         is up (the job goes on), NotFound when there is no such job, and Unavailable like `watch`.
         """
         status = self.status(job_id)
+        if has_ended(status):
+            return status
         try:
             for status in self._watch(job_id, timeout=timeout):  # noqa: B007
                 pass

@@ -14,11 +14,17 @@ from training_service.client.errors import DeadlineExceeded, Unavailable
 
 logger = logging.getLogger(__name__)
 
+_ENDED = frozenset({TrainingStatus.succeed, TrainingStatus.failure, TrainingStatus.cancelled})
 _GOING_ON = frozenset({TrainingStatus.queuing, TrainingStatus.launch, TrainingStatus.running})
 
 
+def has_ended(status: GetTrainingStatusResponse) -> bool:
+    """Whether this is a job's last status."""
+    return status.status in _ENDED
+
+
 def goes_on(status: GetTrainingStatusResponse) -> bool:
-    """Whether the job is still to end. A status from a newer service, unknown here, is an end."""
+    """Whether the job is still to end; of a status from a newer service nobody here can tell either."""
     return status.status in _GOING_ON
 
 

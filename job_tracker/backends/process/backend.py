@@ -100,6 +100,7 @@ class ProcessBackend:
             return None
         await known.stop(grace.total_seconds())
         seen = known.observe()
+        await known.close()
         self._groups.pop(group, None)
         with suppress(FileNotFoundError):  # a stop that ran beside this one was first
             self._folders.retire(known.folder)

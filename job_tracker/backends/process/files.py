@@ -114,15 +114,10 @@ class Folders:
         self._ended = root / "ended"
 
     def find_live(self) -> list[GroupFolder]:
-        """Every group that was launched and not stopped. Half-made ones are removed."""
-        found = []
-        for path in sorted(self._live.glob("*")):
-            folder = self._read_live(path)
-            if folder is None:
-                shutil.rmtree(path)  # it has no group.json, so nothing of it ever ran
-            else:
-                found.append(folder)
-        return found
+        """Every group that was launched and not stopped."""
+        # A folder without a record is of a launch that was cut short: nothing of it ever ran.
+        found = (self._read_live(path) for path in sorted(self._live.glob("*")))
+        return [folder for folder in found if folder is not None]
 
     def find(self, group: GroupRef) -> GroupFolder | None:
         """The folder of a live group."""
@@ -145,7 +140,8 @@ class Folders:
     def retire(self, folder: GroupFolder) -> None:
         """Move a stopped group out of the live ones."""
         self._ended.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.remove(folder.group)  # of a launch that failed, when the service died before it could say so
+        # There is one already if a launch failed and the service died before it could say so.
+        shutil.rmtree(self._ended / folder.group.name, ignore_errors=True)
         folder.path.rename(self._ended / folder.group.name)
 
     def log(self, group: GroupRef, rank: int) -> Path | None:
@@ -158,7 +154,8 @@ class Folders:
 
     def remove(self, group: GroupRef) -> None:
         """Delete all that is left of a stopped group."""
-        shutil.rmtree(self._ended / group.name, ignore_errors=True)
+        for place in (self._live, self._ended):
+            shutil.rmtree(place / group.name, ignore_errors=True)
 
     @staticmethod
     def _read_live(path: Path) -> GroupFolder | None:

@@ -56,7 +56,7 @@ class RankProcess:
 
     async def follow(self) -> None:
         """Be told of the supervisor's end; at once if it has ended. Nothing if there never was one."""
-        if self._pidfd is not None or self.ended.is_set():
+        if not self._is_pending:
             return
         while self.folder.supervisor_pid() is None and self.folder.is_supervised():
             await asyncio.sleep(0.01)  # it is about to write its record
