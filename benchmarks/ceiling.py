@@ -23,7 +23,9 @@ class EmptyServicer(TrainingServiceServicer):
         return pb.TrainResponse(job_id=1)
 
     async def GetTrainingStatus(  # noqa: N802
-        self, request: pb.GetTrainingStatusRequest, context: Context  # noqa: ARG002
+        self,
+        request: pb.GetTrainingStatusRequest,
+        context: Context,  # noqa: ARG002
     ) -> pb.GetTrainingStatusResponse:
         return pb.GetTrainingStatusResponse(job_id=request.job_id)
 

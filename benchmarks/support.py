@@ -86,7 +86,9 @@ class Server:
 
 
 @contextmanager
-def service(data_dir: Path, *, command: Sequence[str] = (), capacity: int = 1, **settings: str) -> Iterator[Server]:
+def service(
+    data_dir: Path, *, command: Sequence[str] = (), capacity: int = 1, **settings: str
+) -> Iterator[Server]:
     """The service on `data_dir`: with plain processes that run `command`, or with the fake backend.
 
     Settings are given as `jobs__stop_grace="1"`. Its one algorithm takes any parameter.

@@ -8,14 +8,16 @@ from job_tracker.model import Job
 # Names that the service sets, or that change how a process is loaded, found or trusted. A user
 # parameter may have none of them: it would otherwise be a way to run other code than the algorithm's.
 _RESERVED_NAMES = frozenset(
-    """
-    JOB_ID JOB_ATTEMPT ALGORITHM_NAME MODEL_NAME MODEL_URI MODEL_BUCKET CHECKPOINT_URI
-    METADATA_STORE_SERVER WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE
-    ROLE_RANK ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TF_CONFIG
-    PATH HOME USER LOGNAME SHELL PWD OLDPWD IFS ENV TMPDIR TEMP TMP HOSTNAME CDPATH
-    CUDA_VISIBLE_DEVICES NODE_OPTIONS JAVA_TOOL_OPTIONS RUBYOPT GCONV_PATH LOCPATH NLSPATH
-    HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy
-    """.split()
+    (
+        *("JOB_ID", "JOB_ATTEMPT", "ALGORITHM_NAME", "MODEL_NAME", "MODEL_URI", "MODEL_BUCKET"),
+        *("CHECKPOINT_URI", "METADATA_STORE_SERVER", "WORLD_SIZE", "RANK", "LOCAL_RANK"),
+        *("LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD"),
+        *("OLDPWD", "IFS", "ENV", "TMPDIR", "TEMP", "TMP", "HOSTNAME", "CDPATH", "CUDA_VISIBLE_DEVICES"),
+        *("NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "RUBYOPT", "GCONV_PATH", "LOCPATH", "NLSPATH"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy"),
+        *("no_proxy"),
+    )
 )
 _RESERVED_PREFIXES = (
     *("TRAINING_", "REPORT_", "MINIO_", "PET_", "TORCHELASTIC_", "JAX_", "HOROVOD_", "OMPI_", "PMI_"),

@@ -15,7 +15,7 @@ def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     before = {process.pid for process in _ours(folder)}
     yield
     left = [process for process in _ours(folder) if process.pid not in before]
-    gone, alive = psutil.wait_procs(left, timeout=1)  # the last of them may be on their way out
+    _, alive = psutil.wait_procs(left, timeout=1)  # the last of them may be on their way out
     for process in alive:
         process.kill()
     psutil.wait_procs(alive)
@@ -28,7 +28,7 @@ async def no_task_is_left() -> AsyncIterator[None]:
     before = asyncio.all_tasks()
     yield
     left = {task for task in asyncio.all_tasks() - before if not task.done()}
-    left.discard(asyncio.current_task())  # type: ignore[arg-type]
+    left.discard(asyncio.current_task())
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)

@@ -232,12 +232,12 @@ def _from_file(file: Path) -> dict[str, Any]:
 def _from_environment() -> dict[str, Any]:
     for name in os.environ:
         group = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")[0].lower()
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES:
-            if group not in Settings.model_fields:
-                raise SettingsError(
-                    f"environment: {name}: there is no setting {group!r}; "
-                    f"there are {', '.join(Settings.model_fields)}"
-                )
+        ours = name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
+        if ours and group not in Settings.model_fields:
+            raise SettingsError(
+                f"environment: {name}: there is no setting {group!r}; "
+                f"there are {', '.join(Settings.model_fields)}"
+            )
     try:
         return EnvSettingsSource(Settings)()
     except Exception as error:

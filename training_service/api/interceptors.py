@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
@@ -158,7 +158,5 @@ def _request_id(context: Context) -> str:
 
 
 def _reset(token: contextvars.Token[str]) -> None:
-    try:
+    with suppress(ValueError):  # a stream that was given up is closed in another context than it ran in
         request_id.reset(token)
-    except ValueError:
-        pass  # a stream that was given up is closed in another context than it ran in

@@ -20,18 +20,18 @@ class TrainingServicer(TrainingServiceServicer):
         self._streams: set[asyncio.Timeout] = set()
         self._closing = False
 
-    async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:  # noqa: N802
+    async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
         job = await self._jobs.submit(convert.request_of(request))
         return pb.TrainResponse(job_id=job.id)
 
-    async def GetTrainingStatus(  # noqa: N802
+    async def GetTrainingStatus(
         self, request: pb.GetTrainingStatusRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
         return convert.status_of(await self._jobs.get(request.job_id))
 
-    async def ListTrainingJobs(  # noqa: N802
+    async def ListTrainingJobs(
         self, request: pb.ListTrainingJobsRequest, context: Context
     ) -> pb.ListTrainingJobsResponse:
         """See training_service.proto."""
@@ -42,13 +42,13 @@ class TrainingServicer(TrainingServiceServicer):
             next_page_token=str(page.next_before) if page.next_before else "",
         )
 
-    async def CancelTraining(  # noqa: N802
+    async def CancelTraining(
         self, request: pb.CancelTrainingRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
         return convert.status_of(await self._jobs.cancel(request.job_id))
 
-    async def WatchTraining(  # noqa: N802
+    async def WatchTraining(
         self, request: pb.WatchTrainingRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
         """See training_service.proto."""
@@ -56,7 +56,7 @@ class TrainingServicer(TrainingServiceServicer):
             async for view in self._jobs.watch(request.job_id):
                 yield convert.status_of(view)
 
-    async def GetTrainingLogs(  # noqa: N802
+    async def GetTrainingLogs(
         self, request: pb.GetTrainingLogsRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         """See training_service.proto."""

@@ -4,8 +4,10 @@
 messages of `proto/training_service.proto`. The command line on top of them is `trainctl`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from training_service._generated.training_service_pb2 import TrainingStatus
-from training_service.client.aio import AsyncTrainingClient
 from training_service.client.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -20,7 +22,10 @@ from training_service.client.errors import (
     Unreachable,
     WaitTimedOut,
 )
-from training_service.client.sync import TrainingClient
+
+if TYPE_CHECKING:
+    from training_service.client.aio import AsyncTrainingClient
+    from training_service.client.sync import TrainingClient
 
 __all__ = [
     "AlreadyExists",
@@ -39,3 +44,16 @@ __all__ = [
     "Unreachable",
     "WaitTimedOut",
 ]
+
+# Loaded when first asked for: with them comes gRPC, which reads its settings when it is imported, and
+# trainctl, inside this package, has one to make before (see `client.cli`).
+_MODULES = {
+    "AsyncTrainingClient": "training_service.client.aio",
+    "TrainingClient": "training_service.client.sync",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -17,8 +17,6 @@
 gRPC library is the `__cause__`; programs need not know that library to handle these.
 """
 
-# ruff: noqa: N818 - the root says Error; `except NotFound` says all that a reader needs
-
 from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
 
 __all__ = [

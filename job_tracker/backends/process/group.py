@@ -58,8 +58,9 @@ class RankProcess:
         """Be told of the supervisor's end; at once if it has ended. Nothing if there never was one."""
         if not self._is_pending:
             return
-        while self.folder.supervisor_pid() is None and self.folder.is_supervised():
-            await asyncio.sleep(0.01)  # it is about to write its record
+        # It is about to write its record, and no event tells of that.
+        while self.folder.supervisor_pid() is None and self.folder.is_supervised():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         if not self.folder.was_started():
             return
         pid = self.folder.supervisor_pid()

@@ -97,7 +97,8 @@ def _become(command: dict[str, object], parent: int, go: int, result: int, log: 
 
 def _execute(command: dict[str, object], log: int) -> None:
     argv, environment, limit = command["argv"], command["environment"], command["memory_limit_bytes"]
-    assert isinstance(argv, list) and isinstance(environment, dict)  # noqa: S101, PT018
+    assert isinstance(argv, list)
+    assert isinstance(environment, dict)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
@@ -117,7 +118,7 @@ def _wait(child: int) -> tuple[int, bool]:
                 return reaped[1], False
         if signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGTERM:
             status = _end_descendants(child, _grace())
-            assert status is not None  # noqa: S101  (the child was not reaped before)
+            assert status is not None, "the child was not reaped before"
             return status, True
 
 

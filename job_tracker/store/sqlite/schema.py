@@ -5,7 +5,7 @@ from pathlib import Path
 
 from job_tracker.errors import StoreRefused
 
-# "TRNG": how a file of ours is told from any other SQLite database (sqlite.org/pragma.html#pragma_application_id).
+# "TRNG": tells a file of ours from any other SQLite database (sqlite.org, "PRAGMA application_id").
 APPLICATION_ID = 0x54524E47
 
 # Each entry takes a file from version i to version i + 1. Entries are never changed once released.

@@ -71,7 +71,8 @@ class SqliteStore:
                 )
             cursor = db.execute(
                 "INSERT INTO jobs (version, state, name, algorithm, instances, attempt, submitted_at,"
-                " request_key, request_digest, spec, ranks) VALUES (1, 'queued', ?, ?, ?, 0, ?, ?, ?, ?, '[]')",
+                " request_key, request_digest, spec, ranks)"
+                " VALUES (1, 'queued', ?, ?, ?, 0, ?, ?, ?, ?, '[]')",
                 (
                     *(spec.name, spec.algorithm, spec.instances, at.timestamp()),
                     *((request_key.key, request_key.digest) if request_key else (None, None)),

@@ -49,7 +49,8 @@ async def test_a_rank_that_fails_is_diagnosed_while_the_others_run_on(world: Wor
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     assert (end.first_failure.category, end.first_failure.rank) == (Category.CRASHED, 1)
-    assert end.first_failure.summary and end.first_failure.resolution
+    assert end.first_failure.summary
+    assert end.first_failure.resolution
     assert end.ranks[1].status.exit_code == 3
     assert end.ranks[0].diagnosis is None
 

@@ -10,8 +10,8 @@ from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
 from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, Progress, RankStatus
 from job_tracker.store.base import JobStore, RequestKey
-from tests.support.stores import Reopen
 from tests.support.jobs import NOON, spec
+from tests.support.stores import Reopen
 
 MANY = 1_000_000
 
@@ -64,9 +64,7 @@ async def test_an_update_of_an_older_version_is_refused_and_changes_nothing(stor
 
 async def test_of_many_updates_at_once_one_wins(store: JobStore) -> None:
     job = await submit(store)
-    results = await asyncio.gather(
-        *(store.update(job.admitted()) for _ in range(20)), return_exceptions=True
-    )
+    results = await asyncio.gather(*(store.update(job.admitted()) for _ in range(20)), return_exceptions=True)
     winners = [result for result in results if isinstance(result, Job)]
     assert len(winners) == 1
     assert sum(isinstance(result, StaleJob) for result in results) == 19

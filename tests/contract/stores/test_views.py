@@ -8,8 +8,8 @@ import pytest
 from job_tracker.errors import JobNotFound
 from job_tracker.model import Ending, Job, JobState
 from job_tracker.store.base import JobFilter, JobStore, RequestKey, Tally
-from tests.support.stores import Reopen
 from tests.support.jobs import NOON, spec
+from tests.support.stores import Reopen
 
 
 async def submit(store: JobStore, **changes: object) -> Job:

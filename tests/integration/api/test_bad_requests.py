@@ -36,7 +36,9 @@ async def test_a_request_without_anything_is_refused(door: Service) -> None:
     assert details == "algorithm: must not be empty"
 
 
-@pytest.mark.parametrize("name", ["nope", "Program", " program", "program\n", "../program", "😀", "\x00", LONG])
+@pytest.mark.parametrize(
+    "name", ["nope", "Program", " program", "program\n", "../program", "😀", "\x00", LONG]
+)
 async def test_an_unknown_algorithm_is_refused_saying_which_there_are(door: Service, name: str) -> None:
     details = await door.refuses(door.train(algorithm=name), NOT_FOUND)
     assert details.startswith(f"algorithm: {shown(name)} ")
@@ -64,7 +66,22 @@ async def test_what_could_lead_out_of_the_storage_is_refused(door: Service, fiel
 @pytest.mark.parametrize(
     "name",
     [
-        *("a/b", "../a", "/a", "-a", ".a", " a", "   ", "a\nb", "a\x00", "a\x1b[31m", "a;b", "a'b", '"', "{a}"),
+        *(
+            "a/b",
+            "../a",
+            "/a",
+            "-a",
+            ".a",
+            " a",
+            "   ",
+            "a\nb",
+            "a\x00",
+            "a\x1b[31m",
+            "a;b",
+            "a'b",
+            '"',
+            "{a}",
+        ),
         *("😀", "a\u200bb", "a\u202eb", "a\u2028b", "\ufeffa", "\u0301a"),
     ],
 )
@@ -297,7 +314,8 @@ async def test_a_request_key_that_is_too_long_or_not_printable_is_refused(door: 
 
 
 @pytest.mark.parametrize(
-    "data", [b"\xff", b"no protobuf", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x05\x0a\x03\xff\xfe\xfd", b"\x00" * 64]
+    "data",
+    [b"\xff", b"no protobuf", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x05\x0a\x03\xff\xfe\xfd", b"\x00" * 64],
 )
 @pytest.mark.parametrize("method", METHODS)
 async def test_bytes_that_are_no_message_are_the_clients_fault(

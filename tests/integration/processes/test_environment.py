@@ -13,7 +13,9 @@ from tests.support.jobs import job
 SHOW = "import json, os; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd()}))"
 
 
-async def shown(world: ProcessGroups, instances: int = 1, **options: object) -> list[dict[str, dict[str, str]]]:
+async def shown(
+    world: ProcessGroups, instances: int = 1, **options: object
+) -> list[dict[str, dict[str, str]]]:
     world.add("program", "python", "-I", "-c", SHOW)
     backend = world.open(**options)
     await backend.launch(backend.plan(job({"LR": "4"}, instances=instances)))
@@ -64,7 +66,7 @@ async def test_a_process_is_told_exactly_this(world: ProcessGroups, monkeypatch:
 
 async def test_ranks_have_folders_of_their_own_and_one_master(world: ProcessGroups) -> None:
     told = await shown(world, instances=3)
-    assert len({each["cwd"] for each in told}) == 3  # type: ignore[arg-type]
+    assert len({each["cwd"] for each in told}) == 3
     assert len({each["env"]["MASTER_PORT"] for each in told}) == 1
     assert [each["env"]["RANK"] for each in told] == ["0", "1", "2"]
 
@@ -87,7 +89,9 @@ async def test_no_file_of_a_group_can_be_read_by_others(world: ProcessGroups) ->
 
 
 @pytest.mark.parametrize("half", ["no record", "no supervisors", "one rank"])
-async def test_a_launch_that_was_cut_short_is_completed(world: ProcessGroups, half: str, tmp_path: Path) -> None:
+async def test_a_launch_that_was_cut_short_is_completed(
+    world: ProcessGroups, half: str, tmp_path: Path
+) -> None:
     first = world.open()
     plan = first.plan(job({"RUN_SECONDS": "forever", "PRINT": "up"}, instances=2))
     folder = world.root / "live" / plan.group.name

@@ -107,7 +107,9 @@ def small_cgroup() -> Iterator[Path]:
     group.rmdir()
 
 
-@pytest.mark.skipif(not os.access("/sys/fs/cgroup", os.W_OK), reason="control groups can be made by root only")
+@pytest.mark.skipif(
+    not os.access("/sys/fs/cgroup", os.W_OK), reason="control groups can be made by root only"
+)
 async def test_a_kill_by_the_kernel_for_memory_is_out_of_memory(
     world: ProcessGroups, small_cgroup: Path
 ) -> None:

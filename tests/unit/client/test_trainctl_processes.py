@@ -47,12 +47,12 @@ class Terminal:
         os.close(self.far)
 
 
-def test_a_service_that_is_not_there_is_one_line_within_five_seconds(
+def test_a_service_that_is_not_there_is_one_line_within_seconds(
     trainctl_at: Callable[[str], Trainctl], dead_address: str
 ) -> None:
     began = time.monotonic()
     result = trainctl_at(dead_address).run("list")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10  # 3 s, and what a busy machine adds.
     assert (result.returncode, result.stdout) == (4, "")
     assert result.stderr.startswith(
         f"trainctl: cannot reach the training service at {dead_address}: Connection refused. Is it running?"

@@ -100,7 +100,17 @@ def test_a_slug_fits_whatever_the_text_is(text: str, length: int) -> None:
 
 
 def test_texts_that_lose_something_in_a_slug_are_still_told_apart() -> None:
-    texts = ["My Model", "my model", "my/model", "my_model", "my-model", "my--model", "мой", "模型", "x" * 200]
+    texts = [
+        "My Model",
+        "my model",
+        "my/model",
+        "my_model",
+        "my-model",
+        "my--model",
+        "мой",
+        "模型",
+        "x" * 200,
+    ]
     slugs = [naming.slug(text, 63) for text in texts]
     assert len(set(slugs)) == len(texts)
     assert slugs[4] == "my-model"

@@ -5,6 +5,12 @@ A new command is a function in a module of `commands`, named in `app`. Asking is
 `output`'s, and errors and exit codes are `boundary`'s and `exit_codes`': a command has none of these.
 """
 
-from training_service.client.cli.app import app
+import os
+
+# gRPC's C core reports lost connections on standard error, between our lines and in its own words.
+# It reads this when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from training_service.client.cli.app import app  # noqa: E402
 
 __all__ = ["app"]

@@ -35,5 +35,5 @@ class Session:
 def session_of(context: typer.Context) -> Session:
     """The session that the command runs in."""
     session = context.find_object(Session)
-    assert session is not None, "the root callback makes it before any command runs"  # noqa: S101
+    assert session is not None, "the root callback makes it before any command runs"
     return session
