@@ -82,7 +82,7 @@ class Parameter(_Config):
     def _allowed(self) -> str:
         kind = {"int": "a whole number", "float": "a number", "bool": "true, false, 1 or 0", "str": "text"}
         bounds = [
-            f"{word} {int(bound) if bound.is_integer() else bound}"
+            f"{word} {bound:.15g}"
             for word, bound in (
                 ("of at least", self.minimum),
                 ("greater than", self.exclusive_minimum),

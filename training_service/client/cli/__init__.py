@@ -11,6 +11,6 @@ import os
 # It reads this when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from training_service.client.cli.app import app  # noqa: E402
+from training_service.client.cli.app import app
 
 __all__ = ["app"]

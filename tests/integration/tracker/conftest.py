@@ -1,0 +1,73 @@
+"""A tracker on a real store and a simulated world, stopped and started at will."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.jobs import Jobs, JobView
+from job_tracker.model import Job, JobState
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.submission import Door
+from job_tracker.tracker import Tracker, TrackerOptions
+from tests.support.jobs import NOON, spec
+
+
+class Service:
+    """What the composition root makes, without the edge."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.world = FakeWorld()
+        self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
+        self.backend = FakeBackend(self.world)
+
+    async def start(self) -> None:
+        self.store = await SqliteStore.open(self.folder / "jobs.db")
+        door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
+        self.jobs = Jobs(self.store, self.backend, door, max_queued=1000)
+        self.tracker = Tracker(self.store, self.backend, TrackerOptions(**self.options))
+        self._tracking = asyncio.create_task(self.tracker.run())
+
+    async def stop(self) -> None:
+        self._tracking.cancel()
+        await asyncio.gather(self._tracking, return_exceptions=True)
+        await self.store.close()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def submit(self, parameters: dict[str, str] | None = None, instances: int = 1) -> Job:
+        return await self.store.submit(spec(parameters, instances=instances), NOON, None, 1000)
+
+    async def until(self, job_id: int, condition: Callable[[Job], bool]) -> Job:
+        """The job as soon as it meets the condition; the test's time-out bounds it."""
+        views = self.jobs.watch(job_id)
+        try:
+            async for view in views:
+                if condition(view.job):
+                    return view.job
+        finally:
+            await views.aclose()  # type: ignore[attr-defined]
+        raise AssertionError(f"job {job_id} ended otherwise: {await self.jobs.get(job_id)}")
+
+    async def reaches(self, job_id: int, state: JobState) -> Job:
+        return await self.until(job_id, lambda job: job.state is state)
+
+    async def view(self, job_id: int) -> JobView:
+        return await self.jobs.get(job_id)
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    """A running service with a capacity of 4 instances."""
+    made = Service(tmp_path)
+    await made.start()
+    yield made
+    await made.stop()
+    made.world.close()

@@ -1,0 +1,174 @@
+"""Whole lives of jobs: every way to the end."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from job_tracker.backends.fake import FakeBackend
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import BackendUnavailable, LaunchFailed
+from job_tracker.model import GroupRef, JobState, Phase
+from job_tracker.store.base import JobFilter
+
+if TYPE_CHECKING:
+    from tests.integration.tracker.conftest import Service
+else:
+    Service = Any
+
+_EVERYTHING = JobFilter()
+FOREVER = {"RUN_SECONDS": "forever"}
+
+
+async def test_a_job_is_launched_runs_and_succeeds(service: Service) -> None:
+    job = await service.submit({"RUN_SECONDS": "0.1"}, instances=3)
+    job = await service.reaches(job.id, JobState.SUCCEEDED)
+    assert [rank.phase for rank in job.ranks] == [Phase.SUCCEEDED] * 3
+    assert job.started_at is not None
+    assert job.finished_at is not None
+    assert (job.attempt, job.diagnosis) == (1, None)
+    assert service.world.launches == [job.group]
+    assert service.world.live == {}
+
+
+async def test_the_failure_of_any_rank_ends_the_job_and_stops_the_others(service: Service) -> None:
+    job = await service.submit(FOREVER, instances=3)
+    job = await service.reaches(job.id, JobState.RUNNING)
+    service.world.end_rank(job.group, 2, 9)
+    job = await service.reaches(job.id, JobState.FAILED)
+    assert [rank.phase for rank in job.ranks] == [Phase.STOPPED, Phase.STOPPED, Phase.FAILED]
+    assert job.diagnosis is not None
+    assert (job.diagnosis.category, job.diagnosis.rank) == (Category.CRASHED, 2)
+    assert service.world.live == {}
+
+
+async def test_workers_may_end_by_themselves_after_the_master(service: Service) -> None:
+    job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
+    service.world.end_rank(job.group, 0, 0)
+    job = await service.until(job.id, lambda job: job.ending is not None)
+    assert job.state is JobState.RUNNING
+    assert job.group in service.world.live
+    service.world.end_rank(job.group, 1, 0)
+    job = await service.reaches(job.id, JobState.SUCCEEDED)
+    assert [rank.phase for rank in job.ranks] == [Phase.SUCCEEDED] * 2
+
+
+async def test_workers_that_stay_after_the_master_are_stopped(service: Service) -> None:
+    service.options["finish_grace"] = timedelta(seconds=0.2)
+    await service.restart()
+    job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
+    service.world.end_rank(job.group, 0, 0)
+    job = await service.reaches(job.id, JobState.SUCCEEDED)
+    assert [rank.phase for rank in job.ranks] == [Phase.SUCCEEDED, Phase.STOPPED]
+
+
+async def test_a_worker_that_fails_after_the_master_succeeded_changes_nothing(service: Service) -> None:
+    job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
+    service.world.end_rank(job.group, 0, 0)
+    await service.until(job.id, lambda job: job.ending is not None)
+    service.world.end_rank(job.group, 1, 6)
+    assert (await service.reaches(job.id, JobState.SUCCEEDED)).diagnosis is None
+
+
+async def test_a_running_group_that_vanishes_fails_its_job(service: Service) -> None:
+    service.options["repair_period"] = timedelta(seconds=0.1)
+    await service.restart()
+    job = await service.reaches((await service.submit(FOREVER)).id, JobState.RUNNING)
+    service.world.vanish(job.group)
+    job = await service.reaches(job.id, JobState.FAILED)
+    assert job.diagnosis is not None
+    assert job.diagnosis.category is Category.GROUP_VANISHED
+
+
+async def test_a_queued_job_is_cancelled_at_once(service: Service) -> None:
+    await service.submit(FOREVER, instances=4)
+    waiting = await service.submit()
+    view = await service.jobs.cancel(waiting.id)
+    assert view.job.state is JobState.CANCELLED
+    assert waiting.group.name not in [group.name for group in service.world.launches]
+
+
+async def test_a_running_job_is_cancelled_and_its_group_stopped(service: Service) -> None:
+    job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
+    for _ in range(2):
+        await service.jobs.cancel(job.id)
+    job = await service.reaches(job.id, JobState.CANCELLED)
+    assert [rank.phase for rank in job.ranks] == [Phase.STOPPED] * 2
+    assert service.world.live == {}
+
+
+async def test_cancelling_an_ended_job_changes_nothing(service: Service) -> None:
+    job = await service.reaches((await service.submit()).id, JobState.SUCCEEDED)
+    assert (await service.jobs.cancel(job.id)).job == job
+
+
+async def test_the_first_decision_stands(service: Service) -> None:
+    job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
+    service.world.end_rank(job.group, 0, 0)
+    await service.until(job.id, lambda job: job.ending is not None)
+    await service.jobs.cancel(job.id)
+    service.world.end_rank(job.group, 1, 0)
+    assert (await service.reaches(job.id, JobState.SUCCEEDED)).ending is not None
+
+
+async def test_a_launch_that_cannot_succeed_fails_the_job_with_its_reason(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diagnosis = Diagnosis(category=Category.NO_FREE_PORT, summary="None.", resolution="Wait.")
+
+    async def refuse(self: FakeBackend, plan: object) -> None:
+        raise LaunchFailed(diagnosis)
+
+    monkeypatch.setattr(FakeBackend, "launch", refuse)
+    job = await service.reaches((await service.submit()).id, JobState.FAILED)
+    assert job.diagnosis == diagnosis
+    assert job.started_at is None
+
+
+async def test_a_backend_that_is_away_is_waited_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, failures = FakeBackend.launch, [BackendUnavailable("away"), RuntimeError("a bug")]
+
+    async def unreliable(self: FakeBackend, plan: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await launch(self, plan)
+
+    monkeypatch.setattr(FakeBackend, "launch", unreliable)
+    await service.reaches((await service.submit()).id, JobState.SUCCEEDED)
+
+
+async def test_a_group_that_no_live_job_owns_is_stopped(service: Service) -> None:
+    job = await service.reaches((await service.submit()).id, JobState.SUCCEEDED)
+    stranger = GroupRef("program-77", 77, 1)
+    for group in (job.group, stranger):
+        running = await service.submit(FOREVER)
+        plan = service.backend.plan(await service.reaches(running.id, JobState.RUNNING))
+        await service.backend.launch(type(plan)(group, None, (0,), ""))
+    await service.restart()
+    third = await service.submit()
+    await service.reaches(third.id, JobState.SUCCEEDED)
+    while {job.group, stranger} & set(service.world.live):
+        await service.until(third.id, lambda job: True)
+    assert len(service.world.live) == 2
+
+
+async def test_ended_jobs_are_forgotten_after_their_time(service: Service) -> None:
+    job = await service.reaches((await service.submit()).id, JobState.SUCCEEDED)
+    assert job.group in service.world.stopped
+    service.options["keep_finished"] = timedelta(0)
+    with service.store.changes():
+        await service.restart()
+    running = await service.submit()
+    await service.reaches(running.id, JobState.SUCCEEDED)
+    assert job.group not in service.world.stopped
+    assert [known.id for known in await service.store.list_jobs(_EVERYTHING, limit=9)] == [running.id]
+
+
+async def test_what_the_master_reports_is_the_job_s_progress(service: Service) -> None:
+    line = '::progress:: {"step": 3, "total_steps": 9, "metrics": {"loss": 0.5}}'
+    job = await service.submit({"PRINT": line, "RUN_SECONDS": "0.2"})
+    job = await service.reaches(job.id, JobState.SUCCEEDED)
+    assert job.progress is not None
+    assert (job.progress.step, job.progress.total_steps, job.progress.metrics) == (3, 9, {"loss": 0.5})

@@ -1,0 +1,95 @@
+"""Who runs when: order, capacity, and what a restart leaves of both."""
+
+from typing import TYPE_CHECKING, Any
+
+from job_tracker.diagnosis import Category
+from job_tracker.jobs import Jobs
+from job_tracker.model import JobState
+from job_tracker.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from tests.integration.tracker.conftest import Service
+else:
+    Service = Any
+
+FOREVER = {"RUN_SECONDS": "forever"}
+
+
+async def test_jobs_run_in_the_order_of_their_submission(service: Service) -> None:
+    jobs = [await service.submit({"RUN_SECONDS": "0.01"}, instances=4) for _ in range(8)]
+    await service.reaches(jobs[-1].id, JobState.SUCCEEDED)
+    assert [group.job_id for group in service.world.launches] == [job.id for job in jobs]
+
+
+async def test_no_more_instances_run_than_the_capacity(service: Service) -> None:
+    sizes = [1, 3, 2, 2, 4, 1, 1, 3]
+    jobs = [await service.submit(FOREVER, instances=size) for size in sizes]
+    for job in jobs:
+        await service.reaches(job.id, JobState.RUNNING)
+        assert sum(len(group.ranks) for group in service.world.live.values()) <= 4
+        await service.jobs.cancel(job.id)
+        await service.reaches(job.id, JobState.CANCELLED)
+
+
+async def test_a_large_job_at_the_head_is_not_overtaken(service: Service) -> None:
+    running = await service.submit(FOREVER)
+    await service.reaches(running.id, JobState.RUNNING)
+    large, small = await service.submit(FOREVER, instances=4), await service.submit()
+    assert (await service.view(small.id)).position == 1
+    await service.jobs.cancel(running.id)
+    await service.reaches(large.id, JobState.RUNNING)
+    assert (await service.view(small.id)).job.state is JobState.QUEUED
+    await service.jobs.cancel(large.id)
+    await service.reaches(small.id, JobState.SUCCEEDED)
+
+
+async def test_a_job_that_no_longer_fits_at_all_fails_and_holds_nobody_up(service: Service) -> None:
+    running = await service.submit(FOREVER)
+    await service.reaches(running.id, JobState.RUNNING)
+    large, small = await service.submit(instances=4), await service.submit()
+    service.options["capacity"] = 2
+    await service.restart()
+    large = await service.reaches(large.id, JobState.FAILED)
+    assert large.diagnosis is not None
+    assert large.diagnosis.category is Category.EXCEEDS_CAPACITY
+    await service.reaches(small.id, JobState.SUCCEEDED)
+
+
+async def test_running_groups_are_found_again_after_a_restart_and_none_is_doubled(service: Service) -> None:
+    jobs = [await service.submit(FOREVER, instances=2) for _ in range(3)]
+    for job in jobs[:2]:
+        await service.reaches(job.id, JobState.RUNNING)
+    await service.restart()
+    for job in jobs[:2]:
+        found = (await service.view(job.id)).job
+        assert found.state is JobState.RUNNING
+        service.world.end_rank(found.group, 0, 0)
+        service.world.end_rank(found.group, 1, 0)
+        await service.reaches(job.id, JobState.SUCCEEDED)
+    await service.reaches(jobs[2].id, JobState.RUNNING)
+    assert [group.job_id for group in service.world.launches] == [1, 2, 3]
+
+
+async def test_a_job_that_was_about_to_be_launched_is_launched_after_a_restart(service: Service) -> None:
+    job = await service.submit()
+    await service.stop()
+    store = await SqliteStore.open(service.folder / "jobs.db")
+    current = await store.get(job.id)
+    if current.state is JobState.QUEUED:
+        await store.update(current.admitted())  # intent is written; nothing is started
+    await store.close()
+    await service.start()
+    await service.reaches(job.id, JobState.SUCCEEDED)
+    assert len(service.world.launches) == 1
+
+
+async def test_a_group_that_was_about_to_be_stopped_is_stopped_after_a_restart(service: Service) -> None:
+    job = await service.reaches((await service.submit(FOREVER)).id, JobState.RUNNING)
+    await service.stop()
+    service.store = await SqliteStore.open(service.folder / "jobs.db")
+    jobs = Jobs(service.store, service.backend, None, max_queued=1)  # type: ignore[arg-type]
+    await jobs.cancel(job.id)
+    await service.store.close()
+    await service.start()
+    await service.reaches(job.id, JobState.CANCELLED)
+    assert service.world.live == {}
