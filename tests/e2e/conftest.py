@@ -1,0 +1,78 @@
+"""The service as users have it: a process of its own, its data in a folder, its API on a port."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from training_service.client import TrainingClient
+
+PROGRAM = Path(__file__).parents[1] / "support" / "program.py"
+CONFIG = f"""
+[algorithms.program]
+other_parameters = true
+[algorithms.program.process]
+command = ["python", "{PROGRAM}"]
+"""
+
+
+class Server:
+    """A service that can be killed and started again on the same data and port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "service.log"
+        (folder / "config.toml").write_text(CONFIG)
+        self.address = "127.0.0.1:0"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *arguments: str) -> TrainingClient:
+        """Start it, and connect to it."""
+        command = [Path(sys.executable).with_name("training-service"), "serve", "--data-dir", self.folder]
+        options = ["--address", self.address, "--config", self.folder / "config.toml", *arguments]
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([*command, *options], stderr=log)
+        while "serving at" not in (text := self.log.read_text()[begin:]):
+            assert self.process.poll() is None, text
+            time.sleep(0.02)
+        self.address = text.split("serving at ")[1].split(",")[0]
+        return TrainingClient(self.address)
+
+    def end(self, number: int) -> int:
+        """Signal it; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(timeout=20)
+
+    def rank(self, job_id: int, rank: int) -> psutil.Process:
+        """The training process of a rank, found by its environment."""
+        for process in psutil.process_iter():
+            try:
+                told = process.environ()
+            except psutil.Error:
+                continue
+            ours = told.get("HOME", "").startswith(str(self.folder))
+            if ours and (told.get("JOB_ID"), told.get("RANK")) == (str(job_id), str(rank)):
+                return process
+        raise AssertionError(f"rank {rank} of job {job_id} does not run")
+
+
+@pytest.fixture
+def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
+    """A service that is not started yet; afterwards every job is cancelled, and the service stopped."""
+    made = Server(tmp_path)
+    yield made
+    if made.process is None or made.process.poll() is not None:
+        made.start().close()
+    with TrainingClient(made.address) as client:
+        for job in client.list():
+            client.cancel(job.job_id)
+        for job in client.list():
+            client.wait(job.job_id, timeout=20)
+    assert made.end(signal.SIGTERM) == 0

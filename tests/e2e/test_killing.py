@@ -1,0 +1,118 @@
+"""The service and its ranks are killed, and nothing is lost, doubled or left behind."""
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+    from training_service.client import TrainingClient
+else:
+    Server = TrainingClient = Any
+
+FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
+
+
+def submit(client: TrainingClient, instances: int = 1, **parameters: str) -> int:
+    return client.submit("program", "1", "v1", instances=instances, parameters=parameters)
+
+
+def reaches(client: TrainingClient, job_id: int, status: int) -> pb.GetTrainingStatusResponse:
+    for seen in client.watch(job_id):
+        if seen.status == status:
+            return seen
+    raise AssertionError(f"job {job_id} ended otherwise: {client.status(job_id)}")
+
+
+def test_a_killed_service_finds_its_groups_again(server: Server) -> None:
+    with server.start() as client:
+        job = submit(client, instances=3, **FOREVER)
+        reaches(client, job, pb.running)
+    before = [server.rank(job, rank) for rank in range(3)]
+    assert server.end(signal.SIGKILL) == -signal.SIGKILL
+    assert all(process.is_running() for process in before)
+    with server.start() as client:
+        assert client.status(job).status == pb.running
+        assert [server.rank(job, rank) for rank in range(3)] == before
+        client.cancel(job)
+        ended = client.wait(job, timeout=20)
+        assert ended.status == pb.cancelled
+        assert ended.attempt == 1
+    assert not any(process.is_running() for process in before)
+
+
+def test_a_job_that_ends_while_the_service_is_dead_ends_as_it_did(server: Server) -> None:
+    with server.start() as client:
+        good = submit(client, RUN_SECONDS="1")
+        bad = submit(client, RUN_SECONDS="1", EXIT_CODE="3")
+        for job in (good, bad):
+            reaches(client, job, pb.running)
+        processes = [server.rank(job, 0) for job in (good, bad)]
+    server.end(signal.SIGKILL)
+    for process in processes:
+        process.wait()
+    with server.start() as client:
+        assert client.wait(good, timeout=20).status == pb.succeed
+        failed = client.wait(bad, timeout=20)
+        assert (failed.status, failed.diagnosis.category) == (pb.failure, "crashed")
+        assert failed.ranks[0].exit_code == 3
+
+
+def test_every_acknowledged_job_survives_a_kill_and_keeps_its_place(server: Server) -> None:
+    with server.start("--capacity", "1") as client:
+        running = submit(client, **FOREVER)
+        waiting = [submit(client) for _ in range(20)]
+    server.end(signal.SIGKILL)
+    with server.start("--capacity", "1") as client:
+        assert [client.status(job).positionInQueue for job in waiting] == list(range(20))
+        client.cancel(running)
+        assert client.wait(waiting[-1], timeout=60).status == pb.succeed
+        assert [client.status(job).attempt for job in waiting] == [1] * 20
+        assert submit(client) == waiting[-1] + 1
+
+
+def test_an_orderly_stop_leaves_groups_running(server: Server) -> None:
+    with server.start() as client:
+        job = submit(client, **FOREVER)
+        reaches(client, job, pb.running)
+        before = server.rank(job, 0)
+    assert server.end(signal.SIGTERM) == 0
+    with server.start() as client:
+        assert client.status(job).status == pb.running
+        assert server.rank(job, 0) == before
+
+
+def test_a_watch_goes_on_through_a_restart(server: Server) -> None:
+    with server.start() as client:
+        job = submit(client, **FOREVER)
+        seen = client.watch(job)
+        while next(seen).status != pb.running:
+            pass
+        server.end(signal.SIGTERM)
+        server.start().close()
+        client.cancel(job)
+        assert [status.status for status in seen][-1] == pb.cancelled
+
+
+def test_a_rank_killed_by_hand_fails_the_job_and_stops_the_others(server: Server) -> None:
+    with server.start() as client:
+        job = submit(client, instances=3, **FOREVER)
+        reaches(client, job, pb.running)
+        others = [server.rank(job, rank) for rank in (0, 2)]
+        server.rank(job, 1).kill()
+        failed = client.wait(job, timeout=20)
+        assert (failed.diagnosis.category, failed.diagnosis.rank) == ("killed", 1)
+        assert [rank.phase for rank in failed.ranks] == [
+            pb.RANK_PHASE_STOPPED,
+            pb.RANK_PHASE_FAILED,
+            pb.RANK_PHASE_STOPPED,
+        ]
+        assert not any(process.is_running() for process in others)
+
+
+def test_a_second_order_to_stop_ends_the_service_at_once(server: Server) -> None:
+    with server.start("-s", "server.shutdown_seconds=60"):
+        assert server.process is not None
+        server.process.send_signal(signal.SIGTERM)
+    assert server.end(signal.SIGTERM) in (0, 128 + signal.SIGTERM)
