@@ -1,0 +1,89 @@
+"""Files that the SQLite store refuses, and that it leaves as they were."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from job_tracker.errors import StoreRefused, StoreUnavailable
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.store.sqlite.schema import MIGRATIONS
+from tests.support.jobs import NOON, spec
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    """A store with one job in it, closed."""
+    path = tmp_path / "jobs.db"
+    store = await SqliteStore.open(path)
+    await store.submit(spec(), NOON, None, 10)
+    await store.close()
+    return path
+
+
+async def refused(path: Path) -> str:
+    before = path.read_bytes()
+    with pytest.raises(StoreRefused) as raised:
+        await SqliteStore.open(path)
+    assert path.read_bytes() == before
+    assert str(path) in str(raised.value)
+    return str(raised.value)
+
+
+async def test_a_file_of_a_newer_version_is_refused(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    connection.close()
+    assert "newer version" in await refused(file)
+
+
+async def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+    assert "another program" in await refused(path)
+
+
+@pytest.mark.parametrize("where", [0, 4096, 3 * 4096 + 1])
+async def test_a_damaged_file_is_refused(file: Path, where: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[where : where + 200] = b"\xff" * 200
+    file.write_bytes(content)
+    assert "Nothing in it was changed" in await refused(file)
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    path.write_text("my notes, which are rather longer than the header of a database would be\n" * 20)
+    await refused(path)
+
+
+async def test_a_file_in_use_is_refused_until_it_is_free(file: Path) -> None:
+    first = await SqliteStore.open(file)
+    with pytest.raises(StoreRefused, match="another training service"):
+        await SqliteStore.open(file)
+    await first.close()
+    await (await SqliteStore.open(file)).close()
+
+
+async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreRefused, match="folder cannot be written"):
+        await SqliteStore.open(tmp_path / "file" / "jobs.db")
+
+
+async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").touch()
+    store = await SqliteStore.open(tmp_path / "jobs.db")
+    assert (await store.submit(spec(), NOON, None, 10)).id == 1
+    await store.close()
+
+
+async def test_a_closed_store_is_unavailable(file: Path) -> None:
+    store = await SqliteStore.open(file)
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await store.submit(spec(), NOON, None, 10)
+    with pytest.raises(StoreUnavailable):
+        await store.get(1)

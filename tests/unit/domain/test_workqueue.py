@@ -1,0 +1,85 @@
+"""The work queue: once each, never two at a time, and again after a failure."""
+
+import asyncio
+from datetime import timedelta
+
+from job_tracker.feed import Feed
+from job_tracker.workqueue import WorkQueue
+
+
+async def run(queue: WorkQueue[str], until: asyncio.Event) -> None:
+    working = asyncio.create_task(queue.run())
+    await until.wait()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_a_key_is_never_worked_on_by_two_and_comes_again_if_added_meanwhile() -> None:
+    handled: list[str] = []
+    active = 0
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        nonlocal active
+        active += 1
+        assert active == 1
+        handled.append(key)
+        if len(handled) == 1:
+            for _ in range(3):
+                queue.add(key)
+        await asyncio.sleep(0)
+        active -= 1
+        if len(handled) == 2:
+            done.set()
+
+    queue = WorkQueue[str](handle, workers=4)
+    for _ in range(3):
+        queue.add("a")
+    await run(queue, done)
+    assert handled == ["a", "a"]
+
+
+async def test_a_failure_is_tried_again_and_stops_nothing_else() -> None:
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+        if key == "bad" and handled.count("bad") < 3:
+            raise RuntimeError("no")
+        if handled.count("bad") == 3:
+            done.set()
+
+    queue = WorkQueue[str](handle, workers=1)
+    queue.add("bad")
+    queue.add("good")
+    await run(queue, done)
+    assert handled == ["bad", "good", "bad", "bad"]
+
+
+async def test_a_key_comes_again_after_the_time_it_asked_for() -> None:
+    times: list[float] = []
+    done = asyncio.Event()
+
+    async def handle(key: str) -> timedelta | None:
+        times.append(asyncio.get_running_loop().time())
+        if len(times) == 2:
+            done.set()
+            return None
+        return timedelta(seconds=0.05)
+
+    queue = WorkQueue[str](handle, workers=1)
+    queue.add("a")
+    await run(queue, done)
+    assert times[1] - times[0] >= 0.05
+
+
+async def test_a_slow_reader_of_a_feed_gets_the_last_value_of_each_key() -> None:
+    feed = Feed[str, int]()
+    with feed.subscribe() as everything, feed.subscribe("b") as of_b:
+        for value in range(3):
+            feed.publish("a", value)
+            feed.publish("b", value * 10)
+        assert [await anext(everything), await anext(everything)] == [("a", 2), ("b", 20)]
+        assert await anext(of_b) == ("b", 20)
+    feed.publish("a", 9)
