@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import json
-import os
 import shutil
 import signal
 import statistics
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -161,7 +160,8 @@ class Client:
         self, server: Server, method: str, *, seconds: float, job_ids: Sequence[int] = ()
     ) -> float:
         """The rate at which `server` answers; of GetTrainingStatus about these jobs in turn."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         order = {"address": server.address, "method": method, "seconds": seconds, "job_ids": list(job_ids)}
         print(json.dumps(order), file=self._process.stdin, flush=True)
         return float(self._process.stdout.readline())
@@ -241,7 +241,7 @@ _TEMPLATES = tempfile.TemporaryDirectory(prefix="bench-stores-")
 
 @functools.cache
 def _filled(filling: Filling) -> Path:
-    path = Path(_TEMPLATES.name) / f"{len(os.listdir(_TEMPLATES.name))}" / "jobs.db"
+    path = Path(_TEMPLATES.name) / f"{len(list(Path(_TEMPLATES.name).iterdir()))}" / "jobs.db"
     asyncio.run(_fill(path, filling))
     return path
 
@@ -252,7 +252,7 @@ async def _fill(path: Path, filling: Filling) -> None:
     common = request().metadata
     sent = dict(common.parameters)
 
-    async def submit(number: int) -> None:
+    async def submit(_number: int) -> None:
         spec = JobSpec(
             algorithm=ALGORITHM,
             dataset_id=common.dataset_id,

@@ -13,6 +13,7 @@ accepted is not started, and acceptance alone is measured.
 import statistics
 from contextlib import closing
 
+from benchmarks.status import MANY
 from benchmarks.support import (
     Client,
     Filling,
@@ -26,7 +27,6 @@ from benchmarks.support import (
     service,
     workspace,
 )
-from benchmarks.status import MANY
 from training_service._generated import training_service_pb2 as pb
 
 

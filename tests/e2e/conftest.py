@@ -33,11 +33,12 @@ class Server:
 
     def start(self, *arguments: str) -> TrainingClient:
         """Start it, and connect to it."""
-        command = [Path(sys.executable).with_name("training-service"), "serve", "--data-dir", self.folder]
-        options = ["--address", self.address, "--config", self.folder / "config.toml", *arguments]
+        command = [str(Path(sys.executable).with_name("training-service")), "serve", *arguments]
+        command += ["--data-dir", str(self.folder), "--config", str(self.folder / "config.toml")]
+        command += ["--address", self.address]
         begin = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*command, *options], stderr=log)
+            self.process = subprocess.Popen(command, stderr=log)
         while "serving at" not in (text := self.log.read_text()[begin:]):
             assert self.process.poll() is None, text
             time.sleep(0.02)

@@ -1,6 +1,7 @@
 """The service and its ranks are killed, and nothing is lost, doubled or left behind."""
 
 import signal
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from training_service._generated import training_service_pb2 as pb
@@ -14,8 +15,8 @@ else:
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 
 
-def submit(client: TrainingClient, instances: int = 1, **parameters: str) -> int:
-    return client.submit("program", "1", "v1", instances=instances, parameters=parameters)
+def submit(client: TrainingClient, parameters: Mapping[str, str] | None = None, *, instances: int = 1) -> int:
+    return client.submit("program", "1", "v1", instances=instances, parameters=parameters or {})
 
 
 def reaches(client: TrainingClient, job_id: int, status: int) -> pb.GetTrainingStatusResponse:
@@ -27,7 +28,7 @@ def reaches(client: TrainingClient, job_id: int, status: int) -> pb.GetTrainingS
 
 def test_a_killed_service_finds_its_groups_again(server: Server) -> None:
     with server.start() as client:
-        job = submit(client, instances=3, **FOREVER)
+        job = submit(client, FOREVER, instances=3)
         reaches(client, job, pb.running)
     before = [server.rank(job, rank) for rank in range(3)]
     assert server.end(signal.SIGKILL) == -signal.SIGKILL
@@ -44,8 +45,8 @@ def test_a_killed_service_finds_its_groups_again(server: Server) -> None:
 
 def test_a_job_that_ends_while_the_service_is_dead_ends_as_it_did(server: Server) -> None:
     with server.start() as client:
-        good = submit(client, RUN_SECONDS="1")
-        bad = submit(client, RUN_SECONDS="1", EXIT_CODE="3")
+        good = submit(client, {"RUN_SECONDS": "1"})
+        bad = submit(client, {"RUN_SECONDS": "1", "EXIT_CODE": "3"})
         for job in (good, bad):
             reaches(client, job, pb.running)
         processes = [server.rank(job, 0) for job in (good, bad)]
@@ -61,7 +62,7 @@ def test_a_job_that_ends_while_the_service_is_dead_ends_as_it_did(server: Server
 
 def test_every_acknowledged_job_survives_a_kill_and_keeps_its_place(server: Server) -> None:
     with server.start("--capacity", "1") as client:
-        running = submit(client, **FOREVER)
+        running = submit(client, FOREVER)
         waiting = [submit(client) for _ in range(20)]
     server.end(signal.SIGKILL)
     with server.start("--capacity", "1") as client:
@@ -74,7 +75,7 @@ def test_every_acknowledged_job_survives_a_kill_and_keeps_its_place(server: Serv
 
 def test_an_orderly_stop_leaves_groups_running(server: Server) -> None:
     with server.start() as client:
-        job = submit(client, **FOREVER)
+        job = submit(client, FOREVER)
         reaches(client, job, pb.running)
         before = server.rank(job, 0)
     assert server.end(signal.SIGTERM) == 0
@@ -85,7 +86,7 @@ def test_an_orderly_stop_leaves_groups_running(server: Server) -> None:
 
 def test_a_watch_goes_on_through_a_restart(server: Server) -> None:
     with server.start() as client:
-        job = submit(client, **FOREVER)
+        job = submit(client, FOREVER)
         seen = client.watch(job)
         while next(seen).status != pb.running:
             pass
@@ -97,7 +98,7 @@ def test_a_watch_goes_on_through_a_restart(server: Server) -> None:
 
 def test_a_rank_killed_by_hand_fails_the_job_and_stops_the_others(server: Server) -> None:
     with server.start() as client:
-        job = submit(client, instances=3, **FOREVER)
+        job = submit(client, FOREVER, instances=3)
         reaches(client, job, pb.running)
         others = [server.rank(job, rank) for rank in (0, 2)]
         server.rank(job, 1).kill()

@@ -71,8 +71,8 @@ def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
         waited = time.monotonic() - started
         reason = str(error).partition("\n")[0] or "no answer"
         raise GroupError(
-            f"process {rank} of {size} could not join its group at {meeting}, and gave up after {waited:.1f} s: "
-            f"{reason}"
+            f"process {rank} of {size} could not join its group at {meeting} "
+            f"and gave up after {waited:.1f} s: {reason}"
         ) from error
 
 
@@ -83,19 +83,20 @@ def _await_master(meeting: Meeting, *, connect: bool) -> None:
     while True:
         try:
             if connect:
-                remaining = max(deadline - time.monotonic(), FIRST_PAUSE)
-                socket.create_connection((meeting.host, meeting.port), timeout=remaining).close()
+                patience = max(deadline - time.monotonic(), FIRST_PAUSE)
+                socket.create_connection((meeting.host, meeting.port), timeout=patience).close()
             else:
                 socket.getaddrinfo(meeting.host, meeting.port)
         except OSError as error:
-            if time.monotonic() + pause > deadline:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise GroupError(
                     f"could not reach the master at {meeting} within {meeting.timeout} s: {error}"
                 ) from error
+            time.sleep(min(pause, remaining))
+            pause = min(2 * pause, LONGEST_PAUSE)
         else:
             return
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def _run_within(seconds: float, action: Callable[[], None]) -> None:

@@ -46,6 +46,19 @@ ALGORITHMS = {
 }
 
 
+class AudibleMetrics(Metrics):
+    """Metrics that can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: asyncio.Queue[tuple[str, grpc.StatusCode]] = asyncio.Queue()
+
+    def observe_call(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
+        """See Metrics."""
+        super().observe_call(method, code, seconds)
+        self.ended.put_nowait((method, code))
+
+
 class Service:
     """A running service: its insides, and a client of it."""
 
@@ -53,14 +66,14 @@ class Service:
         self.settings = settings
         self.store = store
         self.world = FakeWorld()
-        self.metrics = Metrics()
+        self.metrics = AudibleMetrics()
         self._stack = AsyncExitStack()
 
     async def start(self, *, tracked: bool = True) -> None:
         """Serve at a free port; untracked, jobs stay as they are."""
         backend = FakeBackend(self.world)
-        servicer = TrainingServicer(main.make_jobs(self.settings, self.store, backend))
-        self.server, self.health = main._make_server(self.settings, servicer, self.metrics)
+        self.servicer = TrainingServicer(main.make_jobs(self.settings, self.store, backend))
+        self.server, self.health = main._make_server(self.settings, self.servicer, self.metrics)
         port = main._bind(self.server, "127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
         await self.server.start()
@@ -69,7 +82,7 @@ class Service:
         if tracked:
             self._stack.push_async_callback(self._end, asyncio.create_task(self._track(backend)))
         self._stack.push_async_callback(self.server.stop, None)
-        self._stack.callback(servicer.close)
+        self._stack.callback(self.servicer.close)
         self.channel = await self._stack.enter_async_context(grpc.aio.insecure_channel(self.address))
         self.stub = TrainingServiceStub(self.channel)
 
@@ -78,7 +91,7 @@ class Service:
         await self._stack.aclose()
 
     async def train(
-        self, parameters: Mapping[str, str] | None = None, request_key: str = "", **changes: str
+        self, parameters: Mapping[str, str] | None = None, request_key: str = "", /, **changes: str
     ) -> int:
         """Submit a job that would be accepted, but for the changes."""
         request = pb.TrainRequest(metadata=metadata(parameters, **changes), request_key=request_key)
@@ -99,8 +112,14 @@ class Service:
 
     async def call_raw(self, method: str, data: bytes) -> bytes:
         """Send bytes as they are."""
-        call = self.channel.unary_unary(f"/training.TrainingService/{method}")
+        call: Any = self.channel.unary_unary(f"/training.TrainingService/{method}")
         answer: bytes = await call(data)
+        return answer
+
+    async def first_raw(self, method: str, data: bytes) -> bytes:
+        """Send bytes as they are; the first answer of a stream."""
+        call: Any = self.channel.unary_stream(f"/training.TrainingService/{method}")
+        answer: bytes = await anext(aiter(call(data)))
         return answer
 
     async def written(self) -> tuple[Mapping[JobState, Tally], int, set[Path]]:

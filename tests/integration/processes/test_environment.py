@@ -4,6 +4,7 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,7 @@ from tests.support.jobs import job
 SHOW = "import json, os; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd()}))"
 
 
-async def shown(
-    world: ProcessGroups, instances: int = 1, **options: object
-) -> list[dict[str, dict[str, str]]]:
+async def shown(world: ProcessGroups, instances: int = 1, **options: object) -> list[dict[str, Any]]:
     world.add("program", "python", "-I", "-c", SHOW)
     backend = world.open(**options)
     await backend.launch(backend.plan(job({"LR": "4"}, instances=instances)))

@@ -196,7 +196,7 @@ def test_a_failure_without_a_diagnosis_has_its_message() -> None:
 
 def test_a_diagnosis_of_a_job_that_is_still_ending_waits_for_its_end() -> None:
     ending = Status(job_id=4, status=pb.running, ending=True, diagnosis=FAILED.diagnosis)
-    assert lines.update(ending) == "job 4: running, being stopped"
+    assert lines.update(ending) == "job 4: running, ending"
 
 
 def test_a_table_fits_its_width_and_keeps_ids_and_states() -> None:

@@ -47,7 +47,7 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     if status.ranks:
         yield "Ranks", words.ranks(status.ranks)
     if status.ending:
-        yield "Ending", "the outcome is decided; the processes are being stopped"
+        yield "Ending", "the outcome is decided; processes that still run are being stopped"
     if status.message:
         yield "Message", words.printable(status.message)
 
@@ -65,7 +65,7 @@ def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
     if status.HasField("progress"):
         yield from filter(None, (words.steps(status.progress), words.metrics(status.progress)))
     if status.ending:
-        yield "being stopped"
+        yield "ending"
     if status.status == TrainingStatus.succeed and status.model_uri:
         yield words.printable(f"model {status.model_uri}")
     if status.status == TrainingStatus.failure and not status.HasField("diagnosis"):

@@ -136,8 +136,8 @@ def ranks(statuses: Iterable[RankStatus]) -> str:
 
 def _rank(rank: RankStatus) -> str:
     who = printable(rank.role) if rank.rank == 0 else f"{printable(rank.role)} {rank.rank}"
-    ended = f" (exit code {rank.exit_code})" if rank.HasField("exit_code") else ""
-    return f"{who} {phase_word(rank.phase)}{ended}"
+    why = f" (exit code {rank.exit_code})" if rank.exit_code else ""
+    return f"{who} {phase_word(rank.phase)}{why}"
 
 
 def _shortened(items: list[str], limit: int) -> list[str]:

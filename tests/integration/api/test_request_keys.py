@@ -1,0 +1,91 @@
+"""A request that is repeated with its key is the same job: at once, later, and after a restart."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from tests.integration.api.conftest import Serve, Service
+from training_service._generated import training_service_pb2 as pb
+
+OTHERS: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
+    ({"EPOCHS": "3"}, {}),
+    ({"EPOCHS": "2", "NOTE": ""}, {}),
+    ({}, {}),
+    ({"EPOCHS": "2"}, {"name": "another"}),
+    ({"EPOCHS": "2"}, {"output_model_name": "another"}),
+)
+
+
+async def test_the_same_request_with_the_same_key_is_the_same_job(door: Service) -> None:
+    first = await door.train({"EPOCHS": "2", "LR": "1"}, "monday")
+    before = await door.written()
+    assert await door.train({"LR": "1", "EPOCHS": "2"}, "monday") == first
+    assert await door.written() == before
+
+
+async def test_the_same_request_with_another_key_or_none_is_another_job(door: Service) -> None:
+    assert [await door.train({}, key) for key in ("monday", "tuesday", "", "")] == [1, 2, 3, 4]
+
+
+async def test_another_request_with_the_same_key_is_refused_naming_the_job(door: Service) -> None:
+    await door.train({"EPOCHS": "2"}, "monday")
+    for parameters, changes in OTHERS:
+        call = door.train(parameters, "monday", **changes)
+        details = await door.refuses(call, grpc.StatusCode.ALREADY_EXISTS)
+        assert details == (
+            "request_key: 'monday' was used for job 1, which was submitted with other metadata; "
+            "choose a new key for a new request"
+        )
+
+
+async def test_a_request_that_is_refused_does_not_use_its_key_up(door: Service) -> None:
+    await door.refuses(door.train({"EPOCHS": "0"}, "monday"), grpc.StatusCode.INVALID_ARGUMENT)
+    assert await door.train({"EPOCHS": "1"}, "monday") == 1
+
+
+@pytest.mark.parametrize("key", ["k", "x" * 128, "🔑 of Zoë's", "'; DROP TABLE jobs; --", "a" * 64 + "%s{}"])
+async def test_a_key_is_any_text_that_can_be_printed(door: Service, key: str) -> None:
+    assert await door.train({}, key) == await door.train({}, key) == 1
+
+
+async def test_64_requests_at_once_with_one_key_are_one_job(door: Service) -> None:
+    job_ids = await asyncio.gather(*(door.train({"EPOCHS": "2"}, "monday") for _ in range(64)))
+    assert set(job_ids) == {1}
+    (_, newest, _) = await door.written()
+    assert newest == 1
+
+
+async def test_of_64_different_requests_at_once_with_one_key_one_wins(door: Service) -> None:
+    answers = await asyncio.gather(
+        *(door.train({"EPOCHS": str(n + 1)}, "monday") for n in range(64)), return_exceptions=True
+    )
+    errors = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
+    assert [answer for answer in answers if answer not in errors] == [1]
+    assert {error.code() for error in errors} == {grpc.StatusCode.ALREADY_EXISTS}
+    assert (await door.written())[1] == 1
+
+
+async def test_64_requests_at_once_without_a_key_are_64_jobs(door: Service) -> None:
+    assert sorted(await asyncio.gather(*(door.train() for _ in range(64)))) == list(range(1, 65))
+
+
+async def test_a_key_is_remembered_after_a_restart(serve: Serve) -> None:
+    service = await serve()
+    await service.seen(await service.train({"EPOCHS": "2"}, "monday"), pb.succeed)
+    await service.stop()
+    again = await serve()
+    assert await again.train({"EPOCHS": "2"}, "monday") == 1
+    await again.refuses(again.train({"EPOCHS": "3"}, "monday"), grpc.StatusCode.ALREADY_EXISTS)
+    assert await again.train({"EPOCHS": "3"}, "tuesday") == 2
+
+
+async def test_a_repeated_request_gets_its_job_even_when_it_would_not_be_let_in_any_more(
+    serve: Serve,
+) -> None:
+    service = await serve(tracked=False, scheduling={"max_queued": 1})
+    assert await service.train({}, "monday") == 1
+    assert await service.train({}, "monday") == 1
+    await service.stop()
+    strange = await serve(tracked=False, algorithms={})
+    assert await strange.train({}, "monday") == 1

@@ -1,0 +1,57 @@
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from intent_classification import questions
+from intent_classification.prepare_data import prepare
+
+from tests.unit.trainer_images.support import Ended, Launcher, train
+
+JOB = {
+    "JOB_ID": "7",
+    "JOB_ATTEMPT": "2",
+    "ALGORITHM_NAME": "intent-classification",
+    "TRAINING_DATASET_ID": "1",
+    "TRAINING_DATASET_VERSION_HASH": "abc",
+    "MODEL_NAME": "questions",
+}
+PARAMETERS = {"LR": "4", "EPOCHS": "10", "BATCH_SIZE": "64", "FC_SIZE": "128"}
+
+
+class Trained(NamedTuple):
+    model: Path
+    ends: list[Ended]
+    """How its processes ended, by rank."""
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture(scope="session")
+def questions_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The real data set with its six coarse classes."""
+    labelled = [(question.text, question.coarse) for question in questions.load()]
+    return prepare(labelled, str(tmp_path_factory.mktemp("questions")), "1").uri
+
+
+@pytest.fixture(scope="session")
+def trained(questions_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Trained]:
+    """What a group of so many processes makes of the real data with the book's parameters."""
+
+    @cache
+    def train_once(size: int) -> Trained:
+        folder = tmp_path_factory.mktemp(f"trained-by-{size}")
+        launcher = Launcher(folder)
+        try:
+            ends = train(launcher, size, questions_uri, folder / "model", **JOB, **PARAMETERS)
+        finally:
+            launcher.close()
+        return Trained(folder / "model", ends)
+
+    return train_once

@@ -1,0 +1,81 @@
+import pytest
+import torch
+from intent_classification.batches import Encoded, TrainingBatches, share_of
+from intent_classification.model import BagOfEmbeddings, pack
+from intent_classification.vocabulary import Vocabulary, terms_of
+from trainer_kit.errors import DataError
+from trainer_kit.group import Group
+
+CPU = torch.device("cpu")
+EXAMPLES = [Encoded(terms=[number, number], label=number) for number in range(53)]
+"""Each is known by its label."""
+
+
+def group_of(size: int) -> list[Group]:
+    return [Group(rank, size, CPU) for rank in range(size)]
+
+
+def steps(size: int, batch_size: int, epoch: int = 1) -> list[set[int]]:
+    """The examples that a group takes in each step of an epoch."""
+    shares = [
+        TrainingBatches(EXAMPLES, batch_size, group, seed=1).of_epoch(epoch) for group in group_of(size)
+    ]
+    return [
+        set[int]().union(*(batch.labels.tolist() for batch in step)) for step in zip(*shares, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(2, 4), (4, 2), (8, 1)])
+def test_a_group_takes_the_same_examples_in_a_step_as_one_process_with_the_whole_batch(
+    size: int, batch_size: int
+) -> None:
+    assert steps(size, batch_size) == steps(1, 8)
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(1, 8), (3, 2), (3, 17)])
+def test_every_step_is_full_and_no_example_comes_twice_in_an_epoch(size: int, batch_size: int) -> None:
+    taken = steps(size, batch_size)
+    assert [len(step) for step in taken] == [size * batch_size] * (53 // (size * batch_size))
+    assert len(set[int]().union(*taken)) == sum(map(len, taken))
+
+
+def test_every_epoch_has_an_order_of_its_own() -> None:
+    assert steps(1, 8, epoch=1) == steps(1, 8, epoch=1)
+    assert steps(1, 8, epoch=1) != steps(1, 8, epoch=2)
+
+
+def test_too_few_examples_for_one_step_are_refused_with_what_would_do() -> None:
+    with pytest.raises(DataError, match=r"53 examples .* lower BATCH_SIZE to at most 17$"):
+        TrainingBatches(EXAMPLES, 18, Group(0, 3, CPU), seed=1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 60])
+def test_a_group_evaluates_every_example_exactly_once(size: int) -> None:
+    evaluated = [
+        label
+        for group in group_of(size)
+        for batch in share_of(EXAMPLES, group)
+        for label in batch.labels.tolist()
+    ]
+    assert sorted(evaluated) == list(range(53))
+
+
+def test_a_text_is_its_words_and_their_pairs() -> None:
+    assert terms_of("Where's Rome ?") == [
+        "where", "'", "s", "rome", "?", "^ where", "where '", "' s", "s rome", "rome ?",
+    ]  # fmt: skip
+
+
+def test_a_vocabulary_knows_what_occurs_twice() -> None:
+    vocabulary = Vocabulary.of(["who is it ?", "who was it ?"])
+    assert vocabulary.terms == ["?", "^ who", "it", "it ?", "who"]
+    assert vocabulary.encode("It was who ?") == [2, 4, 0]
+    assert vocabulary.encode("unheard") == []
+
+
+def test_a_texts_scores_do_not_depend_on_its_batch() -> None:
+    model = BagOfEmbeddings(terms=10, fc_size=4, classes=3)
+    texts = [[1, 2, 3], [], [9]]
+    together = model(*pack(texts, CPU))
+    alone = torch.cat([model(*pack([text], CPU)) for text in texts])
+    torch.testing.assert_close(together, alone)

