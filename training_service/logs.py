@@ -11,7 +11,7 @@ from training_service.settings import LoggingSettings
 
 class _Console(logging.Formatter):
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s [%(request_id)s] %(message)s")
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s [%(request_id).8s] %(message)s")
 
 
 class _Json(logging.Formatter):
@@ -29,10 +29,16 @@ class _Json(logging.Formatter):
 
 
 def _add_request_id(record: logging.LogRecord) -> bool:
-    record.request_id = request_id.get()[:8]
-    # Whatever a tenant sent stays on its line.
-    record.msg, record.args = record.getMessage().replace("\r", "\\r").replace("\n", "\\n"), None
+    record.request_id = request_id.get()
+    # Whatever a tenant sent stays on its line, and moves no cursor.
+    record.msg, record.args = _printable(record.getMessage()), None
     return True
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def set_up(settings: LoggingSettings) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Self
 
 import torch
@@ -57,10 +58,12 @@ class Classifier:
             weights = torch.load(folder / WEIGHTS_FILE, weights_only=True, map_location="cpu")
             vocabulary = Vocabulary(json.loads((folder / VOCABULARY_FILE).read_text(encoding="utf-8")))
             labels = json.loads((folder / LABELS_FILE).read_text(encoding="utf-8"))
+            classifier = cls.untrained(vocabulary, labels, fc_size=len(weights["hidden.bias"]))
+            classifier.model.load_state_dict(weights)
         except FileNotFoundError as error:
             raise ArtifactError(
                 f"this is no text classifier: it has no {Path(error.filename).name}"
             ) from error
-        classifier = cls.untrained(vocabulary, labels, fc_size=len(weights["hidden.bias"]))
-        classifier.model.load_state_dict(weights)
+        except (KeyError, TypeError, RuntimeError, UnpicklingError) as error:
+            raise ArtifactError("this is no text classifier: its weights have another shape") from error
         return classifier

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import fsspec
+from trainer_kit import storage
 from trainer_kit.errors import DataError
 
 from intent_classification.splits import Split, split_of
@@ -84,7 +84,8 @@ def _read_examples(uri: str, indices: Mapping[str, int]) -> dict[Split, list[Exa
 
 def _rows(uri: str) -> Iterator[tuple[int, list[str]]]:
     """Each row of a CSV file with the number of its last line; empty lines are passed over."""
-    with fsspec.open(uri, "r", encoding="utf-8", newline="") as file:
+    filesystem, path = storage.locate(uri)
+    with filesystem.open(path, "r", encoding="utf-8", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
             for row in reader:
@@ -101,6 +102,8 @@ def _naming_the_file(uri: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataError(f"there is no {uri}") from error
+    except OSError as error:
+        raise DataError(f"cannot read {uri}: {error}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{uri} is not UTF-8 text: {error}") from error
     except DataError as error:

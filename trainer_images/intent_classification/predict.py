@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 
 from trainer_kit import artifacts
-from trainer_kit.errors import ArtifactError
+from trainer_kit.errors import TrainingError
 
 from intent_classification.classifier import Classifier, Prediction
 
@@ -34,7 +34,7 @@ def main() -> None:
 
     try:
         prediction = predict(options.model, options.text)
-    except ArtifactError as error:
+    except (TrainingError, OSError) as error:
         sys.exit(f"error: {error}")
     told = f"{prediction.label} (probability {prediction.probability:.3f})"
     sys.stdout.write(f"{json.dumps(asdict(prediction)) if options.json else told}\n")

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from trainer_kit import storage
-from trainer_kit.errors import DataError
+from trainer_kit.errors import TrainingError
 
 from intent_classification import questions
 from intent_classification.data import EXAMPLES_FILE, LABELS_FILE
@@ -99,11 +99,10 @@ def main() -> None:
     options = parser.parse_args()
 
     try:
-        found = questions.load()
-    except DataError as error:
+        labelled = [(each.text, each.fine if options.fine else each.coarse) for each in questions.load()]
+        prepared = prepare(labelled, options.storage, options.dataset_id)
+    except (TrainingError, OSError) as error:
         sys.exit(f"error: {error}")
-    labelled = ((question.text, question.fine if options.fine else question.coarse) for question in found)
-    prepared = prepare(labelled, options.storage, options.dataset_id)
     sys.stdout.write(f"{json.dumps(asdict(prepared)) if options.json else _in_words(prepared)}\n")
 
 

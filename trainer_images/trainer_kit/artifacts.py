@@ -55,13 +55,13 @@ def opened(uri: str) -> Iterator[Artifact]:
         folder = Path(scratch)
         try:
             filesystem.get_file(f"{source}/{MANIFEST}", str(folder / MANIFEST))
-        except OSError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise ArtifactError(f"{uri} is not a model: it has no {MANIFEST}") from error
         manifest, hashes = _read_manifest(folder / MANIFEST, uri)
         for name, expected in hashes.items():
             try:
                 filesystem.get_file(f"{source}/{name}", str(folder / name))
-            except OSError as error:
+            except FileNotFoundError as error:
                 raise ArtifactError(f"{uri} is not a whole model: {name} is missing") from error
             if _hash_of(folder / name) != expected:
                 raise ArtifactError(f"{uri} is not a whole model: {name} is not the file in its {MANIFEST}")

@@ -4,6 +4,7 @@ TrainingError
 ├── ParameterError    a variable of the environment is missing or wrong
 ├── GroupError        the processes that train together did not find each other
 ├── DataError         the training data is missing or malformed
+├── StorageError      an address names a kind of storage that is not known here
 └── ArtifactError     a folder does not hold the model that it should
 """
 
@@ -22,6 +23,10 @@ class GroupError(TrainingError):
 
 class DataError(TrainingError):
     """The training data is missing, malformed, or too little for what is asked."""
+
+
+class StorageError(TrainingError):
+    """An address names no kind of storage, or one whose library is not installed."""
 
 
 class ArtifactError(TrainingError):

@@ -8,10 +8,15 @@ from pathlib import Path
 import fsspec
 from fsspec import AbstractFileSystem
 
+from trainer_kit.errors import StorageError
+
 
 def locate(uri: str) -> tuple[AbstractFileSystem, str]:
-    """The file system that `uri` names, and the folder's path on it, with no slash at its end."""
-    filesystem, path = fsspec.url_to_fs(uri)
+    """The file system that `uri` names, and the path on it, with no slash at its end."""
+    try:
+        filesystem, path = fsspec.url_to_fs(uri)
+    except (ValueError, ImportError) as error:
+        raise StorageError(f"cannot use {uri}: {error}") from error
     return filesystem, path.rstrip("/")
 
 

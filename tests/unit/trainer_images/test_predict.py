@@ -1,3 +1,4 @@
+import hashlib
 import json
 import re
 import shutil
@@ -5,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from intent_classification import predict
 
 from tests.unit.trainer_images.conftest import Trained
@@ -81,6 +83,14 @@ def another_kind_of_model(model: Path) -> None:
     (model / "manifest.json").write_text('{"files": {}}')
 
 
+def weights_of_another_model(model: Path) -> None:
+    torch.save({"bias": torch.zeros(3)}, model / "model.pt")
+    digest = hashlib.sha256((model / "model.pt").read_bytes()).hexdigest()
+    manifest = json.loads((model / "manifest.json").read_text())
+    manifest["files"]["model.pt"]["sha256"] = digest
+    (model / "manifest.json").write_text(json.dumps(manifest))
+
+
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
@@ -92,6 +102,7 @@ def another_kind_of_model(model: Path) -> None:
         (half_the_weights, "is not a whole model: model.pt is not the file in its manifest.json"),
         (files_from_elsewhere, "is not a model: its manifest.json names files outside the folder"),
         (another_kind_of_model, "this is no text classifier: it has no model.pt"),
+        (weights_of_another_model, "this is no text classifier: its weights have another shape"),
     ],
 )
 def test_what_is_not_a_whole_model_is_refused_in_one_line(
@@ -103,3 +114,8 @@ def test_what_is_not_a_whole_model_is_refused_in_one_line(
     assert str(refused.value).startswith("error: ")
     assert str(refused.value).endswith(complaint)
     assert "\n" not in str(refused.value)
+
+
+def test_a_kind_of_storage_that_is_not_known_is_told_in_one_line(ask: Callable[..., str]) -> None:
+    with pytest.raises(SystemExit, match=r"^error: cannot use moon://model: Protocol not known: moon$"):
+        ask("--model", "moon://model", "where is rome ?")

@@ -142,3 +142,11 @@ def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path, monkeypatch
     monkeypatch.setattr(questions, "SHA256", "0" * 64)
     with pytest.raises(DataError, match="is not the file that its SHA-256 was taken from"):
         questions.load()
+
+
+def test_a_storage_that_cannot_be_written_is_told_in_one_line(
+    command: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SystemExit, match=r"^error: .*Not a directory"):
+        command("--storage", str(tmp_path / "file"))

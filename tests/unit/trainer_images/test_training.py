@@ -1,6 +1,7 @@
 """The whole of training: real processes on the real questions."""
 
 import json
+import math
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -112,10 +113,11 @@ def test_only_the_master_speaks(trained: Callable[[int], Trained]) -> None:
     assert {end.stderr for end in trained(3).ends} == {""}
 
 
-def test_an_lr_that_throws_training_off_is_named() -> None:
+def test_a_loss_that_is_not_finite_ends_training_and_points_to_the_lr() -> None:
     examples = {split: [Encoded([0], 0), Encoded([1], 1)] for split in Split}
-    parameters = Parameters(lr=1e38, epochs=9, batch_size=2, fc_size=4, seed=1)
-    alone = Group(0, 1, torch.device("cpu"))
-    epochs = fit(BagOfEmbeddings(2, 4, 2), examples, parameters, alone, Reporter(discard))
-    with pytest.raises(TrainingError, match=r"^the loss is not finite in epoch \d: try a smaller LR$"):
-        list(epochs)
+    parameters = Parameters(lr=4, epochs=9, batch_size=2, fc_size=4, seed=1)
+    model = BagOfEmbeddings(terms=2, fc_size=4, classes=2)
+    torch.nn.init.constant_(model.output.bias, math.inf)
+    epochs = fit(model, examples, parameters, Group(0, 1, torch.device("cpu")), Reporter(discard))
+    with pytest.raises(TrainingError, match=r"^the loss is not finite in epoch 1: try a smaller LR$"):
+        next(epochs)

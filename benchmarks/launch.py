@@ -1,0 +1,104 @@
+"""Launch: from the moment that Train has returned to the client until every process of the group runs.
+
+Three instances, capacity free, a service that has nothing else to do. The program is `date +%s%N`: the
+first thing that it does is to print the time, so neither a shell's nor Python's start-up is in the
+figure, and no trainee's. Client, service and processes read the same clock of the same machine. When the
+group has ended, its log says when each of its processes ran; the next job is submitted after that.
+
+The peer is the least that it could take: the same three programs started by `posix_spawn` from a Python
+process that has nothing else to do. That keeps no exit codes and outlives nothing, so it is no target.
+
+The parts are told by the files of the process backend (files.py), which bear the times of their steps;
+the kernel writes those to the nearest 4 ms, so a mean of many launches is taken.
+"""
+
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.support import ALGORITHM, Row, request, run_alone, service, workspace
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+INSTANCES = 3
+_PROGRAM = ("date", "+%s%N")
+_TARGET_MS = 50.0
+_ENDED = (pb.succeed, pb.failure, pb.cancelled)
+_PARTS = ("group.json", "rank-*/command.json", "rank-*/lock", "rank-*/process.json")
+_PART_NAMES = (
+    "admitted and committed",
+    "folders written",
+    "supervisors started",
+    "processes forked",
+    "programs started",
+)
+
+
+def measure(quick: bool) -> list[Row]:
+    count = 10 if quick else 40
+    with (
+        workspace() as folder,
+        service(folder, command=_PROGRAM, capacity=INSTANCES) as server,
+        server.stub() as stub,
+    ):
+        launches = [_launch(stub, folder) for _ in range(count + 2)][2:]
+    directly = [_spawn() for _ in range(count)]
+    milliseconds = [total for total, _ in launches]
+    median, peer = statistics.median(milliseconds), statistics.median(directly)
+    rows = [
+        Row(
+            f"launch: Train returned → {INSTANCES} processes run, median of {count}",
+            f"{median:.1f} ms (p90 {sorted(milliseconds)[count * 9 // 10]:.1f})",
+            f"{peer:.1f} ms",
+            f"{median / peer:.0f}",
+            f"< {_TARGET_MS:.0f} ms",
+            median < _TARGET_MS,
+        )
+    ]
+    for name, values in zip(_PART_NAMES, zip(*(parts for _, parts in launches), strict=True), strict=True):
+        rows.append(Row(f"launch: … {name}, mean", f"{statistics.fmean(values):.1f} ms"))
+    return rows
+
+
+def _launch(stub: TrainingServiceStub, data_dir: Path) -> tuple[float, list[float]]:
+    """Milliseconds from the answer to the last process's start; and how they divide into parts."""
+    job_id = stub.Train(request(PARALLEL_INSTANCES=str(INSTANCES))).job_id
+    answered = time.time_ns()
+    for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
+        last = status
+    if last.status != pb.succeed:
+        raise RuntimeError(f"job {job_id} did not succeed: {last.message}")
+    group = data_dir / "groups" / "ended" / f"{ALGORITHM}-{job_id}"
+    started = max(int((group / f"rank-{rank}" / "log").read_text()) for rank in range(INSTANCES))
+    steps = [answered, *(_last_written(group, pattern) for pattern in _PARTS), started]
+    parts = [(after - before) / 1e6 for before, after in itertools.pairwise(steps)]
+    return (started - answered) / 1e6, parts
+
+
+def _last_written(group: Path, pattern: str) -> int:
+    return max(path.stat().st_mtime_ns for path in group.glob(pattern))
+
+
+def _spawn() -> float:
+    """Milliseconds that it takes to start the same programs with no service around."""
+    asked = time.time_ns()
+    pipes = []
+    for _ in range(INSTANCES):
+        output, inlet = os.pipe()
+        actions: Sequence[tuple[int, int, int]] = [(os.POSIX_SPAWN_DUP2, inlet, 1)]
+        pid = os.posix_spawnp(_PROGRAM[0], _PROGRAM, os.environ, file_actions=actions)
+        os.close(inlet)
+        pipes.append((pid, output))
+    started = []
+    for pid, output in pipes:
+        with os.fdopen(output) as pipe:
+            started.append(int(pipe.read()))
+        os.waitpid(pid, 0)
+    return (max(started) - asked) / 1e6
+
+
+if __name__ == "__main__":
+    run_alone(measure)
