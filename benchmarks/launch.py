@@ -27,7 +27,7 @@ INSTANCES = 3
 _PROGRAM = ("date", "+%s%N")
 _TARGET_MS = 50.0
 _ENDED = (pb.succeed, pb.failure, pb.cancelled)
-_PARTS = ("group.json", "rank-*/command.json", "rank-*/lock", "rank-*/process.json")
+_PARTS = ("group.json", "*/command.json", "*/lock", "*/process.json")
 _PART_NAMES = (
     "admitted and committed",
     "folders written",
@@ -72,7 +72,7 @@ def _launch(stub: TrainingServiceStub, data_dir: Path) -> tuple[float, list[floa
     if last.status != pb.succeed:
         raise RuntimeError(f"job {job_id} did not succeed: {last.message}")
     group = data_dir / "groups" / "ended" / f"{ALGORITHM}-{job_id}"
-    started = max(int((group / f"rank-{rank}" / "log").read_text()) for rank in range(INSTANCES))
+    started = max(int(log.read_text()) for log in group.glob("*/log"))
     steps = [answered, *(_last_written(group, pattern) for pattern in _PARTS), started]
     parts = [(after - before) / 1e6 for before, after in itertools.pairwise(steps)]
     return (started - answered) / 1e6, parts

@@ -89,7 +89,7 @@ async def request_id_of(service: Service, given: str | None) -> str:
         pb.ListTrainingJobsRequest(), metadata=None if given is None else (("x-request-id", given),)
     )
     await call
-    return dict(await call.trailing_metadata())["x-request-id"]
+    return str(dict(await call.trailing_metadata())["x-request-id"])
 
 
 async def test_a_request_id_is_given_back_as_it_was_sent(door: Service) -> None:
