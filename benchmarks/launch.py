@@ -27,7 +27,7 @@ INSTANCES = 3
 _PROGRAM = ("date", "+%s%N")
 _TARGET_MS = 50.0
 _ENDED = (pb.succeed, pb.failure, pb.cancelled)
-_PARTS = ("group.json", "*/command.json", "*/lock", "*/process.json")
+_PARTS = ("group.json", "*/command", "*/lock", "*/process.json")
 _PART_NAMES = (
     "admitted and committed",
     "folders written",

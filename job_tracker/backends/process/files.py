@@ -2,7 +2,7 @@
 
 live/<group>/group.json             what was launched; written before anything else
 live/<group>/stop.json              it is to end; written before anything is ended
-live/<group>/rank-<n>/command.json  what the supervisor is to run
+live/<group>/rank-<n>/command       what the supervisor is to run; see supervisor.py
 live/<group>/rank-<n>/…             what the supervisor writes; see supervisor.py
 ended/<group>/                      the same, after the group was stopped: kept for its logs
 """
@@ -44,8 +44,10 @@ class RankFolder:
 
     def program(self) -> str:
         """What the supervisor was to run."""
-        record = _read(self.path / "command.json")
-        return str(record["argv"][0]) if record else ""
+        try:
+            return os.fsdecode((self.path / "command").read_bytes().split(b"\0", 3)[2])
+        except FileNotFoundError:
+            return ""
 
     def supervisor_pid(self) -> int | None:
         """The pid of the supervisor, once it has written it down."""
@@ -84,8 +86,10 @@ class RankFolder:
         """Make the folder, ready for a supervisor."""
         for name in ("work", "tmp"):
             (self.path / name).mkdir(parents=True, exist_ok=True)
-        command = {"argv": argv, "environment": environment, "memory_limit_bytes": memory}
-        _publish(self.path / "command.json", command)
+        limit = "" if memory is None else str(memory)
+        assignments = (f"{name}={value}" for name, value in environment.items())
+        fields = (limit, str(len(argv)), *argv, *assignments)
+        _publish(self.path / "command", b"".join(os.fsencode(field) + b"\0" for field in fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class GroupFolder:
 
     def order_to_stop(self, grace: float) -> None:
         """Write down that the group is to end: from then on no supervisor starts a rank of it."""
-        _publish(self.path / "stop.json", {"grace": grace})
+        _publish_json(self.path / "stop.json", {"grace": grace})
 
 
 class Folders:
@@ -134,7 +138,7 @@ class Folders:
             "instances": instances,
             "master_port": master_port,
         }
-        _publish(path / "group.json", record)
+        _publish_json(path / "group.json", record)
         return GroupFolder(path, group, instances, master_port)
 
     def retire(self, folder: GroupFolder) -> None:
@@ -174,9 +178,13 @@ def _read(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _publish(path: Path, content: dict[str, Any]) -> None:
+def _publish_json(path: Path, content: dict[str, Any]) -> None:
+    _publish(path, json.dumps(content).encode())
+
+
+def _publish(path: Path, content: bytes) -> None:
     """Write a file that is whole whenever it is there, and that nobody else may read."""
     descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
     Path(aside).rename(path)

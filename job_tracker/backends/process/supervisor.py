@@ -1,11 +1,12 @@
 """Runs one rank, outlives the service, and keeps the exit code.
 
 Started as `python -I -S supervisor.py RANK_FOLDER`, by nobody but the process backend, with a pipe as
-descriptor 3. It imports next to nothing, since one is started for every rank. In the rank's folder it
+descriptor 3. One is started for every rank and a job waits for it, so it imports what is quick to import
+only: neither json nor signal, which take as long as the interpreter itself. In the rank's folder it
 
 - holds `lock` as long as it lives, so that a rank never runs twice, whoever starts it;
 - writes `process.json` (its own pid and its child's) before the rank's command runs;
-- runs the command of `command.json` in a session of its own, in `work`, with its output in `log`;
+- runs the command of `command` (see `_Command`) in a session of its own, in `work`, with its output in `log`;
 - on SIGTERM ends every process of the rank, politely for as long as the group's `stop.json` says;
 - writes `exit.json` when the rank has ended and nothing that it started is left;
 
@@ -13,12 +14,11 @@ and it closes the pipe as soon as the command runs, or cannot. If it is killed i
 kernel kills its child. Linux only: it leans on sub-reapers, parent-death signals and /proc.
 """
 
+import _signal as signal  # type: ignore[import-not-found]  # what signal wraps into enums
 import ctypes
 import fcntl
-import json
 import os
 import resource
-import signal
 import sys
 import time
 
@@ -40,28 +40,46 @@ def main(folder: str) -> None:
     # Children of children that lose their parent become ours, so none can get away by a double fork.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     kills_before = _kernel_oom_kills()
-    child = _Child(_read("command.json"))
+    child = _Child(_Command.read())
     # Only when this is written may the command run: whoever finds it running finds its record too.
-    _publish("process.json", {"supervisor": os.getpid(), "child": child.pid})
+    _publish("process.json", f'{{"supervisor": {os.getpid()}, "child": {child.pid}}}')
     error = child.go()
     os.close(_READY)
     status, stopped = _wait(child.pid)
     _end_descendants(child.pid, grace=0.0)
-    _publish(
-        "exit.json",
-        {
-            "code": os.waitstatus_to_exitcode(status),
-            "error": error,
-            "stopped": stopped,
-            "oom_kills": _kernel_oom_kills() - kills_before,
-        },
-    )
+    import json  # not before: nobody waits for it now
+
+    end = {
+        "code": os.waitstatus_to_exitcode(status),
+        "error": error,
+        "stopped": stopped,
+        "oom_kills": _kernel_oom_kills() - kills_before,
+    }
+    _publish("exit.json", json.dumps(end))
+
+
+class _Command:
+    """What to run, as it stands in `command`: fields that each end with a NUL, since none can hold one.
+
+    The limit of its memory in bytes, or nothing; how many arguments; these; NAME=VALUE of its environment.
+    """
+
+    def __init__(self, fields: list[bytes]) -> None:
+        arguments = int(fields[1])
+        self.memory_limit_bytes = int(fields[0]) if fields[0] else None
+        self.argv = fields[2 : 2 + arguments]
+        self.environment = dict(field.split(b"=", 1) for field in fields[2 + arguments :])
+
+    @classmethod
+    def read(cls) -> "_Command":
+        with open("command", "rb") as file:
+            return cls(file.read().split(b"\0")[:-1])
 
 
 class _Child:
     """The forked process that becomes the rank's command once it is told to go."""
 
-    def __init__(self, command: dict[str, object]) -> None:
+    def __init__(self, command: _Command) -> None:
         log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         go_out, self._go = os.pipe()
         self._result, result_in = os.pipe()
@@ -78,36 +96,32 @@ class _Child:
         os.write(self._go, b"!")
         os.close(self._go)
         with os.fdopen(self._result, "rb") as pipe:  # closed by the kernel as the command starts
-            text = pipe.read()
-        return json.loads(text) if text else None
+            number, _, file = os.fsdecode(pipe.read()).partition(" ")
+        return {"errno": int(number), "file": file} if number else None
 
 
-def _become(command: dict[str, object], parent: int, go: int, result: int, log: int) -> None:
+def _become(command: _Command, parent: int, go: int, result: int, log: int) -> None:
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         if os.read(go, 1) == b"!" and os.getppid() == parent:
             _execute(command, log)
     except OSError as error:
-        file = os.fsdecode(error.filename or "")  # bytes after a search of PATH
-        os.write(result, json.dumps({"errno": error.errno, "file": file}).encode())
+        os.write(result, b"%d %s" % (error.errno or 0, os.fsencode(error.filename or "")))
     finally:
         os._exit(127)
 
 
-def _execute(command: dict[str, object], log: int) -> None:
-    argv, environment, limit = command["argv"], command["environment"], command["memory_limit_bytes"]
-    assert isinstance(argv, list)
-    assert isinstance(environment, dict)
+def _execute(command: _Command, log: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    if isinstance(limit, int):
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    if command.memory_limit_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (command.memory_limit_bytes,) * 2)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
     os.chdir("work")
-    os.execvpe(argv[0], argv, environment)
+    os.execvpe(command.argv[0], command.argv, command.environment)
 
 
 def _wait(child: int) -> tuple[int, bool]:
@@ -180,22 +194,19 @@ def _lock() -> bool:
 
 
 def _grace() -> float:
+    import json
+
     try:
-        return float(str(_read("../stop.json")["grace"]))
+        with open("../stop.json") as file:
+            return float(json.load(file)["grace"])
     except (OSError, ValueError, KeyError):
         return _DEFAULT_GRACE  # told to stop by somebody else than the service
 
 
-def _read(name: str) -> dict[str, object]:
-    with open(name) as file:
-        content: dict[str, object] = json.load(file)
-        return content
-
-
-def _publish(name: str, content: dict[str, object]) -> None:
+def _publish(name: str, content: str) -> None:
     """Write a file that is whole whenever it is there."""
     with open(name + ".part", "w") as file:
-        json.dump(content, file)
+        file.write(content)
     os.rename(name + ".part", name)
 
 

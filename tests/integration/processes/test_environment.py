@@ -83,7 +83,7 @@ async def test_no_file_of_a_group_can_be_read_by_others(world: ProcessGroups) ->
     await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"})))
     [folder] = world.root.glob("live/*")
     assert folder.stat().st_mode & 0o077 == 0
-    [command] = folder.glob("*/command.json")
+    [command] = folder.glob("*/command")
     assert command.stat().st_mode & 0o077 == 0
 
 
