@@ -1,5 +1,6 @@
 """What Prometheus may scrape."""
 
+import functools
 import logging
 
 import grpc
@@ -21,11 +22,16 @@ class Metrics:
         self._seconds = Histogram(
             "training_service_call_seconds", "Time to answer a call", ["method"], registry=self.registry
         )
+        self._of = functools.cache(self._find)  # there are few, and finding them takes longer than counting
+
+    def _find(self, method: str, code: grpc.StatusCode) -> tuple[Counter, Histogram]:
+        return self._calls.labels(method, code.name), self._seconds.labels(method)
 
     def observe_call(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
         """Count one call; see api.interceptors.CallObserver."""
-        self._calls.labels(method, code.name).inc()
-        self._seconds.labels(method).observe(seconds)
+        calls, duration = self._of(method, code)
+        calls.inc()
+        duration.observe(seconds)
 
 
 class MetricsServer:

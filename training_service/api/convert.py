@@ -158,6 +158,4 @@ def _progress(progress: Progress | None) -> pb.Progress | None:
 def _timestamp(moment: datetime | None) -> Timestamp | None:
     if moment is None:
         return None
-    seconds = moment.timestamp()
-    whole = int(seconds)
-    return Timestamp(seconds=whole, nanos=int((seconds - whole) * 1_000_000) * 1000)
+    return Timestamp(seconds=int(moment.timestamp()), nanos=moment.microsecond * 1000)

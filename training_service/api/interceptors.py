@@ -2,10 +2,10 @@
 
 import contextvars
 import logging
+import os
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
@@ -82,42 +82,62 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _unary(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def call(data: bytes, context: Context) -> Any:
-            async with self._supervised(method, context):
-                return await behaviour(_parsed(parse, data), context)
+            supervision = _Supervision(method, context)
+            try:
+                answer = await behaviour(_parsed(parse, data), context)
+                supervision.code = grpc.StatusCode.OK
+                return answer
+            except Exception as error:
+                await supervision.abort(error)
+            finally:
+                supervision.end(self._observe)
 
         return call
 
     def _stream(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def call(data: bytes, context: Context) -> AsyncIterator[Any]:
-            async with self._supervised(method, context):
+            supervision = _Supervision(method, context)
+            try:
                 async for message in behaviour(_parsed(parse, data), context):
                     yield message
+                supervision.code = grpc.StatusCode.OK
+            except Exception as error:
+                await supervision.abort(error)
+            finally:
+                supervision.end(self._observe)
 
         return call
 
-    @asynccontextmanager
-    async def _supervised(self, method: str, context: Context) -> AsyncIterator[None]:
-        started = time.perf_counter()
-        identity = _request_id(context)
-        token = request_id.set(identity)
-        context.set_trailing_metadata(((REQUEST_ID_HEADER, identity),))
-        code, message = grpc.StatusCode.CANCELLED, ""
-        try:
-            yield
-            code = grpc.StatusCode.OK
-        except Exception as error:
-            code, message = _explain(error, method, identity)
-            await context.abort(code, _clipped(message))
-        finally:
-            seconds = time.perf_counter() - started
-            self._observe(method.rpartition("/")[2], code, seconds)
-            notable = code is not grpc.StatusCode.OK or method.endswith(_CHANGING)
-            log.log(
-                logging.INFO if notable else logging.DEBUG,
-                "%s %s %.1f ms%s",
-                *(method, code.name, seconds * 1000, f": {message}" if message else ""),
-            )
-            _reset(token)
+
+class _Supervision:
+    """One call, from its start to its end. On the path of every call: there is nothing to spare here."""
+
+    __slots__ = ("_context", "_identity", "_message", "_method", "_started", "_token", "code")
+
+    def __init__(self, method: str, context: Context) -> None:
+        self._started = time.perf_counter()
+        self._method = method
+        self._context = context
+        self._identity = _request_id(context)
+        self._token = request_id.set(self._identity)
+        self._message = ""
+        self.code = grpc.StatusCode.CANCELLED
+
+    async def abort(self, error: Exception) -> None:
+        """Tell the client why, and by which request id the log tells more."""
+        self.code, self._message = _explain(error, self._method, self._identity)
+        metadata = ((REQUEST_ID_HEADER, self._identity),)
+        await self._context.abort(self.code, _clipped(self._message), metadata)
+
+    def end(self, observe: CallObserver) -> None:
+        """Count the call, and log it if it failed or changed anything."""
+        seconds = time.perf_counter() - self._started
+        observe(self._method.rpartition("/")[2], self.code, seconds)
+        if self.code is not grpc.StatusCode.OK or self._method.endswith(_CHANGING):
+            told = f": {self._message}" if self._message else ""
+            log.info("%s %s %.1f ms%s", self._method, self.code.name, seconds * 1000, told)
+        with suppress(ValueError):  # a stream that was given up is closed in another context than it ran in
+            request_id.reset(self._token)
 
 
 def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
@@ -153,10 +173,5 @@ def _request_id(context: Context) -> str:
     for key, value in context.invocation_metadata() or ():
         if key == REQUEST_ID_HEADER and isinstance(value, str):
             given = "".join(c for c in value if " " <= c <= "~")[:_LONGEST_REQUEST_ID]
-            return given or uuid.uuid4().hex
-    return uuid.uuid4().hex
-
-
-def _reset(token: contextvars.Token[str]) -> None:
-    with suppress(ValueError):  # a stream that was given up is closed in another context than it ran in
-        request_id.reset(token)
+            return given or os.urandom(16).hex()
+    return os.urandom(16).hex()

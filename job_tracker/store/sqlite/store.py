@@ -26,6 +26,8 @@ from job_tracker.store.base import JobFilter, RequestKey, Tally
 from job_tracker.store.sqlite import rows, schema
 from job_tracker.store.sqlite.writer import GroupCommitter
 
+_MOST_KNOWN = 4096
+
 
 class SqliteStore:
     """JobStore on a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
@@ -42,6 +44,8 @@ class SqliteStore:
         self._connection = connection
         self._writer = GroupCommitter(connection)
         self._feed: Feed[int, JobState] = Feed()
+        # Nobody else writes the file, so what was read is true until we write: see _changed.
+        self._known: dict[int, Job] = {}
 
     @classmethod
     async def open(cls, path: Path) -> "SqliteStore":
@@ -83,9 +87,12 @@ class SqliteStore:
             job = Job(id=cursor.lastrowid, version=1, spec=spec, state=JobState.QUEUED, submitted_at=at)
             return job, True
 
-        job, is_new = await self._writer.run(insert)
-        if is_new:
-            self._feed.publish(job.id, job.state)
+        def committed(outcome: tuple[Job, bool]) -> None:
+            job, is_new = outcome
+            if is_new:
+                self._changed(job.id, job.state)
+
+        job, _ = await self._writer.run(insert, committed)
         return job
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
@@ -94,10 +101,16 @@ class SqliteStore:
 
     async def get(self, job_id: int) -> Job:
         """See JobStore."""
+        known = self._known.get(job_id)
+        if known is not None:
+            return known
         row = self._one("SELECT * FROM jobs WHERE id = ?", job_id)
         if row is None:
             raise JobNotFound(job_id)
-        return rows.job_of(row)
+        if len(self._known) >= _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[job_id] = rows.job_of(row)
+        return self._known[job_id]
 
     async def update(self, job: Job) -> Job:
         """See JobStore."""
@@ -117,8 +130,7 @@ class SqliteStore:
             # Only column names of our own are in the text; every value is bound.
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
 
-        await self._writer.run(write)
-        self._feed.publish(job.id, job.state)
+        await self._writer.run(write, lambda _: self._changed(job.id, job.state))
         return replace(job, version=job.version + 1)
 
     async def record_progress(self, job_id: int, attempt: int, progress: Progress) -> None:
@@ -133,9 +145,11 @@ class SqliteStore:
             ).fetchone()
             return JobState(row["state"]) if row else None
 
-        state = await self._writer.run(write)
-        if state is not None:
-            self._feed.publish(job_id, state)
+        def committed(state: JobState | None) -> None:
+            if state is not None:
+                self._changed(job_id, state)
+
+        await self._writer.run(write, committed)
 
     async def next_queued(self) -> Job | None:
         """See JobStore."""
@@ -198,7 +212,11 @@ class SqliteStore:
                 "DELETE FROM jobs WHERE id = ? AND finished_at IS NOT NULL", [(job_id,) for job_id in job_ids]
             )
 
-        await self._writer.run(write)
+        def committed(_: None) -> None:
+            for job_id in job_ids:
+                self._known.pop(job_id, None)
+
+        await self._writer.run(write, committed)
 
     def changes(
         self, job_id: int | None = None
@@ -213,6 +231,10 @@ class SqliteStore:
             for connection in (self._reader, self._lister, self._connection):
                 connection.close()
         os.close(self._lock)
+
+    def _changed(self, job_id: int, state: JobState) -> None:
+        self._known.pop(job_id, None)
+        self._feed.publish(job_id, state)
 
     def _one(self, query: str, *values: Any) -> sqlite3.Row | None:
         return next(iter(self._all(self._reader, query, *values)), None)

@@ -20,6 +20,7 @@ _LARGEST_BATCH = 512
 class _Pending:
     operation: Operation[Any]
     done: asyncio.Future[Any]
+    committed: Callable[[Any], None]
     outcome: Any = None
     error: Exception | None = None
 
@@ -39,11 +40,16 @@ class GroupCommitter:
         self._thread = threading.Thread(target=self._write, name="sqlite-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, operation: Operation[Result]) -> Result:
-        """The operation's result, once durable. Raises what it raised, or StoreUnavailable."""
+    async def run(
+        self, operation: Operation[Result], committed: Callable[[Result], None] = lambda _: None
+    ) -> Result:
+        """The operation's result, once durable. Raises what it raised, or StoreUnavailable.
+
+        `committed` is given the result first, on the event loop, even if the caller has gone away.
+        """
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        pending = _Pending(operation, self._loop.create_future())
+        pending = _Pending(operation, self._loop.create_future(), committed)
         self._waiting.put(pending)
         # A caller that goes away does not undo what may be committed by then.
         result: Result = await asyncio.shield(pending.done)
@@ -100,9 +106,8 @@ class GroupCommitter:
 
 def _settle(batch: list[_Pending]) -> None:
     for pending in batch:
-        if pending.done.cancelled():
-            continue
         if pending.error is not None:
             pending.done.set_exception(pending.error)
         else:
+            pending.committed(pending.outcome)
             pending.done.set_result(pending.outcome)
