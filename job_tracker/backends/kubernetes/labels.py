@@ -1,0 +1,123 @@
+"""What is written on every object of a group, and how it is read again: labels, annotations, the owner."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from job_tracker import naming
+from job_tracker.model import MASTER_RANK, GroupRef, Job
+
+Manifest = Mapping[str, Any]
+"""An object of the API as its JSON has it (camelCase)."""
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+INSTANCE = "app.kubernetes.io/instance"
+NAME = "app.kubernetes.io/name"
+JOB_ID = "training-service/job-id"
+ATTEMPT = "training-service/attempt"
+RANK = "training-service/rank"
+ROLE = "training-service/role"
+
+ALGORITHM = "training-service/algorithm"
+INSTANCES = "training-service/instances"
+SUBMITTED_AT = "training-service/submitted-at"
+PLAN_DIGEST = "training-service/plan-digest"
+
+MANAGER = "training-service"
+_MAX_VALUE = 63
+
+
+def group_labels(job: Job, instance: str) -> dict[str, str]:
+    """The labels that every object of the job's attempt has; `instance` is this service's name."""
+    return {
+        MANAGED_BY: MANAGER,
+        INSTANCE: instance,
+        NAME: naming.slug(job.spec.algorithm, _MAX_VALUE),
+        JOB_ID: str(job.id),
+        ATTEMPT: str(job.attempt),
+    }
+
+
+def rank_labels(rank: int) -> dict[str, str]:
+    """The labels that tell a group's instances apart."""
+    return {RANK: str(rank), ROLE: naming.role(rank)}
+
+
+def group_annotations(job: Job) -> dict[str, str]:
+    """What labels cannot hold. The moment of submission tells job 1 from job 1 of an earlier store."""
+    return {
+        ALGORITHM: job.spec.algorithm,
+        INSTANCES: str(job.spec.instances),
+        SUBMITTED_AT: job.submitted_at.isoformat(),
+    }
+
+
+def selector(instance: str) -> str:
+    """The label selector, as the API takes it, of all that the service named `instance` has made."""
+    return f"{MANAGED_BY}={MANAGER},{INSTANCE}={instance}"
+
+
+def group_selector(group: GroupRef, instance: str) -> str:
+    """The label selector of one group's objects."""
+    return f"{selector(instance)},{JOB_ID}={group.job_id},{ATTEMPT}={group.attempt}"
+
+
+def group_of(manifest: Manifest) -> GroupRef | None:
+    """The group that the object belongs to; None if its labels are not as we write them."""
+    labels, annotations = _labels(manifest), _annotations(manifest)
+    job_id, attempt = _number(labels.get(JOB_ID)), _number(labels.get(ATTEMPT))
+    if labels.get(MANAGED_BY) != MANAGER or ALGORITHM not in annotations or not job_id or not attempt:
+        return None
+    return GroupRef(naming.group_name(annotations[ALGORITHM], job_id, attempt), job_id, attempt)
+
+
+def rank_of(manifest: Manifest) -> int | None:
+    """The rank of a pod; None if its labels, or its name, are not as we write them."""
+    group, rank = group_of(manifest), _number(_labels(manifest).get(RANK))
+    if group is None or rank is None:
+        return None
+    return rank if manifest["metadata"]["name"] == naming.instance_name(group.name, rank) else None
+
+
+def instances_of(manifest: Manifest) -> int | None:
+    """How many instances the object's group was planned with."""
+    return _number(_annotations(manifest).get(INSTANCES))
+
+
+def digest_of(manifest: Manifest) -> str | None:
+    """The digest of the plan that the object was made from."""
+    return _annotations(manifest).get(PLAN_DIGEST)
+
+
+def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
+    """The object as the master pod's own, so that the cluster deletes it with the master.
+
+    `master_pod` is the pod as the API server answered, with its uid. The owner is no controller (a
+    worker on a node that is drained is not made anew elsewhere), and its deletion is not held up.
+    """
+    master = master_pod["metadata"]
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": master["name"],
+        "uid": master["uid"],
+        "controller": False,
+        "blockOwnerDeletion": False,
+    }
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
+
+
+def is_master(manifest: Manifest) -> bool:
+    """Whether the pod is rank 0 of its group."""
+    return rank_of(manifest) == MASTER_RANK
+
+
+def _labels(manifest: Manifest) -> Mapping[str, str]:
+    return manifest.get("metadata", {}).get("labels") or {}
+
+
+def _annotations(manifest: Manifest) -> Mapping[str, str]:
+    return manifest.get("metadata", {}).get("annotations") or {}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 10 else None
