@@ -1,0 +1,78 @@
+"""Training code that may be run, and how each backend runs it."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Config, Parameter, shown
+from job_tracker.environment import is_reserved
+from job_tracker.errors import InvalidField
+from job_tracker.frameworks import FRAMEWORKS
+
+
+class ProcessRecipe(Config):
+    """How an algorithm runs as plain processes."""
+
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        min_length=1, description="the program, looked up on the processes' PATH, and its arguments; no shell"
+    )
+    memory_limit_bytes: int | None = Field(
+        default=None, ge=1 << 20, description="how much private memory one process may allocate"
+    )
+
+
+def _parameter_name(name: str) -> str:
+    if not PARAMETER_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a name for an environment variable")
+    if is_reserved(name) or name == INSTANCES_PARAMETER:
+        raise ValueError(f"{name!r} is a reserved name, set by the service")
+    return name
+
+
+def _framework_name(name: str) -> str:
+    if name not in FRAMEWORKS:
+        raise ValueError(f"{name!r} is not known; allowed are {', '.join(sorted(FRAMEWORKS))}")
+    return name
+
+
+class Algorithm(Config):
+    """Training code that may be run: its framework, its parameters, and how each backend runs it."""
+
+    description: str = ""
+    framework: Annotated[str, AfterValidator(_framework_name)] = "pytorch"
+    parameters: dict[Annotated[str, AfterValidator(_parameter_name)], Parameter] = {}
+    other_parameters: bool = Field(
+        default=False, description="whether parameters that are not listed are passed on as well, as text"
+    )
+    max_instances: int | None = Field(default=None, ge=1, description="the most instances a job may have")
+    environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
+        default={}, description="variables set for every process; nothing secret"
+    )
+    process: ProcessRecipe | None = None
+
+    def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
+        """The parameters that the processes get: those sent, checked, and the defaults of the others.
+
+        Raises InvalidField with the name of the first parameter that is not allowed.
+        """
+        for name, value in sent.items():
+            field = f"parameters.{shown(name)[1:-1]}"
+            if not PARAMETER_NAME.fullmatch(name):
+                raise InvalidField(
+                    field, "a parameter's name has letters, digits and _, no digit first, 128 at most"
+                )
+            if is_reserved(name) or (name in self.environment and name not in self.parameters):
+                raise InvalidField(field, "is a reserved name: it is set by the service")
+            if name != INSTANCES_PARAMETER:
+                self._parameter(name, field).check(field, value)
+        defaults = {n: p.default for n, p in self.parameters.items() if p.default is not None}
+        return {**defaults, **sent}
+
+    def _parameter(self, name: str, field: str) -> Parameter:
+        if name in self.parameters:
+            return self.parameters[name]
+        if self.other_parameters:
+            return Parameter()
+        allowed = ", ".join([*self.parameters, INSTANCES_PARAMETER])
+        raise InvalidField(field, f"is not a parameter of this algorithm; allowed are {allowed}")
