@@ -20,6 +20,11 @@ class Category(StrEnum):
     EXCEEDS_CAPACITY = "exceeds_capacity"
     ALGORITHM_GONE = "algorithm_gone"
     LAUNCH_FAILED = "launch_failed"
+    NAME_TAKEN = "name_taken"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    FORBIDDEN = "forbidden"
+    INVALID_OBJECT = "invalid_object"
+    NAMESPACE_GONE = "namespace_gone"
     UNKNOWN = "unknown"
 
 

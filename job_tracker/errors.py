@@ -13,6 +13,7 @@ TrackerError
 ├── StorageUnavailable       the datasets cannot be looked at now: try again later
 ├── LaunchFailed             final: the attempt ends with this diagnosis
 ├── BackendUnavailable       the outside cannot answer now: try again later
+├── BackendRefused           the backend cannot be used as it is configured, and why
 └── LogsNotFound             there is nothing to read (yet, or any more)
 """
 
@@ -94,6 +95,10 @@ class LaunchFailed(TrackerError):
 
 class BackendUnavailable(TrackerError):
     """The engine cannot answer now. The call may be repeated."""
+
+
+class BackendRefused(TrackerError):
+    """The engine cannot be used as it is configured: there is none, or it does not let us in."""
 
 
 class LogsNotFound(TrackerError):

@@ -8,7 +8,8 @@ import re
 
 _LABEL_LENGTH = 63
 _DIGEST_LENGTH = 6
-_LONGEST_SUFFIX = len("-master-service")
+_SERVICE_SUFFIX = "-master-service"
+_LONGEST_SUFFIX = len(_SERVICE_SUFFIX)
 
 
 def slug(text: str, length: int) -> str:
@@ -35,6 +36,16 @@ def group_name(algorithm: str, job_id: int, attempt: int) -> str:
 def instance_name(group: str, rank: int) -> str:
     """The name of one instance (a pod, a container, a process) of a group."""
     return f"{group}-master" if rank == 0 else f"{group}-{rank}-worker"
+
+
+def service_name(group: str) -> str:
+    """The name by which the instances of a group find its master."""
+    return group + _SERVICE_SUFFIX
+
+
+def master_service_name(group: str) -> str:
+    """The name by which the instances of a group find their master."""
+    return f"{group}-master-service"
 
 
 def role(rank: int) -> str:

@@ -1,0 +1,89 @@
+"""How the API server is reached and who we are to it: out of a kubeconfig, or out of our own pod."""
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
+
+from job_tracker.errors import BackendRefused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where to look: the named file or context; else our own pod; else where kubectl looks."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether the service account of our own pod is taken."""
+        explicit = self.kubeconfig is not None or self.context is not None
+        in_pod = SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
+        return in_pod and not explicit
+
+    def __str__(self) -> str:
+        if self.is_in_cluster:
+            return "the pod's service account"
+        paths = self.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+        return f"{paths}, context {self.context}" if self.context else str(paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What was found, in the client library's form; `refresh` reads short-lived tokens again."""
+
+    configuration: Configuration
+    refresh: Callable[[], Awaitable[None]]
+
+
+async def find_credentials(access: Access) -> Credentials:
+    """Read the configuration. Raises BackendRefused, in one line."""
+    configuration = Configuration()
+    try:
+        if access.is_in_cluster:
+            load_incluster_config(client_configuration=configuration)
+            return Credentials(configuration, _nothing)  # it reads its token again by itself
+        loader = await load_kube_config(
+            config_file=_existing_files(access),
+            context=access.context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+    except BackendRefused:
+        raise
+    except Exception as error:  # a malformed file fails in the library in as many ways as there are
+        words = str(error).splitlines() or [type(error).__name__]
+        if not isinstance(error, ConfigException):
+            words[0] = f"not a kubeconfig: {words[0]}"
+        raise BackendRefused(f"kubernetes: {access}: {words[0]}") from error
+
+    async def refresh() -> None:
+        await loader.load_and_set(configuration)
+
+    return Credentials(configuration, refresh)
+
+
+def _existing_files(access: Access) -> str:
+    if access.kubeconfig is not None:
+        paths = [access.kubeconfig]
+    else:
+        named = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        paths = [Path(path) for path in named.split(os.pathsep) if path]
+    found = [path.expanduser() for path in paths if path.expanduser().exists()]
+    if not found:
+        raise BackendRefused(
+            f"kubernetes: {access}: there is no such file; name a kubeconfig in kubernetes.kubeconfig"
+        )
+    for path in found:
+        if not os.access(path, os.R_OK):
+            raise BackendRefused(f"kubernetes: {access}: the file may not be read by this user")
+    return os.pathsep.join(map(str, found))
+
+
+async def _nothing() -> None:
+    pass

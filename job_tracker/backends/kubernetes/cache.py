@@ -1,0 +1,160 @@
+"""Our pods as the API server last told of them: a list, then a watch that goes on from it.
+
+The view may be behind the world, and after a loss of the connection for long. It never goes back: an
+object is replaced by a later version of itself only, so the answer to a write may be put in at once
+without waiting for the watch to tell of it too. Everything that was missed is repaired by the next
+list, which comes after every failure and on a period. Work per event does not grow with the pods.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+
+from job_tracker.backends.kubernetes.api_errors import ApiError, Gone
+from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.labels import Manifest
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED_DEATHS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTiming:
+    """How long one watch goes on, how often everything is listed again, and the pauses after failures.
+
+    `silence` is how long a watch may tell nothing, not even a bookmark, before its connection counts
+    as dead.
+    """
+
+    watch_seconds: int = 240
+    relist_seconds: float = 600.0
+    silence: float = 90.0
+    first_pause: float = 0.2
+    longest_pause: float = 10.0
+
+
+class PodCache:
+    """The pods of a label selector. `on_change` is told of each change: the pod, and whether it is gone."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        selector: str,
+        on_change: Callable[[Manifest, bool], None],
+        timing: WatchTiming | None = None,
+    ) -> None:
+        self._client = client
+        self._selector = selector
+        self._on_change = on_change
+        self._timing = timing or WatchTiming()
+        self._pods: dict[str, Manifest] = {}
+        self._dead: dict[str, None] = {}  # uids, so that a late answer does not bring a pod back
+        self._syncing = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all pods were seen once."""
+        return self._following is not None
+
+    async def sync(self) -> None:
+        """See all pods once, and follow them from then on. Raises ApiError if that cannot be done now."""
+        if self._following is not None:
+            return
+        async with self._syncing:
+            if self._following is None:
+                version = await self.refresh()
+                self._following = asyncio.create_task(self._follow(version), name="pod watch")
+
+    async def refresh(self) -> str:
+        """List all pods now, take them in, and answer with the version of the list."""
+        listing = await self._client.list("pods", self._selector)
+        for pod in listing.items:
+            self.put(pod)
+        listed = {pod["metadata"]["name"] for pod in listing.items}
+        for name, pod in list(self._pods.items()):
+            # One that is newer than the list was made after it.
+            if name not in listed and _version(pod) <= int(listing.version):
+                self._remove(pod)
+        return listing.version
+
+    def put(self, pod: Manifest) -> None:
+        """Take in a pod as an event or an answer showed it, unless something later is known."""
+        told = pod["metadata"]
+        told.pop("managedFields", None)  # half of its size, and nobody reads it
+        known = self._pods.get(told["name"])
+        if told["uid"] in self._dead:
+            return
+        if known is not None and known["metadata"]["uid"] != told["uid"]:
+            if _version(known) > _version(pod):
+                return
+            self._remove(known)
+        elif known is not None and _version(known) >= _version(pod):
+            return
+        self._pods[told["name"]] = pod
+        self._on_change(pod, False)
+
+    async def close(self) -> None:
+        """Stop following."""
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
+
+    def _remove(self, pod: Manifest) -> None:
+        told = pod["metadata"]
+        if told["uid"] in self._dead:
+            return
+        self._dead[told["uid"]] = None
+        if len(self._dead) > _REMEMBERED_DEATHS:
+            del self._dead[next(iter(self._dead))]
+        known = self._pods.get(told["name"])
+        if known is not None and known["metadata"]["uid"] == told["uid"]:
+            del self._pods[told["name"]]
+        self._on_change(pod, True)
+
+    async def _follow(self, version: str) -> None:
+        """Watch, list again when that is due or needed, for ever."""
+        timing = self._timing
+        pause, relist_at = timing.first_pause, time.monotonic() + timing.relist_seconds
+        must_list = False
+        while True:
+            try:
+                if must_list or time.monotonic() > relist_at:
+                    version = await self.refresh()
+                    must_list, relist_at = False, time.monotonic() + timing.relist_seconds
+                version = await self._watch(version)
+                pause = timing.first_pause
+            except Gone:
+                must_list = True  # at once: nothing is wrong but that we were away for long
+            except Exception as error:
+                # Anything else would end the watch for good, and nobody would see it.
+                expected = isinstance(error, ApiError)
+                log.warning("the watch of pods broke: %s", error, exc_info=None if expected else error)
+                must_list = True
+                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
+                pause = min(pause * 2, timing.longest_pause)
+
+    async def _watch(self, version: str) -> str:
+        seconds = round(self._timing.watch_seconds * random.uniform(0.75, 1.25))  # noqa: S311
+        events = self._client.watch(
+            "pods", self._selector, version, seconds=seconds, silence=self._timing.silence
+        )
+        async with aclosing(events):
+            async for kind, pod in events:
+                version = pod["metadata"]["resourceVersion"]
+                if kind == "DELETED":
+                    pod["metadata"].pop("managedFields", None)
+                    self._remove(pod)
+                elif kind != "BOOKMARK":
+                    self.put(pod)
+        return version
+
+
+def _version(pod: Manifest) -> int:
+    return int(pod["metadata"]["resourceVersion"])

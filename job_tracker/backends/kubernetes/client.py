@@ -1,0 +1,323 @@
+"""The edge to the API server: plain JSON out and in, every call bounded, errors of our own.
+
+Nothing of the client library is seen outside this file and access.py, so it can be replaced. Its
+models are not used: to decode a pod into them takes a hundred times longer than its JSON.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from job_tracker.backends.kubernetes.access import Access, Credentials, find_credentials
+from job_tracker.backends.kubernetes.api_errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+    from_answer,
+    from_status,
+)
+from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.errors import BackendRefused
+
+log = logging.getLogger(__name__)
+
+Resource = Literal["pods", "services"]
+Query = Sequence[tuple[str, str | int]]
+
+_STREAMS = 1024
+_PAGE = 500
+_HEADERS = {"Accept": "application/json", "User-Agent": "training-service"}
+_PATCH = "application/merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a call may take: each try, and all of them; and the pauses between them."""
+
+    try_seconds: float = 10.0
+    total_seconds: float = 20.0
+    first_pause: float = 0.1
+    longest_pause: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All objects that a list found, and the version that a watch goes on from."""
+
+    items: list[Manifest]
+    version: str
+
+
+class KubernetesClient:
+    """Calls to one namespace of one cluster. Connects with the first of them.
+
+    Calls raise ApiError: Unreachable after tries with growing pauses, the others at once.
+    """
+
+    def __init__(
+        self, access: Access, namespace: str, *, calls: int = 32, patience: Patience | None = None
+    ) -> None:
+        """At most `calls` are in flight at once; the others wait their turn."""
+        self.requests: Counter[str] = Counter()
+        self._access = access
+        self._namespace = namespace
+        self._patience = patience or Patience()
+        self._calls_limit = calls
+        self._calls = asyncio.Semaphore(calls)
+        self._streams = asyncio.Semaphore(_STREAMS)
+        self._connecting = asyncio.Lock()
+        self._credentials: Credentials | None = None
+        self._api: ApiClient | None = None
+
+    async def connect(self) -> None:
+        """Look whether we are let in. Raises BackendRefused; a server that is away is no reason to."""
+        try:
+            await self._call("GET", "pods", query=[("limit", 1)])
+        except Unauthorized as error:
+            raise BackendRefused(
+                f"kubernetes: {self._access}: the API server does not accept the credentials; they may have "
+                f"expired ({error})"
+            ) from error
+        except Forbidden as error:
+            raise BackendRefused(
+                f"kubernetes: {self._access}: these credentials may not be used here: {error}"
+            ) from error
+        except Unreachable as error:
+            log.warning("kubernetes: %s: the API server cannot be reached yet: %s", self._access, error)
+
+    async def create(self, resource: Resource, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Create the object, and answer with what was made of it.
+
+        Raises AlreadyExists also if an earlier try of this very call has made it and its answer was
+        lost: look at what is there.
+        """
+        name = manifest["metadata"]["name"]
+
+        async def look() -> None:
+            try:
+                await self._once("GET", self._path(resource, name), resource)
+            except NotFound:
+                return
+            raise AlreadyExists(409, "AlreadyExists", f"{resource} {name!r} is there, perhaps by us")
+
+        query: Query = [("dryRun", "All")] if dry_run else []
+        before_retry = None if dry_run else look
+        return await self._call("POST", resource, query=query, body=manifest, before_retry=before_retry)
+
+    async def read(self, resource: Resource, name: str) -> Manifest:
+        """The object as it is."""
+        return await self._call("GET", resource, name)
+
+    async def list(self, resource: Resource, selector: str) -> Listing:
+        """Every object that the label selector selects, in pages."""
+        items: list[Manifest] = []
+        query: dict[str, str | int] = {"labelSelector": selector, "limit": _PAGE}
+        while True:
+            answer = await self._call("GET", resource, query=list(query.items()))
+            items += answer["items"]
+            told = answer["metadata"]
+            if not told.get("continue"):
+                return Listing(items, told["resourceVersion"])
+            query["continue"] = told["continue"]
+
+    async def annotate(
+        self, resource: Resource, name: str, uid: str, annotations: dict[str, str]
+    ) -> Manifest:
+        """Add annotations to the object. Conflict if the name is another's by now."""
+        patch = {"metadata": {"uid": uid, "annotations": annotations}}
+        return await self._call("PATCH", resource, name, body=patch)
+
+    async def delete(self, resource: Resource, name: str, uid: str, grace: int | None = None) -> None:
+        """Have the object deleted, and what it owns; one that is gone is fine, and so is another's name.
+
+        A pod is there until it has ended, for `grace` seconds at most; 0 is for pods on lost nodes, as
+        nobody then looks whether it has ended.
+        """
+        body: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        try:
+            await self._call("DELETE", resource, name, body=body)
+        except (NotFound, Conflict):
+            return
+
+    async def watch(
+        self, resource: Resource, selector: str, version: str, *, seconds: int, silence: float
+    ) -> AsyncGenerator[tuple[str, Manifest], None]:
+        """Changes after `version`, for `seconds`: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
+
+        Raises Gone if the version is too old, and Unreachable if nothing was heard for `silence`
+        seconds: the server tells bookmarks about once a minute.
+        """
+        query: Query = [
+            ("watch", "true"),
+            ("labelSelector", selector),
+            ("resourceVersion", version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", seconds),
+        ]
+        rest = b""
+        async with self._stream("watch", self._path(resource), query, silence) as pieces:
+            async for piece in pieces:
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise from_status(event["object"])
+                    yield event["type"], event["object"]
+
+    async def logs(self, pod: str, query: Query, *, silence: float) -> AsyncGenerator[bytes, None]:
+        """What the pod's container printed, in pieces; `query` is as the API has it."""
+        async with self._stream("log", self._path("pods", pod) + "/log", query, silence) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._api is not None:
+            await self._api.close()
+            self._api = None
+
+    def _path(self, resource: Resource, name: str = "") -> str:
+        path = f"/api/v1/namespaces/{self._namespace}/{resource}"
+        return f"{path}/{name}" if name else path
+
+    async def _call(
+        self,
+        method: str,
+        resource: Resource,
+        name: str = "",
+        *,
+        query: Query = (),
+        body: Manifest | None = None,
+        before_retry: Callable[[], Awaitable[None]] | None = None,
+    ) -> dict[str, Any]:
+        patience = self._patience
+        deadline = time.monotonic() + patience.total_seconds
+        pause, failed = patience.first_pause, False
+        while True:
+            try:
+                if failed and before_retry is not None:
+                    await before_retry()
+                answer: dict[str, Any] = json.loads(
+                    await self._once(method, self._path(resource, name), resource, query, body)
+                )
+            except (Unreachable, Conflict) as error:
+                # A quota that others use at the same moment answers a create with a conflict.
+                if isinstance(error, AlreadyExists) or (isinstance(error, Conflict) and method != "POST"):
+                    raise
+                # Full jitter, so that clients that failed together do not come back together.
+                wait = max(error.retry_after, random.uniform(pause / 2, pause))  # noqa: S311
+                if time.monotonic() + wait > deadline:
+                    raise
+                failed = True
+            else:
+                return answer
+            await asyncio.sleep(wait)
+            pause = min(pause * 2, patience.longest_pause)
+
+    async def _once(
+        self, method: str, path: str, resource: str, query: Query = (), body: Manifest | None = None
+    ) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=self._patience.try_seconds)
+        async with self._calls:
+            self.requests[f"{method} {resource}"] += 1
+            with _translated():
+                response = await self._send(method, path, query, body, timeout)
+                async with response:
+                    data = await response.read()
+        if response.status >= 400:
+            raise from_answer(response.status, data, response.headers.get("Retry-After"))
+        return data
+
+    @asynccontextmanager
+    async def _stream(
+        self, kind: str, path: str, query: Query, silence: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        connect = self._patience.try_seconds
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
+        async with self._streams:
+            self.requests[kind] += 1
+            with _translated():
+                response = await self._send("GET", path, query, None, timeout)
+            try:
+                if response.status >= 400:
+                    with _translated():
+                        data = await response.read()
+                    raise from_answer(response.status, data, response.headers.get("Retry-After"))
+                async with aclosing(_pieces(response)) as pieces:
+                    yield pieces
+            finally:
+                response.close()
+
+    async def _send(
+        self, method: str, path: str, query: Query, body: Manifest | None, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        for first in (True, False):
+            api = await self._connected()
+            headers = {**_HEADERS, "Content-Type": _PATCH if method == "PATCH" else "application/json"}
+            await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+            url = f"{api.configuration.host}{path}?{urlencode(query)}"
+            answer = await api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=timeout
+            )
+            response: aiohttp.ClientResponse = answer.response
+            if response.status != 401 or not first or self._credentials is None:
+                break
+            response.release()
+            await self._credentials.refresh()  # a token that a plug-in or a file gave us is short-lived
+        return response
+
+    async def _connected(self) -> ApiClient:
+        if self._api is None:
+            async with self._connecting:
+                if self._api is None:
+                    self._credentials = await find_credentials(self._access)
+                    configuration = self._credentials.configuration
+                    configuration.connection_pool_maxsize = self._calls_limit + _STREAMS
+                    try:
+                        self._api = ApiClient(configuration)
+                    except (OSError, ssl.SSLError) as error:
+                        raise BackendRefused(
+                            f"kubernetes: {self._access}: its certificates cannot be used: {error}"
+                        ) from error
+        return self._api
+
+
+async def _pieces(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    pieces = response.content.iter_any()
+    while True:
+        with _translated():
+            try:
+                piece = await anext(pieces)
+            except StopAsyncIteration:
+                return
+        yield piece
+
+
+class _translated:  # noqa: N801
+    """Turns whatever the libraries raise when there is no answer into Unreachable."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TimeoutError):
+            raise Unreachable(0, "Timeout", "the API server did not answer in time") from error
+        if isinstance(error, aiohttp.ClientError | OSError):
+            raise Unreachable(0, "NoConnection", f"the API server cannot be reached: {error}") from error
