@@ -5,30 +5,43 @@ from urllib.parse import urlsplit
 
 from job_tracker.model import Job
 
-# Names that the service sets, or that change how a process is loaded, found or trusted. A user
-# parameter may have none of them: it would otherwise be a way to run other code than the algorithm's.
-_RESERVED_NAMES = frozenset(
+# Names that the service, or a launcher that it starts, sets: nobody else may.
+_SERVICE_NAMES = frozenset(
     (
         *("JOB_ID", "JOB_ATTEMPT", "ALGORITHM_NAME", "MODEL_NAME", "MODEL_URI", "MODEL_BUCKET"),
         *("CHECKPOINT_URI", "METADATA_STORE_SERVER", "WORLD_SIZE", "RANK", "LOCAL_RANK"),
         *("LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
-        *("MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD"),
-        *("OLDPWD", "IFS", "ENV", "TMPDIR", "TEMP", "TMP", "HOSTNAME", "CDPATH", "CUDA_VISIBLE_DEVICES"),
+        *("MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "HOME", "TMPDIR"),
+    )
+)
+_SERVICE_PREFIXES = ("TRAINING_", "REPORT_", "PET_", "TORCHELASTIC_", "JAX_", "HOROVOD_", "OMPI_", "PMI_")
+
+# And names that change how a process is loaded, found or trusted. A user parameter may have none of
+# them: it would otherwise be a way to run other code than the algorithm's.
+_RESERVED_NAMES = _SERVICE_NAMES.union(
+    (
+        *("PATH", "USER", "LOGNAME", "SHELL", "PWD"),
+        *("OLDPWD", "IFS", "ENV", "TEMP", "TMP", "HOSTNAME", "CDPATH", "CUDA_VISIBLE_DEVICES"),
         *("NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "RUBYOPT", "GCONV_PATH", "LOCPATH", "NLSPATH"),
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy"),
-        *("no_proxy"),
+        *("no_proxy", "_"),
     )
 )
 _RESERVED_PREFIXES = (
-    *("TRAINING_", "REPORT_", "MINIO_", "PET_", "TORCHELASTIC_", "JAX_", "HOROVOD_", "OMPI_", "PMI_"),
+    *_SERVICE_PREFIXES,
     *("LD_", "DYLD_", "PYTHON", "PERL", "BASH_", "GLIBC_", "MALLOC_", "SSL_", "GIT_"),
-    *("AWS_", "GOOGLE_", "AZURE_", "KUBERNETES_", "NVIDIA_"),
+    *("AWS_", "GOOGLE_", "AZURE_", "MINIO_", "KUBERNETES_", "NVIDIA_"),
 )
 
 
 def is_reserved(name: str) -> bool:
     """Whether a user parameter may not have this name."""
     return name in _RESERVED_NAMES or name.startswith(_RESERVED_PREFIXES)
+
+
+def is_set_by_service(name: str) -> bool:
+    """Whether configuration may not give this name to processes either: the service does."""
+    return name in _SERVICE_NAMES or name.startswith(_SERVICE_PREFIXES)
 
 
 def job_environment(job: Job) -> dict[str, str]:
