@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from job_tracker import naming
 from job_tracker.diagnosis import Diagnosis
@@ -69,11 +70,15 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """One rank of a group. `exit_code` is None while it runs and 128 + N after signal N."""
+    """One rank of a group. `exit_code` is None while it runs and 128 + N after signal N.
+
+    `note` says what a rank that has not ended is waiting for, if that is known.
+    """
 
     rank: int
     phase: Phase
     exit_code: int | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class JobSpec:
     data_uri: str
     model_root: str
     checkpoint_root: str
+    pod_options: Mapping[str, Any] = field(default_factory=dict)
+    """What the request sets of its pods, checked: RequestedPodOptions as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

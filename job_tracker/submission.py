@@ -7,12 +7,13 @@ import re
 import time
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import fsspec
 
 from job_tracker import naming
-from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, Parameter, shown
+from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, Parameter, PodPolicy, shown
 from job_tracker.errors import InvalidField, StorageUnavailable, UnknownReference
 from job_tracker.model import JobSpec
 from job_tracker.store.base import RequestKey
@@ -39,10 +40,14 @@ class JobRequest:
     model_name: str = ""
     parameters: Mapping[str, str]
     request_key: str = ""
+    pod_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Door:
-    """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity."""
+    """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity.
+
+    `pod_policy` says what they may set of pods; None, where there are none, is nothing.
+    """
 
     def __init__(
         self,
@@ -52,12 +57,14 @@ class Door:
         capacity: int,
         models_uri: str,
         checkpoints_uri: str,
+        pod_policy: PodPolicy | None = None,
     ) -> None:
         self._algorithms = algorithms
         self._datasets = datasets
         self._capacity = capacity
         self._models_uri = models_uri
         self._checkpoints_uri = checkpoints_uri
+        self._pod_policy = pod_policy
         self._seen: dict[tuple[str, tuple[str, ...]], float] = {}
 
     def key_of(self, request: JobRequest) -> RequestKey | None:
@@ -70,7 +77,10 @@ class Door:
                 "request_key",
                 f"{shown(key)} is not allowed: it has at most {MAX_NAME} characters, all of them printable",
             )
-        content = json.dumps({**asdict(request), "request_key": ""}, sort_keys=True)
+        values = {**asdict(request), "request_key": ""}
+        if not values["pod_options"]:
+            del values["pod_options"]  # keys that were written before there were any still fit
+        content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest())
 
     async def check(self, request: JobRequest) -> JobSpec:
@@ -79,13 +89,13 @@ class Door:
         Raises InvalidField or UnknownReference, naming the first field that is wrong, its value and
         what is allowed; StorageUnavailable if the dataset cannot be looked at.
         """
-        for field, text in (
+        for required, text in (
             ("algorithm", request.algorithm),
             ("dataset_id", request.dataset_id),
             ("train_data_version_hash", request.dataset_version),
         ):
             if not text:
-                raise InvalidField(field, "must not be empty")
+                raise InvalidField(required, "must not be empty")
         algorithm = self._algorithm(request.algorithm)
         name = _checked_name(request.name) or request.algorithm
         _check_path_part("dataset_id", request.dataset_id)
@@ -95,6 +105,7 @@ class Door:
         _check_amount(request.parameters)
         environment = algorithm.resolve(request.parameters)
         instances = self._instances(request.parameters, algorithm)
+        pod_options = self._pod_options(request.pod_options, algorithm)
         return JobSpec(
             algorithm=request.algorithm,
             dataset_id=request.dataset_id,
@@ -107,6 +118,7 @@ class Door:
             data_uri=await self._existing_data(request.dataset_id, request.dataset_version),
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
+            pod_options=pod_options,
         )
 
     def _algorithm(self, name: str) -> Algorithm:
@@ -114,6 +126,11 @@ class Door:
             known = ", ".join(sorted(self._algorithms)) or "none"
             raise UnknownReference("algorithm", f"{shown(name)} doesn't exist; configured are: {known}")
         return self._algorithms[name]
+
+    def _pod_options(self, sent: Mapping[str, Any], algorithm: Algorithm) -> Mapping[str, Any]:
+        if sent and self._pod_policy is None:
+            raise InvalidField("pod_options", "must be empty: this service does not run jobs as pods")
+        return self._pod_policy.check(sent, algorithm) if self._pod_policy else {}
 
     def _instances(self, parameters: Mapping[str, str], algorithm: Algorithm) -> int:
         text = parameters.get(INSTANCES_PARAMETER, "1")

@@ -15,7 +15,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from job_tracker.catalog import Algorithm, Dataset, Parameter, ProcessRecipe
+from job_tracker.catalog import (
+    Algorithm,
+    Dataset,
+    KubernetesRecipe,
+    Parameter,
+    PodOptions,
+    PodPolicy,
+    ProcessRecipe,
+)
+from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, PodOptionName
+from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Quantity, ResourceName
 
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
 # Variables with our prefix that are not settings of the server.
@@ -120,6 +130,54 @@ class ProcessSettings(_Group):
         return self
 
 
+class KubernetesSettings(_Group):
+    """The Kubernetes backend."""
+
+    kubeconfig: Path | None = Field(
+        default=None, description="none: the cluster that the service runs in, else what kubectl would use"
+    )
+    context: str | None = Field(
+        default=None, min_length=1, description="of the kubeconfig; none: its current one"
+    )
+    namespace: Namespace = Field(default="default", description="where the pods are")
+    instance: LabelValue = Field(
+        default="training-service",
+        min_length=1,
+        description="tells this service's pods from those of others in the namespace",
+    )
+    master_port: int = Field(
+        default=12356, ge=1024, le=65535, description="MASTER_PORT; each pod has its own address"
+    )
+    image_pull_grace: timedelta = Field(
+        default=timedelta(seconds=60),
+        ge=timedelta(0),
+        le=timedelta(hours=1),
+        description="how long an image that cannot be pulled, or a container that cannot be made, may take "
+        "to mend itself",
+    )
+    pod: PodOptions = Field(
+        default=PodOptions(), description="options of all pods; those of an algorithm are laid over them"
+    )
+    allowed_request_options: frozenset[PodOptionName] = Field(
+        default=ALLOWED_BY_DEFAULT, description="which options of its pods a request may set"
+    )
+    allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
+        default=(), description="prefixes that keys of labels and annotations in a request may have"
+    )
+    max_resources: dict[ResourceName, Quantity] = Field(
+        default={}, description="the most that a request may ask for, for each instance"
+    )
+
+    @property
+    def pod_policy(self) -> PodPolicy:
+        """What a request may set of its pods."""
+        return PodPolicy(
+            allowed=frozenset(self.allowed_request_options),
+            max_resources=self.max_resources,
+            allowed_key_prefixes=self.allowed_key_prefixes,
+        )
+
+
 class MetricsSettings(_Group):
     """Prometheus metrics over HTTP."""
 
@@ -146,6 +204,9 @@ def _default_algorithms() -> dict[str, Algorithm]:
                 "SEED": Parameter(type="int", default="1", minimum=0, maximum=(1 << 31) - 1),
             },
             process=ProcessRecipe(command=("python", "-m", "intent_classification.train")),
+            kubernetes=KubernetesRecipe(
+                image="intent-classification:0.1.0", command=("python", "-m", "intent_classification.train")
+            ),
         )
     }
 
@@ -162,7 +223,7 @@ class Settings(BaseSettings):
         case_sensitive=False,
     )
 
-    backend: Literal["process", "fake"] = Field(
+    backend: Literal["process", "kubernetes", "fake"] = Field(
         default="process", description="where groups run; fake only pretends, to try clients out"
     )
     server: ServerSettings = ServerSettings()
@@ -170,6 +231,7 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     jobs: JobSettings = JobSettings()
     process: ProcessSettings = ProcessSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
     algorithms: dict[str, Algorithm] = Field(
@@ -191,6 +253,26 @@ class Settings(BaseSettings):
         for name, algorithm in self.algorithms.items():
             if self.backend == "process" and algorithm.process is None:
                 raise ValueError(f"algorithms.{name} has no process.command, which the process backend needs")
+            if self.backend == "kubernetes" and algorithm.kubernetes is None:
+                raise ValueError(
+                    f"algorithms.{name} has no kubernetes.image, which the Kubernetes backend needs"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _pod_options_fit_together(self) -> "Settings":
+        for name, algorithm in self.algorithms.items():
+            if algorithm.kubernetes is not None:
+                try:
+                    options = self.kubernetes.pod.merged(algorithm.kubernetes)
+                except ValidationError as error:
+                    reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+                    raise ValueError(f"algorithms.{name}.kubernetes over kubernetes.pod: {reason}") from error
+                if options.nproc_per_node > 1 and not algorithm.kubernetes.command:
+                    raise ValueError(
+                        f"algorithms.{name}.kubernetes has no command, which torchrun is to start, as "
+                        "kubernetes.pod.nproc_per_node is more than 1"
+                    )
         return self
 
     @classmethod

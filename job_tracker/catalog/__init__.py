@@ -3,13 +3,19 @@
 from job_tracker.catalog.algorithms import Algorithm, ProcessRecipe
 from job_tracker.catalog.datasets import Dataset
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Parameter, shown
+from job_tracker.catalog.pod_policy import PodPolicy
+from job_tracker.catalog.pods import KubernetesRecipe, PodOptions, RequestedPodOptions
 
 __all__ = [
     "INSTANCES_PARAMETER",
     "PARAMETER_NAME",
     "Algorithm",
     "Dataset",
+    "KubernetesRecipe",
     "Parameter",
+    "PodOptions",
+    "PodPolicy",
     "ProcessRecipe",
+    "RequestedPodOptions",
     "shown",
 ]

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Config, Parameter, shown
+from job_tracker.catalog.pods import KubernetesRecipe
 from job_tracker.environment import is_reserved
 from job_tracker.errors import InvalidField
 from job_tracker.frameworks import FRAMEWORKS
@@ -41,7 +42,7 @@ class Algorithm(Config):
 
     description: str = ""
     framework: Annotated[str, AfterValidator(_framework_name)] = "pytorch"
-    parameters: dict[Annotated[str, AfterValidator(_parameter_name)], Parameter] = {}
+    parameters: dict[Annotated[str, AfterValidator(_parameter_name)], Parameter] = Field(default={})
     other_parameters: bool = Field(
         default=False, description="whether parameters that are not listed are passed on as well, as text"
     )
@@ -50,6 +51,7 @@ class Algorithm(Config):
         default={}, description="variables set for every process; nothing secret"
     )
     process: ProcessRecipe | None = None
+    kubernetes: KubernetesRecipe | None = None
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
         """The parameters that the processes get: those sent, checked, and the defaults of the others.
@@ -62,12 +64,17 @@ class Algorithm(Config):
                 raise InvalidField(
                     field, "a parameter's name has letters, digits and _, no digit first, 128 at most"
                 )
-            if is_reserved(name) or (name in self.environment and name not in self.parameters):
+            if is_reserved(name) or (name in self._set_by_recipe and name not in self.parameters):
                 raise InvalidField(field, "is a reserved name: it is set by the service")
             if name != INSTANCES_PARAMETER:
                 self._parameter(name, field).check(field, value)
         defaults = {n: p.default for n, p in self.parameters.items() if p.default is not None}
         return {**defaults, **sent}
+
+    @property
+    def _set_by_recipe(self) -> frozenset[str]:
+        secret = self.kubernetes.secret_environment if self.kubernetes else {}
+        return frozenset((*self.environment, *secret))
 
     def _parameter(self, name: str, field: str) -> Parameter:
         if name in self.parameters:

@@ -1,0 +1,94 @@
+"""What a request may set of its pods: the options that are allowed, and how much of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from job_tracker.catalog.algorithms import Algorithm
+from job_tracker.catalog.parameters import shown
+from job_tracker.catalog.pods import RequestedPodOptions
+from job_tracker.catalog.syntax import amount, key_prefix
+from job_tracker.errors import InvalidField
+
+PodOptionName = Literal[
+    "resources", "nproc_per_node", "node_selector", "tolerations", "priority_class", "labels", "annotations"
+]
+FIELD = "pod_options"
+# The others say which machines a pod gets, and before whom.
+ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
+    {"resources", "nproc_per_node", "labels", "annotations"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPolicy:
+    """What requests may set, as configured.
+
+    A resource that `max_resources` does not name is not bounded. Keys of labels and annotations with a
+    prefix steer whatever the prefix belongs to (an identity, a network, a sidecar), so a request may use
+    only those in `allowed_key_prefixes`; keys without one are the user's own.
+    """
+
+    allowed: frozenset[PodOptionName] = ALLOWED_BY_DEFAULT
+    max_resources: Mapping[str, str] = field(default_factory=dict)
+    allowed_key_prefixes: tuple[str, ...] = ()
+
+    def check(self, sent: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
+        """The options as a job keeps them: JSON-able, and only what was sent.
+
+        Raises InvalidField, naming the first field that is wrong, its value and what is allowed.
+        """
+        if not sent:
+            return {}
+        for name in sent:
+            if name not in self.allowed:
+                allowed = ", ".join(sorted(self.allowed)) or "none"
+                raise InvalidField(
+                    f"{FIELD}.{shown(name)[1:-1]}", f"may not be set by a request; allowed are: {allowed}"
+                )
+        try:
+            options = RequestedPodOptions.model_validate(dict(sent))
+        except ValidationError as error:
+            raise _first_problem(error) from error
+        self._check_amounts(options)
+        self._check_keys(options)
+        self._check_processes(options, algorithm)
+        return options.model_dump(mode="json", exclude_unset=True)
+
+    def _check_amounts(self, options: RequestedPodOptions) -> None:
+        for name, quantity in options.resources.items():
+            most = self.max_resources.get(name)
+            if most is not None and amount(quantity) > amount(most):
+                raise InvalidField(
+                    f"{FIELD}.resources.{name}", f"{quantity!r} is too much; at most {most} is allowed"
+                )
+
+    def _check_keys(self, options: RequestedPodOptions) -> None:
+        for kind, keys in (("labels", options.labels), ("annotations", options.annotations)):
+            for key in keys:
+                if key_prefix(key) not in ("", *self.allowed_key_prefixes):
+                    allowed = ", ".join(("none", *self.allowed_key_prefixes))
+                    raise InvalidField(
+                        f"{FIELD}.{kind}", f"{shown(key)} is not allowed; allowed prefixes are: {allowed}"
+                    )
+
+    def _check_processes(self, options: RequestedPodOptions, algorithm: Algorithm) -> None:
+        if options.nproc_per_node > 1 and algorithm.kubernetes and not algorithm.kubernetes.command:
+            raise InvalidField(
+                f"{FIELD}.nproc_per_node",
+                f"{options.nproc_per_node} is not allowed: the algorithm has no command that torchrun could "
+                "start; only 1 is allowed",
+            )
+
+
+def _first_problem(error: ValidationError) -> InvalidField:
+    problem = error.errors()[0]
+    path = [FIELD, *(shown(str(part))[1:-1] for part in problem["loc"] if part != "[key]")]
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        return InvalidField(".".join(path), "there is no such option")
+    if problem["type"] != "value_error":  # ours quote the value themselves
+        message = f"{shown(str(problem['input']))}: {message[0].lower()}{message[1:]}"
+    return InvalidField(".".join(path), message)

@@ -1,0 +1,241 @@
+"""Options of pods: what a request may set, what configuration may, and how an algorithm runs in them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from job_tracker.catalog import overlay
+from job_tracker.catalog.parameters import Config
+from job_tracker.catalog.syntax import (
+    CPU,
+    AbsolutePath,
+    AnnotationValue,
+    Bytes,
+    EnvironmentName,
+    Image,
+    Key,
+    LabelValue,
+    ObjectName,
+    OwnKey,
+    Quantity,
+    RelativePath,
+    ResourceName,
+    SecretKey,
+    check_resource,
+)
+from job_tracker.environment import is_set_by_service
+
+CONTAINER = "training"
+HOME = "/home/training"
+TEMPORARY = "/tmp"  # noqa: S108  # the pod's own
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # likewise
+MAX_PROCESSES_PER_INSTANCE = 256
+_MANY = 64
+
+
+class Toleration(Config):
+    """A taint that the pods put up with."""
+
+    key: Key | None = Field(default=None, description="none, with operator Exists: every taint")
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: LabelValue = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="none: every effect"
+    )
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, description="how long a NoExecute taint is put up with; none: for ever"
+    )
+
+    @model_validator(mode="after")
+    def _can_be_meant(self) -> "Toleration":
+        if self.operator == "Exists" and self.value:
+            raise ValueError(f"value {self.value!r} is not allowed with operator Exists; leave it out")
+        if self.operator == "Equal" and self.key is None:
+            raise ValueError("key is missing; only operator Exists can do without")
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise ValueError("toleration_seconds is allowed with effect NoExecute only")
+        return self
+
+
+class SecretValue(Config):
+    """One entry of a Secret."""
+
+    secret: ObjectName
+    key: SecretKey
+
+
+class VolumeMount(Config):
+    """A PersistentVolumeClaim, or a folder of it, as the training sees it."""
+
+    claim: ObjectName
+    mount_path: AbsolutePath
+    sub_path: RelativePath | None = None
+    read_only: bool = False
+
+
+class RequestedPodOptions(Config):
+    """What a request may set, as far as configuration allows it."""
+
+    resources: dict[ResourceName, Quantity] = Field(
+        default={},
+        max_length=_MANY,
+        description="what each instance gets, GPUs included: requested, and the limit",
+    )
+    nproc_per_node: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_PROCESSES_PER_INSTANCE,
+        description="training processes in each instance; more than one are started by torchrun",
+    )
+    node_selector: dict[Key, LabelValue] = Field(default={}, max_length=_MANY)
+    tolerations: tuple[Toleration, ...] = Field(default=(), max_length=_MANY)
+    priority_class: ObjectName | None = None
+    labels: dict[OwnKey, LabelValue] = Field(default={}, max_length=_MANY)
+    annotations: dict[OwnKey, AnnotationValue] = Field(default={}, max_length=_MANY)
+
+    @model_validator(mode="after")
+    def _resources_can_be_asked_for(self) -> "RequestedPodOptions":
+        for name, quantity in self.resources.items():
+            check_resource(name, quantity)
+        return self
+
+
+class PodOptions(RequestedPodOptions):
+    """What configuration may set: for all algorithms, and again for one."""
+
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    limit_cpu: bool = Field(
+        default=True, description="whether an instance is held to the cpu it asked for when there is more"
+    )
+    shm_size: Bytes = Field(
+        default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
+    )
+    runtime_class: ObjectName | None = None
+    service_account: ObjectName | None = Field(
+        default=None, description="its token is not mounted all the same"
+    )
+    run_as_user: int | None = Field(
+        default=None, ge=1, description="none: the image's, which must not be root"
+    )
+    fs_group: int | None = Field(default=None, ge=1, description="the group that volumes are writable for")
+    working_directory: AbsolutePath | None = None
+    volumes: tuple[VolumeMount, ...] = Field(
+        default=(), description="claims that hold datasets, models and checkpoints, mounted below storage.uri"
+    )
+    secret_environment: dict[EnvironmentName, SecretValue] = Field(
+        default={}, description="variables whose values are in Secrets, such as storage credentials"
+    )
+    secrets: tuple[ObjectName, ...] = Field(
+        default=(), description="Secrets of which every entry becomes a variable"
+    )
+
+    @model_validator(mode="after")
+    def _mounts_are_apart(self) -> "PodOptions":
+        taken = {HOME, TEMPORARY, SHARED_MEMORY}
+        for volume in self.volumes:
+            if volume.mount_path in taken:
+                raise ValueError(f"volumes: there is something else at {volume.mount_path}")
+            taken.add(volume.mount_path)
+        return self
+
+    def merged(self, over: RequestedPodOptions) -> "PodOptions":
+        """These options with those that `over` sets on top.
+
+        Tables are merged key by key, lists are joined (a volume replaces the one at its path), and
+        any other value is replaced.
+        """
+        values = {
+            name: getattr(self, name) for name in self.model_fields_set & PodOptions.model_fields.keys()
+        }
+        for name in over.model_fields_set & PodOptions.model_fields.keys():
+            value, below = getattr(over, name), getattr(self, name)
+            if name == "volumes":
+                paths = {volume.mount_path for volume in value}
+                value = (*(volume for volume in below if volume.mount_path not in paths), *value)
+            elif isinstance(value, Mapping):
+                value = {**below, **value}
+            elif isinstance(value, tuple):
+                value = (*(each for each in below if each not in value), *value)
+            values[name] = value
+        return PodOptions(**values)
+
+    @property
+    def cpu_limit(self) -> str | None:
+        """How much cpu an instance has at most; None if that is not known."""
+        return self.resources.get(CPU) if self.limit_cpu else None
+
+
+class KubernetesRecipe(PodOptions):
+    """How an algorithm runs as pods: its image, and pod options of its own."""
+
+    image: Image
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="the program and its arguments, no shell; none: what the image starts"
+    )
+    pod_template: dict[str, Any] = Field(
+        default={}, description="an overlay (a strategic merge) for whatever the options lack"
+    )
+
+    @model_validator(mode="after")
+    def _torchrun_has_a_command(self) -> "KubernetesRecipe":
+        if self.nproc_per_node > 1 and not self.command:
+            raise ValueError("nproc_per_node needs a command, which torchrun is to start")
+        return self
+
+    @model_validator(mode="after")
+    def _overlay_leaves_what_is_ours(self) -> "KubernetesRecipe":
+        try:
+            problem = _overlay_problem(overlay.merged(_SAMPLE_POD, self.pod_template))
+        except overlay.OverlayError as error:
+            raise ValueError(f"pod_template.{error}") from error
+        except (AttributeError, KeyError, TypeError) as error:  # a text where an object belongs, say
+            raise ValueError("pod_template is not laid out as a pod") from error
+        if problem is not None:
+            raise ValueError(f"pod_template.{problem}")
+        return self
+
+
+# A pod with all that an overlay must leave as it is; laid over it, the overlay shows what it would change.
+_SAMPLE_POD: dict[str, Any] = {
+    "metadata": {"labels": {}, "annotations": {}},
+    "spec": {
+        "restartPolicy": "Never",
+        "hostname": "a",
+        "subdomain": "b",
+        "containers": [{"name": CONTAINER, "image": "c", "env": [{"name": "RANK", "value": "0"}]}],
+    },
+}
+
+
+def _overlay_problem(after: Mapping[str, Any]) -> str | None:
+    """What the overlay changed that it must not, if it did."""
+    if unknown := after.keys() - _SAMPLE_POD.keys():
+        return f"{min(unknown)}: only metadata and spec may be given"
+    metadata, spec = after.get("metadata", {}), after.get("spec", {})
+    if unknown := metadata.keys() - {"labels", "annotations"}:
+        return f"metadata.{min(unknown)}: only labels and annotations may be given"
+    for kind in ("labels", "annotations"):
+        for key in metadata.get(kind, {}).keys():  # noqa: SIM118  # fails on what is no object
+            if str(key).startswith(_OUR_KEYS):
+                return f"metadata.{kind}.{key}: is set by the service"
+    for name in ("restartPolicy", "hostname", "subdomain"):
+        if spec.get(name) != _SAMPLE_POD["spec"][name]:
+            return f"spec.{name}: is set by the service"
+    training = next((each for each in spec.get("containers", ()) if each["name"] == CONTAINER), None)
+    if training is None or training.get("image") != "c":
+        return f"spec.containers: container {CONTAINER!r} must stay, with the image of the recipe"
+    names = [variable["name"] for variable in training.get("env", ())]
+    if "RANK" not in names or training["env"][names.index("RANK")] != {"name": "RANK", "value": "0"}:
+        return "spec.containers: the variables of the service must stay"
+    for name in names[1:]:
+        if is_set_by_service(name):
+            return f"spec.containers: variable {name} is set by the service"
+    return None
+
+
+_OUR_KEYS = (
+    *("training-service/", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance"),
+    "app.kubernetes.io/name",
+)

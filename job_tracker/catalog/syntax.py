@@ -1,0 +1,214 @@
+"""What Kubernetes takes as a name, a label, a quantity: types for configuration, each with its message."""
+
+import re
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator
+
+from job_tracker.catalog.parameters import shown
+from job_tracker.environment import is_set_by_service
+
+_DNS_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"(?=.{{1,253}}$){_DNS_LABEL}(?:\.{_DNS_LABEL})*")
+_KEY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?/)?"  # the registry
+    r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_SUFFIXES = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", 1)},
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
+}
+_LARGEST = Decimal(2) ** 63 - 1
+# Prefixes whose owners are this service and Kubernetes itself.
+_RESERVED_DOMAINS = ("training-service", "kubernetes.io", "k8s.io")
+_MAX_ANNOTATION = 4096
+
+CPU = "cpu"
+_BYTES = ("memory", "ephemeral-storage")
+
+
+def amount(quantity: str) -> Decimal:
+    """The number that a quantity stands for, such as 0.5 for "500m". Raises ValueError."""
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
+        raise ValueError(
+            f'{shown(quantity)} is not a quantity; allowed are numbers such as "2", "0.5" or "500m", and '
+            'bytes such as "512Mi" or "4Gi"'
+        )
+    number = Decimal(match[1]) * _SUFFIXES[match[2] or ""]
+    if number > _LARGEST:
+        raise ValueError(f"{shown(quantity)} is too large; at most 2^63 - 1 is allowed")
+    return number
+
+
+def check_resource(name: str, quantity: str) -> None:
+    """Raise ValueError unless so much of the resource can be asked for."""
+    number = amount(quantity)
+    if number <= 0:
+        raise ValueError(f"{shown(quantity)} of {name} is not allowed: it must be more than 0")
+    if name == CPU and number % _SUFFIXES["m"]:
+        raise ValueError(f"{shown(quantity)} of cpu is not allowed: a thousandth (1m) is the least")
+    if name != CPU and number % 1:
+        raise ValueError(f"{shown(quantity)} of {name} is not allowed: it must be a whole number")
+
+
+def is_reserved_key(key: str) -> bool:
+    """Whether a label or annotation of this name is set by the service or by Kubernetes alone."""
+    domain = key_prefix(key)
+    return any(domain == each or domain.endswith(f".{each}") for each in _RESERVED_DOMAINS)
+
+
+def key_prefix(key: str) -> str:
+    """The domain that the key of a label or annotation belongs to; empty if it is the user's own."""
+    prefix, slash, _ = key.partition("/")
+    return prefix if slash else ""
+
+
+def _number_as_text(value: Any) -> Any:
+    # Files have numbers as numbers: cpu = 2. A bool is one only for Python.
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _quantity(text: str) -> str:
+    amount(text)
+    return text
+
+
+def _bytes_quantity(text: str) -> str:
+    check_resource("bytes", text)
+    return text
+
+
+def _resource_name(name: str) -> str:
+    known = name == CPU or name in _BYTES or re.fullmatch(r"hugepages-[0-9]+[KMG]i", name)
+    if known or ("/" in name and _is_key(name) and not is_reserved_key(name)):
+        return name
+    raise ValueError(
+        f"{shown(name)} is not a resource; allowed are cpu, memory, ephemeral-storage, hugepages-SIZE and "
+        "extended resources such as nvidia.com/gpu"
+    )
+
+
+def _is_key(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    return bool(_KEY_NAME.fullmatch(name)) and (not slash or bool(_SUBDOMAIN.fullmatch(prefix)))
+
+
+def _key(key: str) -> str:
+    if not _is_key(key):
+        raise ValueError(
+            f"{shown(key)} is not a key; allowed are at most 63 letters, digits and - _ . with a letter or "
+            "digit at both ends, after a domain and / if wanted, such as example.com/team"
+        )
+    return key
+
+
+def _own_key(key: str) -> str:
+    if is_reserved_key(_key(key)):
+        raise ValueError(
+            f"{shown(key)} is a reserved key; the prefixes {', '.join(_RESERVED_DOMAINS)} and their "
+            "subdomains are set by the service and by Kubernetes"
+        )
+    return key
+
+
+def _key_prefix(prefix: str) -> str:
+    if not _SUBDOMAIN.fullmatch(prefix):
+        raise ValueError(f"{shown(prefix)} is not a prefix; allowed are domains such as example.com")
+    return prefix
+
+
+def _label_value(value: str) -> str:
+    if value and not _KEY_NAME.fullmatch(value):
+        raise ValueError(
+            f"{shown(value)} is not the value of a label; allowed are at most 63 letters, digits and - _ . "
+            "with a letter or digit at both ends"
+        )
+    return value
+
+
+def _annotation_value(value: str) -> str:
+    if len(value) > _MAX_ANNOTATION:
+        raise ValueError(
+            f"an annotation of {len(value)} characters is not allowed: at most {_MAX_ANNOTATION} are"
+        )
+    return value
+
+
+def _object_name(name: str) -> str:
+    if not _SUBDOMAIN.fullmatch(name):
+        raise ValueError(
+            f"{shown(name)} is not the name of an object; allowed are lower-case letters, digits, - and ., "
+            "with a letter or digit at both ends"
+        )
+    return name
+
+
+def _namespace(name: str) -> str:
+    if not re.fullmatch(_DNS_LABEL, name):
+        raise ValueError(
+            f"{shown(name)} is not a namespace; allowed are at most 63 lower-case letters, digits and -, "
+            "with a letter or digit at both ends"
+        )
+    return name
+
+
+def _secret_key(key: str) -> str:
+    if not _SECRET_KEY.fullmatch(key):
+        raise ValueError(f"{shown(key)} is not a key of a Secret; allowed are letters, digits and . _ -")
+    return key
+
+
+def _environment_name(name: str) -> str:
+    if not _ENVIRONMENT_NAME.fullmatch(name):
+        raise ValueError(f"{shown(name)} is not a name for an environment variable")
+    if is_set_by_service(name):
+        raise ValueError(f"{shown(name)} is a reserved name: it is set by the service")
+    return name
+
+
+def _image(image: str) -> str:
+    if len(image) > 512 or not _IMAGE.fullmatch(image):
+        raise ValueError(
+            f"{shown(image)} is not an image; allowed are [REGISTRY/]PATH[:TAG][@sha256:DIGEST], the path "
+            "in lower case"
+        )
+    return image
+
+
+def _absolute_path(path: str) -> str:
+    parts = path.split("/")
+    if not path.startswith("/") or path == "/" or ":" in path or any(p in ("", ".", "..") for p in parts[1:]):
+        raise ValueError(f"{shown(path)} is not a path; allowed are absolute ones without : or ..")
+    return path
+
+
+def _relative_path(path: str) -> str:
+    if not path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError(f"{shown(path)} is not a path in a volume; allowed are relative ones without ..")
+    return path
+
+
+ResourceName = Annotated[str, AfterValidator(_resource_name)]
+Quantity = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_quantity)]
+Bytes = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_bytes_quantity)]
+Key = Annotated[str, AfterValidator(_key)]
+KeyPrefix = Annotated[str, AfterValidator(_key_prefix)]
+OwnKey = Annotated[str, AfterValidator(_own_key)]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+AnnotationValue = Annotated[str, AfterValidator(_annotation_value)]
+ObjectName = Annotated[str, AfterValidator(_object_name)]
+Namespace = Annotated[str, AfterValidator(_namespace)]
+SecretKey = Annotated[str, AfterValidator(_secret_key)]
+EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
+Image = Annotated[str, AfterValidator(_image)]
+AbsolutePath = Annotated[str, AfterValidator(_absolute_path)]
+RelativePath = Annotated[str, AfterValidator(_relative_path)]
