@@ -1,9 +1,39 @@
 """What a job becomes on a cluster: pure, so that tests compare it whole."""
 
+import hashlib
+import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
-from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.model import GroupRef
+from pydantic import ValidationError
+
+from job_tracker import naming
+from job_tracker.backends.kubernetes import manifests
+from job_tracker.backends.kubernetes.labels import PLAN_DIGEST, Manifest
+from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions, RequestedPodOptions
+from job_tracker.catalog.pods import HOME, TEMPORARY
+from job_tracker.catalog.syntax import amount
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.environment import job_environment
+from job_tracker.errors import LaunchFailed
+from job_tracker.frameworks import FRAMEWORKS, Framework, GroupLayout
+from job_tracker.model import GroupRef, Job
+
+_ALONE = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What the backend needs to know besides the job: where its pods go, and how all of them are."""
+
+    namespace: str
+    instance: str
+    master_port: int = 12356
+    pod: PodOptions = PodOptions()  # noqa: RUF009  # it never changes
+    stop_grace: timedelta = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +51,123 @@ class KubernetesPlan:
     service: Manifest | None
     pods: tuple[Manifest, ...]
     digest: str
+
+
+def plan(job: Job, algorithms: Mapping[str, Algorithm], options: PlanOptions) -> KubernetesPlan:
+    """The plan of the job's current attempt. Raises LaunchFailed if the algorithm cannot run here."""
+    algorithm = algorithms.get(job.spec.algorithm)
+    if algorithm is None or algorithm.kubernetes is None:
+        raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
+    framework, recipe = FRAMEWORKS[algorithm.framework], algorithm.kubernetes
+    pod_options = _pod_options(job, recipe, options.pod)
+    layout = _layout(job, framework, options.master_port, pod_options.nproc_per_node)
+    alike = _environment(job, algorithm, pod_options)
+    command = framework.command(layout, recipe.command) if recipe.command else ()
+    pods = [
+        manifests.pod(
+            job,
+            rank,
+            name=naming.instance_name(job.group.name, rank),
+            namespace=options.namespace,
+            instance=options.instance,
+            subdomain=naming.master_service_name(job.group.name) if layout.size > 1 else None,
+            image=recipe.image,
+            command=command,
+            environment=[
+                *manifests.variables({**alike, **framework.environment(layout, rank)}),
+                *manifests.secret_variables(pod_options),
+            ],
+            grace_seconds=math.ceil(options.stop_grace.total_seconds()),
+            options=pod_options,
+            overlay=recipe.pod_template,
+        )
+        for rank in range(layout.size)
+    ]
+    service = None
+    if layout.size > 1:
+        service = manifests.service(
+            job,
+            naming.master_service_name(job.group.name),
+            options.namespace,
+            options.instance,
+            options.master_port,
+            every_rank=framework.addresses_every_rank,
+        )
+    digest = _digest(service, pods)
+    return KubernetesPlan(
+        group=job.group,
+        instances=layout.size,
+        namespace=options.namespace,
+        service=_marked(service, digest) if service else None,
+        pods=tuple(_marked(pod, digest) for pod in pods),
+        digest=digest,
+    )
+
+
+def _pod_options(job: Job, recipe: KubernetesRecipe, defaults: PodOptions) -> PodOptions:
+    """Configuration for all, for the algorithm, then the request, each laid over the one before."""
+    try:
+        requested = RequestedPodOptions.model_validate(job.spec.pod_options)
+        options = defaults.merged(recipe).merged(requested)
+        if options.nproc_per_node > 1 and not recipe.command:
+            raise ValueError("nproc_per_node needs algorithms.NAME.kubernetes.command")
+    except ValueError as error:  # the configuration has changed since the job was accepted
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise LaunchFailed(_options_do_not_fit(job.spec.algorithm, reason)) from error
+    return options
+
+
+def _layout(job: Job, framework: Framework, port: int, processes: int) -> GroupLayout:
+    """Where each rank is found.
+
+    The master is behind the Service by its name alone. A framework that addresses every rank gets the
+    pods' own names instead (HOSTNAME.SERVICE), and a Service that selects them all: its name would then
+    be any of them.
+    """
+    size, group = job.spec.instances, job.group.name
+    if size == 1:
+        return GroupLayout((_ALONE,), port, processes)
+    service = naming.master_service_name(group)
+    hosts = [f"{naming.instance_name(group, rank)}.{service}" for rank in range(size)]
+    if not framework.addresses_every_rank:
+        hosts[0] = service
+    return GroupLayout(tuple(hosts), port, processes)
+
+
+def _environment(job: Job, algorithm: Algorithm, options: PodOptions) -> dict[str, str]:
+    """What every rank is told alike, but for secrets."""
+    defaults = {"PYTHONUNBUFFERED": "1"}  # so that logs can be followed
+    if options.cpu_limit is not None:
+        # Libraries count the machine's cores, and would start a thread for each.
+        threads = int(amount(options.cpu_limit)) // options.nproc_per_node
+        defaults["OMP_NUM_THREADS"] = str(max(1, threads))
+    told = {**defaults, **algorithm.environment, **job_environment(job), "HOME": HOME, "TMPDIR": TEMPORARY}
+    return {name: value for name, value in told.items() if name not in options.secret_environment}
+
+
+def _digest(service: Manifest | None, pods: list[dict[str, Any]]) -> str:
+    text = json.dumps([service, *pods], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _marked(manifest: Manifest, digest: str) -> dict[str, Any]:
+    metadata = manifest["metadata"]
+    annotations = {**metadata["annotations"], PLAN_DIGEST: digest}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _algorithm_gone(name: str) -> Diagnosis:
+    return Diagnosis(
+        category=Category.ALGORITHM_GONE,
+        summary=f"The algorithm {name!r} is no longer configured to run on Kubernetes.",
+        resolution=f"Put algorithms.{name}.kubernetes back into the configuration, and submit the job again.",
+    )
+
+
+def _options_do_not_fit(name: str, reason: str) -> Diagnosis:
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary="The pod options of the job no longer fit the configuration.",
+        resolution=f"Mend kubernetes.pod and algorithms.{name}.kubernetes, and submit the job again.",
+        detail=reason,
+    )
