@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# The cluster's network: a namespace, and a cable (veth) from it to this machine. Sourced by debian.sh.
+#
+# Each cluster has one /16 of its own, 10.NUMBER.0.0/16, which this machine reaches through the cable: node,
+# pods, Services and node ports have the same addresses here as within. Nothing in there reaches farther
+# than this machine.
+#
+#   10.NUMBER.0.1      the node; the API server is its port 6443
+#   10.NUMBER.0.254    this machine, as pods see it
+#   10.NUMBER.64.0/18  Services
+#   10.NUMBER.128.0/17 pods
+
+NETNS=/run/netns/$NAME
+FIRST_NUMBER=123
+CLUSTERS=20 # that many at once on one machine
+
+in_net() { nsenter --net="$NETNS" -- "$@"; }
+
+network_addresses() {
+    local number
+    number=$(<"$S/number")
+    NODE_IP=10.$number.0.1
+    HOST_IP=10.$number.0.254
+    SERVICE_CIDR=10.$number.64.0/18
+    SERVICE_API=10.$number.64.1
+    POD_CIDR=10.$number.128.0/17
+    CABLE=k8s-test$number
+    SERVER=https://$NODE_IP:6443
+}
+
+# free_number: the first whose addresses nothing on this machine has a use for
+free_number() {
+    local n
+    for ((n = FIRST_NUMBER; n < FIRST_NUMBER + CLUSTERS; n++)); do
+        [ -z "$(ip -4 route show root "10.$n.0.0/16")" ] || continue
+        [ -z "$(ip -4 route show match "10.$n.0.0/16" | grep -v ^default)" ] || continue
+        echo "$n" && return
+    done
+    die 'found no free addresses'
+}
+
+# What a process in the namespace finds as its name server: ours, under this machine's addresses
+# for it, since /etc/resolv.conf is this machine's there too.
+nameservers() { awk '$1 == "nameserver" && $2 ~ /^[0-9.]+$/ { print $2 }' /etc/resolv.conf; }
+
+make_network() {
+    local ip
+    {
+        flock 8 # clusters that start at the same moment choose one after the other
+        free_number >"$S/number"
+        network_addresses
+        ip netns add "$NAME"
+        ip link add "$CABLE" type veth peer name "$NODE" netns "$NAME"
+        ip addr add "$HOST_IP/24" dev "$CABLE"
+        ip link set "$CABLE" up
+    } 8>/run/lock/training-service-cluster.addresses
+    ip -n "$NAME" link set lo up
+    ip -n "$NAME" addr add "$NODE_IP/24" dev "$NODE"
+    ip -n "$NAME" link set "$NODE" up
+    ip -n "$NAME" route add "$SERVICE_CIDR" dev "$NODE" # kube-proxy translates them, but only what has a route
+    ip -n "$NAME" route add unreachable default         # an answer at once, not a time-out
+    for ip in $(nameservers); do
+        case $ip in 127.*) ;; *) ip -n "$NAME" addr add "$ip/32" dev lo ;; esac
+    done
+    in_net sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
+    ip route add "10.$(<"$S/number").0.0/16" via "$NODE_IP" dev "$CABLE"
+}
+
+remove_network() { # the cable goes with it
+    [ ! -e "$NETNS" ] || ip netns del "$NAME" 2>/dev/null || rm -f "$NETNS"
+    [ ! -e "$S/number" ] || ip link del "k8s-test$(<"$S/number")" 2>/dev/null || true
+}

@@ -1,0 +1,9 @@
+from tests.support.cluster_fixtures import (
+    cluster,
+    namespace,
+    program_image,
+    pytest_collection_finish,
+    pytest_runtest_makereport,
+)
+
+__all__ = ["cluster", "namespace", "program_image", "pytest_collection_finish", "pytest_runtest_makereport"]

@@ -1,0 +1,178 @@
+"""A Kubernetes cluster for tests: tests/cluster/cluster for Python. Fixtures: cluster_fixtures.py."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+SCRIPT: Final = Path(__file__).parents[1] / "cluster" / "cluster"
+
+PROGRAM_IMAGE: Final = os.environ.get("TEST_CLUSTER_PROGRAM_IMAGE", "training-service.test/program:1")
+"""tests/support/program.py as an image: runs as uid 10001, on a read-only root file system."""
+
+_ENVIRONMENT: Final = dict(os.environ)
+"""As this process got it. Parts of the cluster outlive the test that restarts them, so they must not get
+what that test put into the environment, a HOME in its own folder for one."""
+
+_NO_CLUSTER_HERE: Final = 3
+_PARTS: Final = ("etcd", "apiserver", "controller-manager", "scheduler", "containerd", "kubelet")
+"""In the order in which they can be started."""
+
+
+class NoClusterHere(Exception):
+    """This machine can have no cluster; the message says what each kind of cluster lacks."""
+
+
+class CommandFailed(Exception):
+    """A command ended with another status than 0, or not in time."""
+
+
+@dataclass
+class Cluster:
+    """A cluster that is up. Every method raises CommandFailed if it does not get done in time."""
+
+    kubeconfig: Path
+    provider: str
+    _disturbed: set[tuple[str, str]] = field(default_factory=set)
+
+    @classmethod
+    def up(cls) -> "Cluster":
+        """Bring the cluster up, unless it is. Raises NoClusterHere. The first time may take minutes."""
+        _run("up", timeout=1800, show=True)
+        return cls(kubeconfig=Path(_run("kubeconfig").strip()), provider=_run("provider").strip())
+
+    def down(self) -> None:
+        """Stop the cluster and forget all that is in it; one that was handed in stays as it is."""
+        _run("down", timeout=120)
+
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 30) -> str:
+        """What kubectl printed."""
+        return _run("kubectl", *args, stdin=stdin, timeout=timeout)
+
+    def apply(self, namespace: str, *manifests: Mapping[str, Any]) -> None:
+        """Create or change what the manifests describe."""
+        items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(items))
+
+    def get(self, namespace: str, *what: str) -> dict[str, Any]:
+        """An object (`"pod", "x"`), or a list of them (`"pods"`), as the API has it."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", "-n", namespace, "-o", "json", *what))
+        return found
+
+    def load(self, archive: Path) -> None:
+        """Give the node an image, from an archive of `docker save`."""
+        _run("load", str(archive), timeout=110)
+
+    def load_program_image(self) -> str:
+        """Give the node PROGRAM_IMAGE, made anew if the program has changed. Returns its name."""
+        _run("program-image", PROGRAM_IMAGE, timeout=110)
+        return PROGRAM_IMAGE
+
+    def hollow(self, nodes: int) -> None:
+        """Have so many simulated nodes, on which pods run for ever without doing anything."""
+        _run("hollow", str(nodes), timeout=110)
+
+    def gpus(self, number: int) -> None:
+        """Let every node that is there now offer so many GPUs: a number, no devices."""
+        _run("gpus", str(number))
+
+    # Faults. PART is apiserver, etcd, scheduler, controller-manager, kubelet or containerd. What a test
+    # leaves stopped, `heal` starts.
+
+    def start(self, part: str) -> None:
+        """Start it, unless it runs; the API server is ready then."""
+        _run("start", part, timeout=100)
+
+    def stop(self, part: str) -> None:
+        """Stop it and wait until it is gone."""
+        self._disturb("stop", part)
+
+    def kill(self, part: str) -> None:
+        """End it at once. On kind, kubelet or systemd soon starts it again."""
+        self._disturb("kill", part)
+
+    def pause(self, part: str) -> None:
+        """Freeze it: connections to it stay open and nothing answers."""
+        self._disturb("pause", part)
+
+    def resume(self, part: str) -> None:
+        """End a pause."""
+        _run("cont", part)
+
+    def slow(self, part: str, percent: float | None) -> None:
+        """Give it so much of one CPU (0.1 or more) and no more; None: as much as it wants."""
+        if percent is None:
+            _run("slow", part, "off")
+        else:
+            self._disturb("slow", part, f"{percent:.1f}")
+
+    @contextmanager
+    def stopped(self, part: str) -> Iterator[None]:
+        """Without that part."""
+        self.stop(part)
+        try:
+            yield
+        finally:
+            self.start(part)
+
+    @contextmanager
+    def paused(self, part: str) -> Iterator[None]:
+        """With that part frozen."""
+        self.pause(part)
+        try:
+            yield
+        finally:
+            self.resume(part)
+
+    def heal(self) -> None:
+        """Undo what was done to parts, and wait until the node is Ready. Does nothing if nothing was."""
+        if not self._disturbed:
+            return
+        for action, part in sorted(self._disturbed, key=lambda fault: _PARTS.index(fault[1])):
+            try:
+                if action == "pause":
+                    self.resume(part)
+                elif action == "slow":
+                    self.slow(part, None)
+            except CommandFailed:  # it does not run: nothing to resume
+                pass
+            self.start(part)
+        _run("up", timeout=110)
+        self._disturbed.clear()
+
+    def _disturb(self, action: str, part: str, *more: str) -> None:
+        self._disturbed.add((action, part))
+        _run(action, part, *more, timeout=60)
+
+
+def _run(*args: str, stdin: str | None = None, timeout: float = 30, show: bool = False) -> str:
+    # In a session of its own, so that Ctrl-C on a test run does not take half of the cluster along.
+    try:
+        done = subprocess.run(
+            [SCRIPT, *args],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            stdout=subprocess.PIPE,
+            stderr=None if show else subprocess.PIPE,
+            text=True,
+            timeout=timeout,
+            env=_ENVIRONMENT,
+            start_new_session=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CommandFailed(f"cluster {' '.join(args)}: not done after {timeout:g} s") from error
+    if done.returncode == 0:
+        if done.stderr:
+            sys.stderr.write(done.stderr)
+        return done.stdout
+    if done.returncode == _NO_CLUSTER_HERE and args[0] == "up":
+        raise NoClusterHere(
+            "no Kubernetes cluster can be had on this machine; tests/cluster/cluster up says why"
+        )
+    raise CommandFailed(f"cluster {' '.join(args)}: status {done.returncode}\n{done.stderr or ''}")
