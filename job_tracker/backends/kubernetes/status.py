@@ -1,12 +1,24 @@
-"""From what the cluster says of a pod to what that means, and what to do about it. Pure."""
+"""From what the cluster says of a pod to what that means, and what to do about it. Pure.
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+It is the *training* container that counts: a sidecar may keep its pod "Running" for ever, and a pod that
+is deleted goes through every phase on its way out.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.backends.kubernetes import diagnosis
+from job_tracker.backends.kubernetes.diagnosis import Row
 from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.catalog.pods import CONTAINER
+from job_tracker.diagnosis import Diagnosis
+from job_tracker.model import Phase, RankStatus
 
 START_GRACE = timedelta(seconds=60)
+_MAX_NOTE = 400
 
 
 def observe_group(
@@ -49,9 +61,193 @@ def observe_rank(
     `stopping` it. `start_grace` is how long an image that cannot be pulled, or a container that cannot
     be made, may take to mend itself.
     """
-    raise NotImplementedError
+    if pod is None:
+        return _missing(rank, launching=launching, stopping=stopping)
+    end = _training_state(pod).get("terminated")
+    taken = _taken_away(pod, now)
+    if end is not None and (taken is None or taken.came_after(end)):
+        return _ended(rank, end)
+    if taken is not None:
+        return _stopped(rank, pod, end) if stopping else _failed(rank, taken.about(rank), end)
+    match _status(pod).get("phase"):
+        case "Succeeded":
+            return RankObservation(RankStatus(rank, Phase.SUCCEEDED, 0))
+        case "Failed":
+            return _failed(rank, _never_started(rank, pod))
+    if "running" in _training_state(pod):
+        note = "Its node does not answer" if _node_is_silent(pod) else ""
+        return RankObservation(RankStatus(rank, Phase.RUNNING, note=note))
+    wait = _bad_wait(pod)
+    row = diagnosis.WAITING.get(wait.reason) if wait else None
+    if wait and row and (not row.mends_itself or now - _tried_since(pod, now) >= start_grace):
+        return _failed(rank, row.about(rank, wait.text, wait.container))
+    # Anything else that it waits for, also what we have never heard of, may still come to be.
+    return RankObservation(RankStatus(rank, Phase.PENDING, note=pending_reason(pod) or ""))
 
 
 def pending_reason(pod: Manifest) -> str | None:
     """Why the pod's training has not started, in the cluster's words; None if nothing is in its way."""
-    raise NotImplementedError
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return _words(scheduled.get("reason"), scheduled.get("message"))[:_MAX_NOTE]
+    wait = _bad_wait(pod)
+    return wait.text[:_MAX_NOTE] if wait else None
+
+
+def _missing(rank: int, *, launching: bool, stopping: bool) -> RankObservation:
+    if stopping:
+        return RankObservation(RankStatus(rank, Phase.STOPPED))
+    if launching:
+        return RankObservation(RankStatus(rank, Phase.PENDING))
+    return _failed(rank, diagnosis.DELETED.about(rank))
+
+
+def _ended(rank: int, end: Manifest) -> RankObservation:
+    code = _exit_code(end)
+    if code == 0:
+        return RankObservation(RankStatus(rank, Phase.SUCCEEDED, 0))
+    return _failed(rank, diagnosis.ended(rank, end, code), end)
+
+
+def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
+    """The rank of a group that we are stopping: over when its container is, or its pod."""
+    if end is None and _status(pod).get("phase") not in ("Succeeded", "Failed"):
+        phase = Phase.RUNNING if "running" in _training_state(pod) else Phase.PENDING
+        return RankObservation(RankStatus(rank, phase))
+    return RankObservation(RankStatus(rank, Phase.STOPPED, None if end is None else _exit_code(end)))
+
+
+def _failed(rank: int, why: Diagnosis, end: Manifest | None = None) -> RankObservation:
+    return RankObservation(RankStatus(rank, Phase.FAILED, None if end is None else _exit_code(end)), why)
+
+
+def _never_started(rank: int, pod: Manifest) -> Diagnosis:
+    """Why a pod failed whose training container did not end."""
+    for status in _status(pod).get("initContainerStatuses") or ():
+        end = status.get("state", {}).get("terminated")
+        if end is not None and _exit_code(end) != 0:
+            detail = _words(f"exit code {_exit_code(end)}", end.get("message"))
+            return diagnosis.INIT_FAILED.about(rank, detail, status["name"])
+    return diagnosis.NEVER_SEEN.about(rank, _words(_status(pod).get("reason"), _status(pod).get("message")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A pod was ended from outside: by which row, in whose words, and since when, if that is known."""
+
+    row: Row
+    detail: str
+    since: datetime | None
+
+    def came_after(self, end: Manifest) -> bool:
+        """Whether the container had ended by itself before that.
+
+        Times are in whole seconds. In the same second it counts as taken away: a program that exits
+        with 0 when it is told to end has not finished its training.
+        """
+        finished = _moment(end.get("finishedAt"))
+        return finished is not None and self.since is not None and finished < self.since
+
+    def about(self, rank: int) -> Diagnosis:
+        return self.row.about(rank, self.detail)
+
+
+def _taken_away(pod: Manifest, now: datetime) -> _Taken | None:
+    """Who or what ended the pod, or is about to; None if it is left alone."""
+    status, disruption = _status(pod), _condition(pod, "DisruptionTarget")
+    disrupted = disruption.get("status") == "True"
+    asked = _deletion_asked_at(pod)
+    times = [asked, _moment(disruption.get("lastTransitionTime")) if disrupted else None]
+    since = min((time for time in times if time is not None), default=None)
+
+    reason, message = status.get("reason") or "", status.get("message") or ""
+    row = diagnosis.pod_row(reason, message)
+    if row is not None:
+        return _Taken(row, _words(reason, message), since)
+    if disrupted:
+        row = diagnosis.DISRUPTION.get(disruption.get("reason") or "", diagnosis.DISRUPTED)
+        return _Taken(row, _words(disruption.get("reason"), disruption.get("message")), since)
+    if asked is not None:
+        # Up to 1.25 nothing else tells a node that is gone from somebody's `kubectl delete`.
+        return _Taken(diagnosis.NODE_LOST if _node_is_silent(pod) else diagnosis.DELETED, message, since)
+    if status.get("phase") == "Unknown":
+        return _Taken(diagnosis.NODE_LOST, _words(reason, message), now)
+    return None
+
+
+def _deletion_asked_at(pod: Manifest) -> datetime | None:
+    """When somebody asked for the deletion: the time stamp is when its grace will be over."""
+    metadata = pod["metadata"]
+    deadline = _moment(metadata.get("deletionTimestamp"))
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    return deadline - grace if deadline else None
+
+
+def _node_is_silent(pod: Manifest) -> bool:
+    """Whether the control plane no longer hears of the pod's node.
+
+    It marks the pod as not ready (as unknown, in early versions) and leaves all else as the kubelet
+    last wrote it.
+    """
+    ready = _condition(pod, "Ready").get("status")
+    if ready == "False" and not pod.get("spec", {}).get("readinessGates"):
+        return bool(_condition(pod, "ContainersReady").get("status") == "True")
+    return bool(ready == "Unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    container: str
+    reason: str
+    text: str
+
+
+def _bad_wait(pod: Manifest) -> _Wait | None:
+    """What keeps the first container that the training needs from starting."""
+    for status in _needed_statuses(pod):
+        waiting = status.get("state", {}).get("waiting")
+        if waiting is not None and waiting.get("reason") not in (None, *diagnosis.ON_ITS_WAY):
+            text = _words(waiting["reason"], waiting.get("message"))
+            return _Wait(status["name"], waiting["reason"], text)
+    return None
+
+
+def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
+    yield from _status(pod).get("initContainerStatuses") or ()
+    yield from (each for each in _status(pod).get("containerStatuses") or () if each["name"] == CONTAINER)
+
+
+def _tried_since(pod: Manifest, now: datetime) -> datetime:
+    """Since when a node has been trying to start the pod; waits themselves bear no time."""
+    scheduled = _condition(pod, "PodScheduled")
+    return _moment(_status(pod).get("startTime")) or _moment(scheduled.get("lastTransitionTime")) or now
+
+
+def _training_state(pod: Manifest) -> Mapping[str, Any]:
+    statuses = _status(pod).get("containerStatuses") or ()
+    return next((each.get("state") or {} for each in statuses if each["name"] == CONTAINER), {})
+
+
+def _exit_code(end: Manifest) -> int:
+    code, signal = end.get("exitCode") or 0, end.get("signal") or 0
+    return int(code) or (128 + int(signal) if signal else 0)
+
+
+def _condition(pod: Manifest, kind: str) -> Manifest:
+    conditions = _status(pod).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})
+
+
+def _status(pod: Manifest) -> Manifest:
+    return pod.get("status") or {}
+
+
+def _words(reason: str | None, message: str | None) -> str:
+    return ": ".join(part for part in (reason, message) if part)
+
+
+def _moment(text: str | None) -> datetime | None:
+    if not text:
+        return None
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -5,18 +5,12 @@ import os
 import re
 import signal
 
+from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
 from job_tracker.backends.process.files import ExitRecord
 from job_tracker.diagnosis import Category, Diagnosis
 
-# What programs print when they fail for these reasons; looked for in the end of the log only.
-_OUT_OF_MEMORY = re.compile(
-    r"\bMemoryError\b|std::bad_alloc|[Cc]an(?:'|no)t allocate memory|CUDA out of memory"
-)
+# What programs print when they fail for this reason; looked for in the end of the log only.
 _PORT_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
-
-_GIVE_IT_LESS = (
-    "Give it less to hold (a smaller BATCH_SIZE or model, more instances), or let it have more memory."
-)
 
 
 def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnosis | None:
@@ -27,11 +21,11 @@ def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnos
         return None
     if end.code < 0:
         return _ended_by_signal(rank, end, log_tail)
-    if _OUT_OF_MEMORY.search(log_tail):
+    if OUT_OF_MEMORY.search(log_tail):
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
             summary=f"Rank {rank} ran out of memory and exited with code {end.code}.",
-            resolution=_GIVE_IT_LESS,
+            resolution=GIVE_IT_LESS,
             detail=log_tail,
             rank=rank,
         )
@@ -86,16 +80,16 @@ def _not_started(rank: int, end: ExitRecord, program: str) -> Diagnosis:
 
 
 def _ended_by_signal(rank: int, end: ExitRecord, log_tail: str) -> Diagnosis:
-    name = _signal_name(-end.code)
+    name = signal_name(-end.code)
     if -end.code == signal.SIGKILL and end.oom_kills > 0:
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
             summary=f"Rank {rank} was killed by the kernel, as the machine or its limit ran out of memory.",
-            resolution=_GIVE_IT_LESS,
+            resolution=GIVE_IT_LESS,
             detail=log_tail,
             rank=rank,
         )
-    if -end.code in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    if -end.code in SENT_FROM_OUTSIDE:
         return Diagnosis(
             category=Category.KILLED,
             summary=f"Rank {rank} was ended by {name}, which the service did not send.",
@@ -112,10 +106,3 @@ def _ended_by_signal(rank: int, end: ExitRecord, log_tail: str) -> Diagnosis:
         detail=log_tail,
         rank=rank,
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
