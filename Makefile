@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix serve benchmarks clean
+.PHONY: help demo test check fix serve cluster cluster-down benchmarks clean
 
 help:        ## show this
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
 demo:        ## train a real model on three processes, through the API; everything it needs is set up
 	@scripts/install
@@ -24,6 +24,12 @@ fix:         ## format, and mend what the linter can
 serve:       ## start the service on embedded defaults
 	@scripts/install
 	@.venv/bin/training-service serve
+
+cluster:     ## a Kubernetes cluster of one node, for tests (which start it themselves) and for trying things out
+	@tests/cluster/cluster up
+
+cluster-down: ## stop it
+	@tests/cluster/cluster down
 
 benchmarks:  ## measure, and print ratios
 	@scripts/install

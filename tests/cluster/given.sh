@@ -10,7 +10,7 @@ given_missing() {
     esac
 }
 
-given_refuse() { die "$1 is not possible in a cluster that was handed in (KUBECONFIG)"; }
+given_refuse() { refuse "$1 is not possible in a cluster that was handed in (KUBECONFIG)"; }
 
 given_kubeconfig() { echo "$KUBECONFIG"; }
 given_up() {
@@ -23,7 +23,8 @@ given_status() { kubectl get nodes --request-timeout=10s; }
 given_exec() { exec "$@"; }
 given_load() { given_refuse 'loading an image'; }
 given_program_image() {
-    [ "${TEST_CLUSTER_PROGRAM_IMAGE-}" = "$1" ] || given_refuse 'loading an image; push it, name it in TEST_CLUSTER_PROGRAM_IMAGE: that'
+    # It was pushed by hand to where that cluster finds it.
+    [ "${TEST_CLUSTER_PROGRAM_IMAGE-}" = "$1" ] || given_refuse 'loading an image (push one, and name it in TEST_CLUSTER_PROGRAM_IMAGE)'
 }
 given_hollow() { given_refuse 'adding nodes'; }
 given_fault() { given_refuse 'stopping parts'; }

@@ -3,6 +3,8 @@
 
 KIND_CONFIG=$HERE/../../deploy/kind/cluster.yaml
 KIND_NODE=$NAME-control-plane
+MANIFESTS=/etc/kubernetes/manifests # in the node: what kubelet keeps running
+PARKED=/etc/kubernetes/parked       # and what it is kept from
 
 kind_missing() {
     command -v kind >/dev/null || { echo 'kind is not installed' && return; }
@@ -20,6 +22,7 @@ kind_up() {
     if kind_exists; then
         docker start "$KIND_NODE" >/dev/null # it does not start by itself after a reboot
         kind get kubeconfig --name "$NAME" >"$(kind_kubeconfig)"
+        kind_end_faults
     else
         kind create cluster --name "$NAME" --config "$KIND_CONFIG" --kubeconfig "$(kind_kubeconfig)" 9>&- >&2
     fi
@@ -59,7 +62,7 @@ kind_program_image() {
     kind load docker-image "$1" --name "$NAME" >&2
 }
 
-kind_hollow() { die 'there are no simulated nodes on kind; they take the Debian cluster'; }
+kind_hollow() { refuse 'there are no simulated nodes on kind; they take the Debian cluster'; }
 
 # ---- faults. kubelet and containerd are services of the node; the others are pods that kubelet
 # ---- keeps running while their manifest is in its folder. A killed one comes back by itself.
@@ -70,13 +73,27 @@ kind_pid() { # kind_pid PROGRAM: its pid in the node; 15 characters are all that
         for d in /proc/[0-9]*; do
             [ "$(cat "$d/comm" 2>/dev/null)" != "$1" ] || { echo "${d#/proc/}" && exit; }
         done
-        exit 1' - "${1:0:15}" || die "$1 does not run"
+        exit 1' - "${1:0:15}"
+}
+
+kind_end_faults() {
+    kind_in_node sh -c "
+        for d in /proc/[0-9]*; do
+            case \$(cat \$d/comm 2>/dev/null) in
+                etcd | kube-apiserver | kube-scheduler | kube-controller | kubelet | containerd)
+                    kill -CONT \${d#/proc/}
+                    echo max >/sys/fs/cgroup\$(sed -n 's/^0:://p' \$d/cgroup)/cpu.max
+                    ;;
+            esac
+        done
+        ! ls $PARKED/*.yaml || mv $PARKED/*.yaml $MANIFESTS/
+        systemctl start containerd kubelet" >/dev/null 2>&1
 }
 
 kind_gone() { ! kind_pid "$1"; }
 
 kind_fault() { # kind_fault ACTION PART [PERCENT|off]
-    local program manifest=/etc/kubernetes/manifests parked=/etc/kubernetes/parked pid quota=max
+    local program pid quota=max
     case $2 in
         kubelet | containerd | etcd) program=$2 ;;
         *) program=kube-$2 ;;
@@ -84,16 +101,16 @@ kind_fault() { # kind_fault ACTION PART [PERCENT|off]
     case $1-$2 in
         start-kubelet | stop-kubelet | start-containerd | stop-containerd) kind_in_node systemctl "$1" "$2" ;;
         start-*)
-            kind_in_node sh -c "[ ! -e $parked/$program.yaml ] || mv $parked/$program.yaml $manifest/"
+            kind_in_node sh -c "[ ! -e $PARKED/$program.yaml ] || mv $PARKED/$program.yaml $MANIFESTS/"
             wait_for "$2" kind_pid "$program"
             [ "$2" != apiserver ] || wait_for 'the API server' kubectl_here get --raw /readyz --request-timeout=5s
             ;;
         stop-*)
-            kind_in_node sh -c "mkdir -p $parked && [ ! -e $manifest/$program.yaml ] || mv $manifest/$program.yaml $parked/"
+            kind_in_node sh -c "mkdir -p $PARKED && [ ! -e $MANIFESTS/$program.yaml ] || mv $MANIFESTS/$program.yaml $PARKED/"
             wait_for "$2 to end" kind_gone "$program"
             ;;
         *)
-            pid=$(kind_pid "$program")
+            pid=$(kind_pid "$program") || die "$2 does not run"
             case $1 in
                 kill) kind_in_node sh -c "kill -KILL $pid" ;;
                 pause) kind_in_node sh -c "kill -STOP $pid" ;;

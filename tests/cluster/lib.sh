@@ -13,6 +13,11 @@ die() {
     exit 1
 }
 
+refuse() { # what this kind of cluster does not have
+    say "$*"
+    exit 4
+}
+
 case $TEST_CLUSTER_CACHE$TEST_CLUSTER_STATE in
     *[[:space:]]*) die 'no spaces in TEST_CLUSTER_CACHE or TEST_CLUSTER_STATE' ;;
 esac

@@ -4,14 +4,13 @@ The cluster is brought up before the first test, outside of the tests' time limi
 run; on CI it is taken down. Where there can be none, these tests are skipped; on CI they fail.
 """
 
-import os
 import re
 import uuid
 from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.support.cluster import Cluster, CommandFailed, NoClusterHere
+from tests.support.cluster import ON_CI, Cluster, CommandFailed, NoClusterHere
 
 __all__ = [
     "cluster",
@@ -21,7 +20,6 @@ __all__ = [
     "pytest_runtest_makereport",
 ]
 
-_CI = os.environ.get("CI", "") not in ("", "0", "false")
 _OUTCOME = pytest.StashKey[Cluster | NoClusterHere | CommandFailed]()
 _NAMESPACE = pytest.StashKey[tuple[Cluster, str]]()
 _LABEL = "training-service.test/namespace"
@@ -44,13 +42,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster, shared by all tests: make no changes but in namespaces, or undo them."""
     outcome = request.session.stash[_OUTCOME]
-    if isinstance(outcome, NoClusterHere) and not _CI:
+    if isinstance(outcome, NoClusterHere) and not ON_CI:
         pytest.skip(str(outcome))
     if isinstance(outcome, Exception):
         pytest.fail(str(outcome), pytrace=False)
     yield outcome
     outcome.heal()
-    if _CI:
+    if ON_CI:
         outcome.down()
     # else: namespaces are deleted in the background, and a cluster that was handed in is not ours to stop
 
@@ -67,9 +65,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     yield name
     cluster.heal()
     # At once, not after their grace periods: the next test is to have the node for itself.
-    cluster.kubectl(
-        "delete", "pods", "-n", name, "--all", "--grace-period=0", "--force", "--wait=false", "--now=false"
-    )
+    cluster.kubectl("delete", "pods", "-n", name, "--all", "--grace-period=0", "--force", "--wait=false")
     cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 

@@ -5,8 +5,7 @@
 GATES=BoundServiceAccountTokenVolume=true,TTLAfterFinished=true,SizeMemoryBackedVolumes=true
 
 make_config() {
-    # kubelet has /var/log/pods and /var/log/containers built in; in the cluster's mount namespace they are here
-    mkdir -p "$S/var-log" "$S/cni/net.d"
+    mkdir -p "$S/var-log" "$S/hollow" "$S/cni/net.d"
     cat >"$S/containerd.toml" <<TOML
 version = 2
 root = "$S/containerd/root"
@@ -69,13 +68,17 @@ start() { # start PART: unless it runs
     local kubeconfig=$PKI/$1.kubeconfig command more=() ip enter=(nsenter --net="$NETNS")
     case $1 in
         namespaces)
-            # Holds the mount namespace that all others share. What they mount is gone with them, and
-            # kubelet has a /var/log to itself.
+            # Holds the mount namespace that all others share: what they mount is gone with them. kubelet has
+            # /var/log/pods built in, so it gets a /var/log to itself. Hollow nodes have theirs in /mnt, since
+            # the path of a socket may have 107 characters.
             rm -f "$RUN/namespaces.ready"
             # shellcheck disable=SC2016 # the inner shell fills these in
-            command=(unshare --mount --propagation slave -- sh -ec
-                'mount --make-rshared / && mount --bind "$1" /var/log && touch "$2" && exec sleep infinity'
-                - "$S/var-log" "$RUN/namespaces.ready")
+            command=(unshare --mount --propagation slave -- sh -ec '
+                mount --make-rshared /
+                mount --bind "$1/var-log" /var/log
+                mount --bind "$1/hollow" /mnt
+                touch "$2"
+                exec sleep infinity' - "$S" "$RUN/namespaces.ready")
             ;;
         etcd)
             command=(etcd --data-dir "$S/etcd" --listen-client-urls http://127.0.0.1:2379
@@ -135,7 +138,7 @@ start() { # start PART: unless it runs
         hollow-*)
             rm -rf "$S/hollow/$1"
             mkdir -p "$S/hollow/$1"
-            command=(env TMPDIR="$S/hollow/$1" "$BIN/kubemark" --morph=kubelet --name="$1"
+            command=(env TMPDIR="/mnt/$1" "$BIN/kubemark" --morph=kubelet --name="$1"
                 --kubeconfig="$PKI/hollow.kubeconfig" --node-labels=training-service.test/hollow=true
                 --kubelet-port="$((20000 + ${1#hollow-}))" --kubelet-read-only-port=0)
             ;;
