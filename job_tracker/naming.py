@@ -38,11 +38,6 @@ def instance_name(group: str, rank: int) -> str:
     return f"{group}-master" if rank == 0 else f"{group}-{rank}-worker"
 
 
-def service_name(group: str) -> str:
-    """The name by which the instances of a group find its master."""
-    return group + _SERVICE_SUFFIX
-
-
 def master_service_name(group: str) -> str:
     """The name by which the instances of a group find their master."""
     return f"{group}-master-service"

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
-from job_tracker.catalog import Algorithm, ProcessRecipe
-from job_tracker.model import GroupRef
+from job_tracker.catalog import Algorithm, KubernetesRecipe, ProcessRecipe
+from job_tracker.model import GroupRef, Phase
 
 PROGRAM = Path(__file__).with_name("program.py")
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
@@ -73,6 +74,53 @@ class ProcessGroups:
         for group in await last.observe():
             await last.stop(group, timedelta(0))
         await last.close()
+
+
+class KubernetesGroups:
+    """Pods in a namespace. Algorithm "program" is the image of support/program.py; `add` adds others."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, image: str, root: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.namespace = namespace
+        self.root = root
+        self.algorithms: dict[str, Algorithm] = {}
+        self._image = image
+        self._opened: list[KubernetesBackend] = []
+        self.add("program")
+
+    def add(self, name: str, *command: str, **recipe: Any) -> None:
+        """Make an algorithm known."""
+        # So that the program is not process 1, which a signal without a handler does not end.
+        template = {"spec": {"shareProcessNamespace": True}}
+        values = {"image": self._image, "command": command, "pod_template": template, **recipe}
+        self.algorithms[name] = Algorithm(other_parameters=True, kubernetes=KubernetesRecipe(**values))
+
+    def open(self, **options: Any) -> KubernetesBackend:
+        """See World."""
+        values = {
+            "plan": PlanOptions(namespace=self.namespace, instance="test"),
+            "access": Access(kubeconfig=self.kubeconfig),
+            "lost_margin": 10.0,
+            **options,
+        }
+        backend = KubernetesBackend(self.root, self.algorithms, KubernetesOptions(**values))
+        self._opened.append(backend)
+        return backend
+
+    async def end(self) -> None:
+        """See World. What is left in the namespace goes with it."""
+        for backend in self._opened:
+            await backend.close()
+
+
+async def started(backend: Backend[Any], plan: Any) -> Observation:
+    """The group of the plan, launched, once every rank runs or has ended."""
+    await backend.launch(plan)
+
+    def is_up(observation: Observation) -> bool:
+        return all(rank.phase is not Phase.PENDING for rank in observation.statuses)
+
+    return await seen(backend, plan.group, is_up)
 
 
 async def seen(

@@ -1,0 +1,171 @@
+"""Backend on a Kubernetes cluster: groups that outlive the service and are found again by their labels."""
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from job_tracker.backends.base import Observation
+from job_tracker.backends.kubernetes.access import Access
+from job_tracker.backends.kubernetes.api_errors import (
+    AlreadyExists,
+    ApiError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+)
+from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
+from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.groups import Groups
+from job_tracker.backends.kubernetes.labels import selector
+from job_tracker.backends.kubernetes.launch import Launcher
+from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
+from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.kubernetes.status import START_GRACE
+from job_tracker.backends.kubernetes.stopping import Stopper
+from job_tracker.backends.process import logs as files
+from job_tracker.catalog import Algorithm
+from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
+from job_tracker.model import GroupRef, Job
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
+    """What the backend needs to know of the cluster, besides what is planned.
+
+    `start_grace` is how long a pod that cannot start may take to mend itself. `lost_margin` is how many
+    seconds after its grace a pod that is still there counts as one on a lost node.
+    """
+
+    plan: PlanOptions
+    access: Access = field(default_factory=Access)
+    start_grace: timedelta = START_GRACE
+    lost_margin: float = 20.0
+    calls: int = 32
+    timing: WatchTiming = field(default_factory=WatchTiming)
+
+
+class KubernetesBackend:
+    """See Backend. Everything durable is on the cluster, but for the logs of groups that were stopped."""
+
+    def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: KubernetesOptions) -> None:
+        """Kept logs are put below `root`. Nothing is connected to yet."""
+        self._algorithms = algorithms
+        self._options = options
+        instance = options.plan.instance
+        self.client = KubernetesClient(options.access, options.plan.namespace, calls=options.calls)
+        self._groups = Groups(options.start_grace)
+        self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
+        self._launcher = Launcher(self.client, self._cache.put)
+        self._kept = KeptLogs(self.client, root)
+        self._live = LiveLogs(self.client, self._groups)
+        self._stopper = Stopper(
+            self.client,
+            self._cache,
+            self._groups,
+            self._live,
+            self._kept,
+            instance=instance,
+            margin=options.lost_margin,
+        )
+
+    async def connect(self) -> None:
+        """Look whether the cluster lets us in. Raises BackendRefused if it, or the kubeconfig, does not."""
+        await self.client.connect()
+
+    def plan(self, job: Job) -> KubernetesPlan:
+        """See Backend."""
+        return plan(job, self._algorithms, self._options.plan)
+
+    async def check(self, job: Job) -> None:
+        """Raise InvalidField if the API server says that it would refuse the job's master pod.
+
+        It is asked with a dry run. A quota that is used up now is no reason to refuse, nor are rights
+        that the service lacks: the launch says so, when it is time.
+        """
+        try:
+            await self.client.create("pods", self.plan(job).pods[0], dry_run=True)
+        except LaunchFailed as error:
+            raise InvalidField("algorithm", str(error)) from error
+        except (AlreadyExists, QuotaExceeded):
+            return
+        except (Invalid, Forbidden) as error:
+            if isinstance(error, Invalid) or " cannot create resource " not in error.message:
+                raise InvalidField("pod_options", f"the cluster refuses the pod: {error.message}") from error
+
+    async def launch(self, plan: KubernetesPlan) -> Observation:
+        """See Backend."""
+        await self._sync()
+        group = self._groups.begin(plan.group, plan.instances)
+        try:
+            await self._launcher.launch(plan)
+        except LaunchFailed:
+            await self._stopper.stop(plan.group, timedelta(0), keep_logs=False)
+            self._groups.drop(plan.group)
+            raise
+        group.launching = False
+        return self._groups.observe(group)
+
+    async def observe(self) -> Mapping[GroupRef, Observation]:
+        """See Backend."""
+        await self._sync()
+        return self._groups.observe_all()
+
+    async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
+        """See Backend."""
+        with self._groups.feed.subscribe() as changes:
+            async for change in changes:
+                yield change
+
+    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+        """See Backend."""
+        await self._sync()
+        return await self._stopper.stop(group, grace)
+
+    async def logs(
+        self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
+    ) -> AsyncIterator[str]:
+        """See Backend."""
+        await self._sync()
+        live = self._groups.get(group)
+        try:
+            if live is not None and rank < live.instances:
+                async with aclosing(
+                    self._live.read(live, rank, follow=follow, tail_lines=tail_lines)
+                ) as pieces:
+                    async for text in pieces:
+                        yield text
+                return
+        except (NotFound, Invalid):
+            pass  # stopped by now, perhaps
+        kept = self._kept.find(group, rank)
+        if kept is None:
+            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
+        async for text in files.read(kept, tail_lines=tail_lines, is_growing=lambda: False):
+            yield text
+
+    async def discard(self, group: GroupRef) -> None:
+        """See Backend."""
+        await self._kept.discard(group)
+
+    async def close(self) -> None:
+        """See Backend."""
+        await self._stopper.close()
+        await self._cache.close()
+        self._groups.close()
+        await self.client.close()
+
+    async def _sync(self) -> None:
+        """Once: find the groups that an earlier service left running."""
+        if self._cache.is_synced:
+            return
+        await self._cache.sync()
+        try:
+            await self._stopper.remove_stray_services()
+        except ApiError as error:
+            log.warning("Services without pods may be left: %s", error)

@@ -1,0 +1,176 @@
+"""Live groups, put together from the pods that the cache tells of."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of
+from job_tracker.backends.kubernetes.status import START_GRACE, observe_rank
+from job_tracker.feed import Feed
+from job_tracker.model import GroupRef, Phase, RankStatus
+
+STOPPING = "training-service/stopping"
+"""Annotation of a master whose group we are ending: written before anything is deleted."""
+
+# A group that is found with pods missing may be one that is being launched beside us, or that a service
+# was killed while launching. So long its pods may take to appear.
+_LAUNCH_TIME = timedelta(seconds=30)
+
+
+@dataclass(slots=True)
+class Group:
+    """One group between launch and stop. `pods` are as they were last seen, also those that are gone."""
+
+    ref: GroupRef
+    instances: int
+    pods: dict[int, Manifest] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    launching: bool = False
+    stopping: bool = False
+    held: bool = False
+    """Whether somebody here waits for its end, and will drop it."""
+    timer: asyncio.TimerHandle | None = None
+    last: Observation | None = None
+    _ended: dict[int, RankObservation] = field(default_factory=dict)
+
+    @property
+    def living(self) -> dict[int, Manifest]:
+        """The pods that are there, ended or not."""
+        return {rank: pod for rank, pod in self.pods.items() if rank not in self.gone}
+
+    def observe(self, now: datetime, start_grace: timedelta) -> Observation:
+        """What every rank is doing. A rank that has ended stays as it ended, whatever becomes of its pod."""
+        return Observation(
+            tuple(self._observe_rank(rank, now, start_grace) for rank in range(self.instances))
+        )
+
+    def _observe_rank(self, rank: int, now: datetime, start_grace: timedelta) -> RankObservation:
+        if rank in self._ended:
+            return self._ended[rank]
+        pod = self.pods.get(rank)
+        if rank in self.gone and not self.stopping:
+            pod = None
+        launching = rank not in self.pods and (self.launching or self._is_young(now))
+        seen = observe_rank(
+            rank, pod, now, launching=launching, stopping=self.stopping, start_grace=start_grace
+        )
+        if rank in self.gone and not seen.status.phase.has_ended:
+            # Nobody told how it ended: it was removed without its node.
+            seen = RankObservation(RankStatus(rank, Phase.STOPPED))
+        if seen.status.phase.has_ended and not self._may_say_more(rank, seen):
+            self._ended[rank] = seen
+        return seen
+
+    def _may_say_more(self, rank: int, seen: RankObservation) -> bool:
+        """Whether a stopped rank is still to tell its exit code."""
+        return seen.status.phase is Phase.STOPPED and seen.status.exit_code is None and rank not in self.gone
+
+    def _is_young(self, now: datetime) -> bool:
+        made = (pod["metadata"].get("creationTimestamp") for pod in self.pods.values())
+        return any(at is not None and now - datetime.fromisoformat(at) < _LAUNCH_TIME for at in made)
+
+    def take(self, rank: int, pod: Manifest, gone: bool) -> None:
+        """Take in one pod as it is now."""
+        known = self.pods.get(rank)
+        if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
+            if gone:
+                return  # it was replaced already
+            self._ended.pop(rank, None)
+        self.pods[rank] = pod
+        (self.gone.add if gone else self.gone.discard)(rank)
+        if STOPPING in (pod["metadata"].get("annotations") or {}):
+            self.stopping = True
+
+    @property
+    def may_change_by_itself(self) -> bool:
+        """Whether time alone may change the observation: a pod that cannot start, or one not seen yet."""
+        return self.last is not None and any(
+            rank.status.phase is Phase.PENDING and (rank.status.note or rank.status.rank not in self.pods)
+            for rank in self.last.ranks
+        )
+
+
+class Groups:
+    """All live groups. Tells `feed` of every new observation, and `touched` of every change of a pod."""
+
+    def __init__(
+        self,
+        start_grace: timedelta = START_GRACE,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.feed: Feed[GroupRef, Observation] = Feed()
+        self.touched: Feed[GroupRef, None] = Feed()
+        self._start_grace = start_grace
+        self._clock = clock
+        self._groups: dict[GroupRef, Group] = {}
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
+
+    def get(self, ref: GroupRef) -> Group | None:
+        """The group, if it is known."""
+        return self._groups.get(ref)
+
+    def begin(self, ref: GroupRef, instances: int) -> Group:
+        """The group that is about to be launched, or is already."""
+        group = self._groups.setdefault(ref, Group(ref, instances))
+        group.launching = True
+        return group
+
+    def drop(self, ref: GroupRef) -> None:
+        """Forget a group that is gone."""
+        group = self._groups.pop(ref, None)
+        if group is not None and group.timer is not None:
+            group.timer.cancel()
+
+    def take(self, pod: Manifest, gone: bool) -> None:
+        """Take in a pod as it is now; the cache calls it."""
+        ref, rank, instances = group_of(pod), rank_of(pod), instances_of(pod)
+        if ref is None or rank is None or instances is None or rank >= instances:
+            return  # somebody else's, with our label on it
+        if ref not in self._groups:
+            if gone:
+                return
+            self._groups[ref] = Group(ref, instances)
+        group = self._groups[ref]
+        group.take(rank, pod, gone)
+        self.observe(group)
+        self.touched.publish(ref, None)
+        if group.stopping and not group.living and not group.held:
+            self.drop(ref)  # an earlier service, or another one, has stopped it
+
+    def observe(self, group: Group) -> Observation:
+        """What the group is doing; who watches is told if that is new."""
+        seen = group.observe(self._clock(), self._start_grace)
+        if seen != group.last:
+            group.last = seen
+            self.feed.publish(group.ref, seen)
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        if group.may_change_by_itself and self._groups.get(group.ref) is group:
+            later = max(0.2, min(self._start_grace, _LAUNCH_TIME).total_seconds() / 10)
+            group.timer = asyncio.get_running_loop().call_later(later, self.observe, group)
+        return seen
+
+    def observe_all(self) -> Mapping[GroupRef, Observation]:
+        """Every group of which there is, or was, a pod."""
+        return {group.ref: self.observe(group) for group in list(self) if group.pods}
+
+    async def all_gone(self, group: Group, within: float) -> bool:
+        """Wait until no pod of the group is there, or for so many seconds."""
+        try:
+            async with asyncio.timeout(within):
+                with self.touched.subscribe(group.ref) as changes:
+                    while group.living:
+                        await anext(changes)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of all groups; they live on."""
+        for group in list(self):
+            self.drop(group.ref)

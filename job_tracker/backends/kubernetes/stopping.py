@@ -1,0 +1,205 @@
+"""Ends groups: the intent, the logs, the deletion, and the wait until nothing is left."""
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from job_tracker import naming
+from job_tracker.backends.base import Observation
+from job_tracker.backends.kubernetes.api_errors import NotFound
+from job_tracker.backends.kubernetes.cache import PodCache
+from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.groups import STOPPING, Group, Groups
+from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, selector
+from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs, has_started
+from job_tracker.errors import BackendUnavailable
+from job_tracker.model import MASTER_RANK, GroupRef
+
+log = logging.getLogger(__name__)
+
+_LOG_SECONDS = 10.0
+_REST_SECONDS = 2.0
+_FORCED_SECONDS = 10.0
+
+
+class Stopper:
+    """Ends groups of the service named `instance`.
+
+    Pods that are still there `margin` seconds after their grace are taken to be on a node that is lost,
+    and are removed without asking it.
+    """
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        cache: PodCache,
+        groups: Groups,
+        live: LiveLogs,
+        kept: KeptLogs,
+        *,
+        instance: str,
+        margin: float,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._groups = groups
+        self._live = live
+        self._kept = kept
+        self._instance = instance
+        self._margin = margin
+        self._stops: dict[GroupRef, asyncio.Task[Observation | None]] = {}
+
+    async def stop(self, ref: GroupRef, grace: timedelta, *, keep_logs: bool = True) -> Observation | None:
+        """End the group, and say how its ranks ended; None if there is no such group.
+
+        Stops of one group share the work, which goes on if one who waits for it gives up.
+        """
+        running = self._stops.get(ref)
+        if running is None:
+            work = self._stop(ref, max(1, math.ceil(grace.total_seconds())), keep_logs)
+            running = self._stops[ref] = asyncio.create_task(work, name=f"stop {ref.name}")
+            running.add_done_callback(lambda task: self._stopped(ref, task))
+        return await asyncio.shield(running)
+
+    async def remove_service(self, ref: GroupRef) -> None:
+        """Remove the group's Service, if there is one and it is ours."""
+        name = naming.master_service_name(ref.name)
+        try:
+            service = await self._client.read("services", name)
+        except NotFound:
+            return
+        if group_of(service) == ref:
+            await self._client.delete("services", name, service["metadata"]["uid"])
+
+    async def remove_stray_services(self) -> None:
+        """Remove Services of groups without a pod: their master was deleted, but told to leave them."""
+        listing = await self._client.list("services", selector(self._instance))
+        for service in listing.items:
+            ref = group_of(service)
+            if ref is not None and self._groups.get(ref) is None:
+                try:
+                    await self._client.read("pods", naming.instance_name(ref.name, MASTER_RANK))
+                except NotFound:
+                    log.warning("removing the Service of group %s, which has no pods", ref.name)
+                    await self.remove_service(ref)
+
+    async def close(self) -> None:
+        """Leave what is being stopped to the cluster."""
+        tasks = list(self._stops.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _stopped(self, ref: GroupRef, task: asyncio.Task[Observation | None]) -> None:
+        del self._stops[ref]
+        if not task.cancelled():
+            task.exception()  # who waited has it; if nobody did, the next stop meets it again
+
+    async def _stop(self, ref: GroupRef, grace: int, keep_logs: bool) -> Observation | None:
+        group = await self._find(ref)
+        if group is None:
+            await self.remove_service(ref)
+            return None
+        self._groups.observe(group)  # ranks that have ended by now keep how
+        group.held = group.stopping = True
+        try:
+            await self._announce(group)
+            async with self._keeping_logs(group, enabled=keep_logs):
+                await self._delete(group, grace)
+                if not await self._groups.all_gone(group, grace + self._margin):
+                    await self._force(group)
+            if group.instances > 1:
+                await self.remove_service(ref)
+            seen = self._groups.observe(group)
+        finally:
+            group.held = False
+        self._groups.drop(ref)
+        return seen
+
+    async def _find(self, ref: GroupRef) -> Group | None:
+        group = self._groups.get(ref)
+        if group is None or not group.living:
+            # The cache may be behind: somebody may have launched the group a moment ago.
+            listing = await self._client.list("pods", group_selector(ref, self._instance))
+            for pod in listing.items:
+                self._cache.put(pod)
+            group = self._groups.get(ref)
+        return group
+
+    async def _announce(self, group: Group) -> None:
+        """Write on the master that the end is ours, for a service that finds the group half gone.
+
+        It is enough on the master, which is deleted last: while others are on their way out, it is there.
+        """
+        master = group.living.get(MASTER_RANK)
+        if master is None or STOPPING in (master["metadata"].get("annotations") or {}):
+            return
+        told = master["metadata"]
+        with contextlib.suppress(NotFound):
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self._cache.put(await self._client.annotate("pods", told["name"], told["uid"], {STOPPING: now}))
+
+    @asynccontextmanager
+    async def _keeping_logs(self, group: Group, *, enabled: bool) -> AsyncIterator[None]:
+        """Keep what the ranks have printed, and within what they still print.
+
+        A node that does not answer holds this up for no longer than _LOG_SECONDS.
+        """
+        started = {rank: pod for rank, pod in group.living.items() if enabled and has_started(pod)}
+        kept = [asyncio.create_task(self._kept.keep(group.ref, *each)) for each in started.items()]
+        await _within(_LOG_SECONDS, kept)
+        ended = {r.status.rank for r in self._groups.observe(group).ranks if r.status.phase.has_ended}
+        rest = [
+            asyncio.create_task(
+                self._kept.keep_rest(group.ref, rank, self._live.read(group, rank, follow=True))
+            )
+            for rank in started
+            if rank not in ended
+        ]
+        try:
+            await asyncio.sleep(0)  # their requests go out first
+            yield
+            await _within(_REST_SECONDS, rest)
+        finally:
+            await _within(0, rest)
+
+    async def _delete(self, group: Group, grace: int) -> None:
+        """Ask for every pod's end, and remove the Service; the master last, see _announce."""
+        living = group.living
+        master = living.pop(MASTER_RANK, None)
+        deletions = [self._delete_pod(pod, grace) for pod in living.values()]
+        await asyncio.gather(*deletions)
+        if master is not None:
+            await self._delete_pod(master, grace)
+
+    async def _delete_pod(self, pod: Manifest, grace: int) -> None:
+        await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], grace)
+
+    async def _force(self, group: Group) -> None:
+        await self._cache.refresh()  # in case the watch did not tell
+        stuck = group.living
+        if not stuck:
+            return
+        log.warning("removing %d pods of group %s, whose node does not end them", len(stuck), group.ref.name)
+        await self._delete(group, 0)
+        if not await self._groups.all_gone(group, _FORCED_SECONDS):
+            await self._cache.refresh()
+        if group.living:
+            names = ", ".join(pod["metadata"]["name"] for pod in group.living.values())
+            raise BackendUnavailable(f"{names}: deleted, but held by finalizers or an admission controller")
+
+
+async def _within(seconds: float, tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for the tasks; what is not done by then is given up."""
+    if not tasks:
+        return
+    try:
+        await asyncio.wait(tasks, timeout=seconds)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
