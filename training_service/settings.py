@@ -25,7 +25,7 @@ from job_tracker.catalog import (
     ProcessRecipe,
 )
 from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, PodOptionName
-from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Quantity, ResourceName
+from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Resources
 
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
 # Variables with our prefix that are not settings of the server.
@@ -164,7 +164,7 @@ class KubernetesSettings(_Group):
     allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
         default=(), description="prefixes that keys of labels and annotations in a request may have"
     )
-    max_resources: dict[ResourceName, Quantity] = Field(
+    max_resources: Resources = Field(
         default={}, description="the most that a request may ask for, for each instance"
     )
 

@@ -18,11 +18,9 @@ from job_tracker.catalog.syntax import (
     LabelValue,
     ObjectName,
     OwnKey,
-    Quantity,
     RelativePath,
-    ResourceName,
+    Resources,
     SecretKey,
-    check_resource,
 )
 from job_tracker.environment import is_set_by_service
 
@@ -77,7 +75,7 @@ class VolumeMount(Config):
 class RequestedPodOptions(Config):
     """What a request may set, as far as configuration allows it."""
 
-    resources: dict[ResourceName, Quantity] = Field(
+    resources: Resources = Field(
         default={},
         max_length=_MANY,
         description="what each instance gets, GPUs included: requested, and the limit",
@@ -93,12 +91,6 @@ class RequestedPodOptions(Config):
     priority_class: ObjectName | None = None
     labels: dict[OwnKey, LabelValue] = Field(default={}, max_length=_MANY)
     annotations: dict[OwnKey, AnnotationValue] = Field(default={}, max_length=_MANY)
-
-    @model_validator(mode="after")
-    def _resources_can_be_asked_for(self) -> "RequestedPodOptions":
-        for name, quantity in self.resources.items():
-            check_resource(name, quantity)
-        return self
 
 
 class PodOptions(RequestedPodOptions):

@@ -97,6 +97,12 @@ def _resource_name(name: str) -> str:
     )
 
 
+def _resources(resources: dict[str, str]) -> dict[str, str]:
+    for name, quantity in resources.items():
+        check_resource(name, quantity)
+    return resources
+
+
 def _is_key(key: str) -> bool:
     prefix, slash, name = key.rpartition("/")
     return bool(_KEY_NAME.fullmatch(name)) and (not slash or bool(_SUBDOMAIN.fullmatch(prefix)))
@@ -199,6 +205,7 @@ def _relative_path(path: str) -> str:
 
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
 Quantity = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_quantity)]
+Resources = Annotated[dict[ResourceName, Quantity], AfterValidator(_resources)]
 Bytes = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_bytes_quantity)]
 Key = Annotated[str, AfterValidator(_key)]
 KeyPrefix = Annotated[str, AfterValidator(_key_prefix)]

@@ -1,0 +1,36 @@
+"""Kubernetes' published schemas, of every version that kubernetes-validate has."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+
+_FOLDER = files("kubernetes_validate") / "kubernetes-json-schema"
+_SUFFIX = "-local-strict"  # fields that do not exist are errors too
+
+VERSIONS = sorted(
+    (each.name.removesuffix(_SUFFIX) for each in _FOLDER.iterdir() if each.name.endswith(_SUFFIX)),
+    key=lambda version: [int(part) for part in version.removeprefix("v").split(".")],
+)
+
+
+def check(manifest: Mapping[str, Any], version: str) -> None:
+    """Raise ValidationError unless the object is one of that version's API."""
+    _validator(version, manifest["kind"]).validate(manifest)
+
+
+@cache  # kubernetes_validate.validate reads the files, which are large, at every call
+def _validator(version: str, kind: str) -> Draft202012Validator:
+    folder = _FOLDER / f"{version}{_SUFFIX}"
+    schema = json.loads((folder / f"{kind.lower()}-v1.json").read_text())
+    registry: Registry[Any] = _definitions(version) @ Registry()
+    return Draft202012Validator(schema, registry=registry)
+
+
+@cache
+def _definitions(version: str) -> Resource[Any]:
+    return Resource.from_contents(json.loads((_FOLDER / f"{version}{_SUFFIX}/_definitions.json").read_text()))
