@@ -139,3 +139,12 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     line = refusal("serve", "--data-dir", str(tmp_path / "file" / "data"), "--address", "127.0.0.1:0")
     assert "its folder cannot be written" in line
+
+
+def test_a_probe_is_told_whether_the_service_serves(server: Server) -> None:
+    with server.start():
+        told = run("health", "--address", server.address)
+        assert (told.returncode, told.stdout) == (0, "SERVING\n")
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    assert refusal("health", "--address", address).startswith(f"{address} does not answer")
