@@ -76,7 +76,7 @@ def health(
             request = health_pb2.HealthCheckRequest()
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=_HEALTH_SECONDS)
         except grpc.RpcError as error:
-            _fail(f"{target} does not answer: {error.details()}")  # type: ignore[attr-defined]
+            _fail(f"{target} does not answer: {error.details()}")
     state = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     typer.echo(state)
     raise typer.Exit(0 if state == "SERVING" else 1)
