@@ -1,12 +1,16 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix serve cluster cluster-down benchmarks clean
+.PHONY: help demo demo-kubernetes test check fix serve cluster cluster-down benchmarks clean
 
 help:        ## show this
-	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 20
 
 demo:        ## train a real model on three processes, through the API; everything it needs is set up
 	@scripts/install
 	@scripts/demo
+
+demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, three pods
+	@scripts/install
+	@scripts/demo-kubernetes
 
 test:        ## everything that CI checks: format, lint, types, layers, all tests
 	@scripts/install

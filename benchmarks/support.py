@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 
@@ -23,6 +24,8 @@ from job_tracker.model import Ending, JobSpec, JobState, Phase, RankStatus
 from job_tracker.store.sqlite import SqliteStore
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+Measured = TypeVar("Measured")
 
 IN_FLIGHT = 64
 ALGORITHM = "bench"
@@ -101,7 +104,7 @@ def service(
     arguments = ["--config", config, "--data-dir", data_dir, "--address", "127.0.0.1:0"]
     with _process(
         [
-            *(_script("training-service"), "serve", *map(str, arguments)),
+            *(script("training-service"), "serve", *map(str, arguments)),
             *("--capacity", str(capacity), "--backend", backend, *flags),
         ]
     ) as server:
@@ -142,7 +145,8 @@ def _address(process: "subprocess.Popen[bytes]", log: str) -> str:
     raise RuntimeError(f"{process.args!r} does not serve:\n{Path(log).read_text()}")
 
 
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """The path of a command of our environment."""
     return str(Path(sys.executable).with_name(name))
 
 
@@ -171,9 +175,9 @@ class Client:
         self._process.communicate(timeout=15)
 
 
-def interleaved(rounds: int, *measures: Callable[[], float]) -> list[list[float]]:
+def interleaved(rounds: int, *measures: Callable[[], Measured]) -> list[list[Measured]]:
     """What each measure gave in each of the rounds A B C, C B A, A B C, …: noise meets all alike."""
-    found: list[list[float]] = [[] for _ in measures]
+    found: list[list[Measured]] = [[] for _ in measures]
     for number in range(rounds):
         order = list(zip(measures, found, strict=True))
         for measure, values in order if number % 2 == 0 else reversed(order):
@@ -189,10 +193,17 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-def make_dataset(data_dir: Path) -> None:
-    """Version v1 of dataset 1."""
+def make_dataset(data_dir: Path, *, real: bool = False) -> None:
+    """Version v1 of dataset 1: empty, or the questions that the demo trains on."""
     folder = data_dir / "storage" / "versionedDatasets" / "1" / "v1"
     folder.mkdir(parents=True, exist_ok=True)
+    if real:
+        argv = [sys.executable, "-m", "intent_classification.prepare_data", "--json"]
+        made = subprocess.run(
+            [*argv, "--storage", str(data_dir / "made")], check=True, stdout=subprocess.PIPE
+        ).stdout
+        for file in (data_dir / "made").rglob(f"{json.loads(made)['version']}/*.csv"):
+            shutil.copy(file, folder)
     for name in ("examples.csv", "labels.csv"):
         (folder / name).touch()
 

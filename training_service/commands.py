@@ -16,6 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_HEALTH_SECONDS = 3
+
 _Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", envvar="TRAINING_SERVICE_CONFIG", help="TOML file with settings."),
@@ -57,6 +59,27 @@ def serve(
         run(settings)
     except (CannotServe, StoreRefused) as error:
         _fail(str(error))
+
+
+@app.command()
+def health(
+    config: _Config = None,
+    address: Annotated[str | None, typer.Option(help="The server; by default the configured one.")] = None,
+) -> None:
+    """Ask a running server, by gRPC health, whether it serves: exit code 0 if so. For probes."""
+    target = address or _settings(config, None, {}).server.address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    with grpc.insecure_channel(target) as channel:
+        try:
+            request = health_pb2.HealthCheckRequest()
+            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=_HEALTH_SECONDS)
+        except grpc.RpcError as error:
+            _fail(f"{target} does not answer: {error.details()}")
+    state = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    typer.echo(state)
+    raise typer.Exit(0 if state == "SERVING" else 1)
 
 
 @app.command()

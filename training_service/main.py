@@ -31,6 +31,7 @@ from training_service.settings import Settings
 log = logging.getLogger(__name__)
 
 SERVICE_NAME = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"].full_name
+_MOST_WAITING = 100_000
 _EXIT_KILLED = 128 + signal.SIGTERM
 
 
@@ -126,6 +127,9 @@ def _make_server(
         options=[
             ("grpc.so_reuseport", 0),  # a second service on the port is an error, not a lottery
             ("grpc.max_receive_message_length", settings.server.max_message_bytes),
+            # Beyond 1000 calls that wait, gRPC by default cancels some, which looks like the client's doing.
+            ("grpc.server.max_pending_requests", _MOST_WAITING),
+            ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_WAITING),
         ],
     )
     add_TrainingServiceServicer_to_server(servicer, server)

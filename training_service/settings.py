@@ -5,14 +5,23 @@ defaults below, which need no configuration at all.
 """
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from job_tracker.catalog import (
@@ -30,6 +39,15 @@ from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Resourc
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
 # Variables with our prefix that are not settings of the server.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
+
+
+def _seconds(value: Any) -> Any:
+    # The environment and the command line know text only.
+    return float(value) if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_seconds)]
+"""ISO 8601, such as PT30S or P30D, or a number of seconds."""
 
 
 class SettingsError(Exception):
@@ -87,19 +105,19 @@ class SchedulingSettings(_Group):
 class JobSettings(_Group):
     """How jobs end, and what becomes of them then."""
 
-    stop_grace: timedelta = Field(
+    stop_grace: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(0),
         le=timedelta(hours=1),
         description="how long a process may take to end after SIGTERM, before SIGKILL",
     )
-    finish_grace: timedelta = Field(
+    finish_grace: Duration = Field(
         default=timedelta(seconds=30),
         ge=timedelta(0),
         le=timedelta(hours=24),
         description="how long workers may take to end by themselves once the master has succeeded",
     )
-    keep_finished: timedelta = Field(
+    keep_finished: Duration = Field(
         default=timedelta(days=30),
         ge=timedelta(0),
         description="how long ended jobs and their logs are kept (ISO 8601, such as P30D, or seconds)",
@@ -148,7 +166,7 @@ class KubernetesSettings(_Group):
     master_port: int = Field(
         default=12356, ge=1024, le=65535, description="MASTER_PORT; each pod has its own address"
     )
-    image_pull_grace: timedelta = Field(
+    image_pull_grace: Duration = Field(
         default=timedelta(seconds=60),
         ge=timedelta(0),
         le=timedelta(hours=1),

@@ -1,0 +1,24 @@
+# The service. Built in a stage of its own, so that neither pip's cache nor the sources are in the image.
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY job_tracker job_tracker
+COPY training_service training_service
+RUN python -m venv /opt/training-service \
+    && /opt/training-service/bin/pip install --no-cache-dir --constraint constraints.txt .
+
+FROM python:3.11-slim-bookworm
+COPY --from=build /opt/training-service /opt/training-service
+# Numbers and not names, so that Kubernetes can see that it is not root (runAsNonRoot).
+RUN useradd --uid 10001 --no-create-home trainer \
+    && install -d -o 10001 -g 10001 /var/lib/training-service
+USER 10001:10001
+ENV PATH=/opt/training-service/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    TRAINING_SERVICE_SERVER__ADDRESS=0.0.0.0:51001 \
+    TRAINING_SERVICE_STORAGE__DATA_DIR=/var/lib/training-service
+VOLUME /var/lib/training-service
+EXPOSE 51001
+HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD ["training-service", "health"]
+ENTRYPOINT ["training-service"]
+CMD ["serve"]

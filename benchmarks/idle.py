@@ -1,0 +1,116 @@
+"""What the service costs when nobody asks anything, and how soon it is ready.
+
+Idle: with 100,000 finished jobs in its store and none that runs, its CPU time and its memory over some
+seconds. Ready: from the start of the process until a client's call is answered, after a kill -9 with
+10,000 jobs queued and 1,000 running: real processes, each found again, none of them started twice.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.support import Filling, Row, fill, request, run_alone, service, workspace
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+_SETTLE_SECONDS = 5.0
+_FOR_EVER = ("sleep", "infinity")
+
+
+def measure(quick: bool) -> list[Row]:
+    return [*_idle(10_000 if quick else 100_000, 10.0 if quick else 60.0), *_ready(100 if quick else 1_000)]
+
+
+def _idle(finished: int, seconds: float) -> list[Row]:
+    with workspace() as folder:
+        fill(folder, Filling(finished=finished, holder=False))
+        with service(folder) as server, server.stub() as stub:
+            stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=1))
+            time.sleep(_SETTLE_SECONDS)
+            process = psutil.Process(server.pid)
+            before = process.cpu_times()
+            time.sleep(seconds)
+            after = process.cpu_times()
+            memory = process.memory_info().rss / 1e6
+    share = (after.user + after.system - before.user - before.system) / seconds
+    name = f"idle with {finished:,} finished jobs"
+    return [
+        Row(f"{name}: CPU", f"{share:.2%} of a core", target="< 1 %", met=share < 0.01),
+        Row(f"{name}: memory", f"{memory:.0f} MB", target="< 150 MB", met=memory < 150),
+    ]
+
+
+def _ready(running: int) -> list[Row]:
+    queued = 10 * running
+    with workspace() as folder:
+        with service(folder, command=_FOR_EVER, capacity=running) as server, server.stub() as stub:
+            job_ids = [answer.job_id for answer in _each(stub.Train, [request()] * (running + queued))]
+            _until(lambda: len(_running(stub)) == running)
+            os.kill(server.pid, signal.SIGKILL)
+        started = _processes_of(folder)
+        killed_job, killed = next(iter(started.items()))
+        killed.kill()
+        begun = time.monotonic()
+        with service(folder, command=_FOR_EVER, capacity=running) as server, server.stub() as stub:
+            stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=killed_job))
+            ready = time.monotonic() - begun
+            for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=killed_job)):
+                last = status
+            told = time.monotonic() - begun
+            if last.status != pb.failure:
+                raise RuntimeError(f"a job whose process was killed ended so: {last}")
+            _until(lambda: len(_running(stub)) == running)
+            again = sum(_processes_of(folder).get(job) == process for job, process in started.items())
+            # From the last to the first, so that none of them is started meanwhile.
+            _each(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=i) for i in reversed(job_ids)])
+            _until(lambda: not _running(stub))
+    name = f"ready, {queued:,} queued and {running:,} running"
+    return [
+        Row(f"{name}: start → first answer", f"{ready:.2f} s", target="< 1 s", met=ready < 1),
+        Row(f"{name}: … → what ended meanwhile is told", f"{told:.2f} s"),
+        Row(
+            f"{name}: processes found again",
+            f"{again:,} of {running - 1:,}",
+            target="all",
+            met=again == running - 1,
+        ),
+    ]
+
+
+def _each(call: Any, requests: Iterable[Any]) -> list[Any]:
+    """All answers, with many calls under way at a time."""
+    return [future.result() for future in [call.future(each) for each in requests]]
+
+
+def _running(stub: TrainingServiceStub) -> set[int]:
+    jobs = stub.ListTrainingJobs(pb.ListTrainingJobsRequest(statuses=[pb.running], page_size=1000)).jobs
+    return {job.job_id for job in jobs}
+
+
+def _processes_of(data_dir: Path) -> dict[int, psutil.Process]:
+    """The running processes by job."""
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            if process.name() == _FOR_EVER[0] and process.cwd().startswith(str(data_dir)):
+                found[int(process.environ()["JOB_ID"])] = process
+        except psutil.Error:
+            continue
+    return found
+
+
+def _until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    run_alone(measure)

@@ -1,0 +1,34 @@
+"""All benchmarks, one table: `make benchmarks`, or `python -m benchmarks.run [--quick] [NAME…]`."""
+
+import sys
+
+from rich.progress import Progress
+
+from benchmarks import idle, launch, status, torchrun, train
+from benchmarks.support import Row, print_table
+
+BENCHMARKS = {
+    "status": status.measure,
+    "train": train.measure,
+    "launch": launch.measure,
+    "torchrun": torchrun.measure,
+    "idle": idle.measure,
+}
+
+
+def main(arguments: list[str]) -> int:
+    quick = "--quick" in arguments
+    names = [name for name in arguments if not name.startswith("-")] or list(BENCHMARKS)
+    rows: list[Row] = []
+    if unknown := set(names) - set(BENCHMARKS):
+        print(f"there is no {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    with Progress(transient=True) as progress:
+        for name in progress.track(names, description="measuring"):
+            rows += BENCHMARKS[name](quick)
+    print_table(rows)
+    return 1 if any(row.met is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

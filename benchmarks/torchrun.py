@@ -1,0 +1,125 @@
+"""The same training under the service and under bare torchrun: submit → first step, submit → end.
+
+Three processes train the questions for a few epochs, in turn under each, in the same run. The first step
+is taken as seen by who waits for it: the first report of progress on torchrun's output, and the first
+status with a step on the stream of WatchTraining. So all that the service adds is in its figures: the
+queue, the commits, the start of processes, reading their logs, and the way to the client.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.support import (
+    ALGORITHM,
+    Row,
+    interleaved,
+    make_dataset,
+    ratio,
+    request,
+    run_alone,
+    script,
+    service,
+    workspace,
+)
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+INSTANCES = 3
+_PROGRAM = ("-m", "intent_classification.train")
+_TARGET = 1.1
+
+
+class Times(NamedTuple):
+    """Seconds from the submission."""
+
+    first_step: float
+    end: float
+
+
+def measure(quick: bool) -> list[Row]:
+    rounds, epochs = (3, 3) if quick else (9, 5)
+    with workspace() as folder:
+        make_dataset(folder, real=True)
+        command = ("python", *_PROGRAM)
+        with service(folder, command=command, capacity=INSTANCES) as server, server.stub() as stub:
+            ours, theirs = interleaved(
+                rounds,
+                lambda: _under_the_service(stub, epochs),
+                lambda: _under_torchrun(folder, epochs),
+            )
+    return [
+        _row("submit → first step", [each.first_step for each in ours], [each.first_step for each in theirs]),
+        _row("submit → end", [each.end for each in ours], [each.end for each in theirs]),
+    ]
+
+
+def _row(name: str, ours: list[float], theirs: list[float]) -> Row:
+    times = ratio(ours, theirs)
+    return Row(
+        f"{INSTANCES} processes: {name}, against torchrun",
+        f"{statistics.median(ours):.2f} s",
+        f"{statistics.median(theirs):.2f} s",
+        f"{times:.2f}",
+        f"≤ {_TARGET}",
+        times <= _TARGET,
+    )
+
+
+def _under_the_service(stub: TrainingServiceStub, epochs: int) -> Times:
+    submitted = time.perf_counter()
+    job_id = stub.Train(request(PARALLEL_INSTANCES=str(INSTANCES), EPOCHS=str(epochs))).job_id
+    first_step = 0.0
+    for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
+        if not first_step and status.progress.step:
+            first_step = time.perf_counter() - submitted
+        last = status
+    if last.status != pb.succeed:
+        raise RuntimeError(f"job {job_id} did not succeed: {last.message}")
+    return Times(first_step, time.perf_counter() - submitted)
+
+
+def _under_torchrun(folder: Path, epochs: int) -> Times:
+    storage = folder / "storage"
+    parameters = dict(request().metadata.parameters)
+    environment = {
+        **parameters,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
+        "EPOCHS": str(epochs),
+        "OMP_NUM_THREADS": "1",  # as under the service, on a machine of fewer than six cores
+        "JOB_ID": "0",
+        "JOB_ATTEMPT": "1",
+        "ALGORITHM_NAME": ALGORITHM,
+        "MODEL_NAME": "my-model",
+        "MODEL_URI": str(storage / "models" / "torchrun"),
+        "CHECKPOINT_URI": str(storage / "checkpoints" / "torchrun"),
+        "TRAINING_DATASET_ID": "1",
+        "TRAINING_DATASET_VERSION_HASH": "v1",
+        "TRAINING_DATA_URI": str(storage / "versionedDatasets" / "1" / "v1"),
+    }
+    submitted = time.perf_counter()
+    first_step = 0.0
+    with subprocess.Popen(
+        [script("torchrun"), f"--nproc-per-node={INSTANCES}", *_PROGRAM],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            report = line.partition("::progress::")[2]
+            if not first_step and report and json.loads(report).get("step"):
+                first_step = time.perf_counter() - submitted
+    if process.returncode:
+        raise RuntimeError(f"torchrun exited with {process.returncode}")
+    return Times(first_step, time.perf_counter() - submitted)
+
+
+if __name__ == "__main__":
+    run_alone(measure)

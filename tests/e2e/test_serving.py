@@ -1,0 +1,150 @@
+"""The service as a program: what it takes, how it starts, and how it says that it cannot."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.e2e.conftest import Server
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+COMMAND = str(Path(sys.executable).with_name("training-service"))
+
+
+def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """The command, to its end, with nothing of our environment but these."""
+    path = {"PATH": os.environ["PATH"]}
+    return subprocess.run(
+        [COMMAND, *arguments], env={**path, **environment}, capture_output=True, text=True, timeout=30
+    )
+
+
+def refusal(*arguments: str, **environment: str) -> str:
+    """The only line that it says when it cannot start."""
+    ended = run(*arguments, **environment)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    [line] = [line for line in ended.stderr.splitlines() if line.startswith("training-service: ")]
+    assert "Traceback" not in ended.stderr
+    return line.removeprefix("training-service: ")
+
+
+def test_thousands_of_calls_at_once_are_all_answered(server: Server) -> None:
+    with server.start(), grpc.insecure_channel(server.address) as channel:
+        stub = TrainingServiceStub(channel)
+        calls = [stub.ListTrainingJobs.future(pb.ListTrainingJobsRequest()) for _ in range(5000)]
+        assert {call.code() for call in calls} == {grpc.StatusCode.OK}
+
+
+def test_the_effective_settings_are_printed_with_secrets_hidden(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[process.secret_environment]\nAWS_SECRET_ACCESS_KEY = "hunter2"\n')
+    shown = run(
+        "config", "-c", str(file), "-s", "scheduling.capacity=3", TRAINING_SERVICE_JOBS__STOP_GRACE="5"
+    )
+    settings = json.loads(shown.stdout)
+    assert settings["scheduling"]["capacity"] == 3
+    assert settings["jobs"]["stop_grace"] == "PT5S"
+    assert "AWS_SECRET_ACCESS_KEY" in settings["process"]["secret_environment"]
+    assert "hunter2" not in shown.stdout + shown.stderr
+
+
+def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[scheduling]\ncapacity = 1\nmax_queued = 11\n[jobs]\nstop_grace = 21\n")
+    environment = {
+        "TRAINING_SERVICE_SCHEDULING__CAPACITY": "2",
+        "TRAINING_SERVICE_SCHEDULING__MAX_QUEUED": "12",
+    }
+    shown = run("config", "-c", str(file), "-s", "scheduling.capacity=3", **environment)
+    settings = json.loads(shown.stdout)
+    assert settings["scheduling"] == {"capacity": 3, "max_queued": 12}
+    assert settings["jobs"]["stop_grace"] == "PT21S"
+
+
+def test_a_bad_setting_is_named_with_its_source_value_and_what_is_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[scheduling]\ncapacity = 0\n")
+    assert refusal("serve", "-c", str(file)) == (
+        f"{file}: scheduling.capacity is 0: input should be greater than or equal to 1"
+    )
+    assert refusal("serve", "-s", "scheduling.capacity=many").startswith(
+        "command line: scheduling.capacity is 'many': input should be a valid integer"
+    )
+    assert refusal("config", TRAINING_SERVICE_LOGGING__LEVEL="LOUD").startswith(
+        "environment: logging.level is 'LOUD': input should be 'DEBUG', 'INFO'"
+    )
+
+
+def test_a_setting_that_there_is_not_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[scheduling]\ncapacty = 4\n")
+    assert refusal("serve", "-c", str(file)) == f"{file}: scheduling.capacty: there is no such setting"
+    assert refusal("config", TRAINING_SERVICE_QUEUE__SIZE="4").startswith(
+        "environment: TRAINING_SERVICE_QUEUE__SIZE: there is no setting 'queue'; there are backend, server,"
+    )
+
+
+def test_a_bad_secret_is_not_shown() -> None:
+    assert "hunter2" not in refusal("config", TRAINING_SERVICE_PROCESS__SECRET_ENVIRONMENT='"hunter2"')
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"[scheduling\n", "is not valid TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
+        (None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    file = tmp_path / "settings.toml"
+    if content is not None:
+        file.write_bytes(content)
+    assert refusal("serve", "-c", str(file)).startswith(f"{file}: {problem}")
+
+
+def test_a_reserved_name_among_an_algorithms_parameters_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[algorithms.mine.parameters.RANK]\n[algorithms.mine.process]\ncommand = ["true"]\n')
+    assert "'RANK' is a reserved name" in refusal("serve", "-c", str(file))
+
+
+def test_an_algorithm_that_cannot_run_on_the_backend_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[algorithms.mine]\n")
+    assert "algorithms.mine has no process.command" in refusal("serve", "-c", str(file))
+
+
+def test_a_second_service_on_the_same_data_is_refused(server: Server) -> None:
+    with server.start():
+        line = refusal("serve", "--data-dir", str(server.folder), "--address", "127.0.0.1:0")
+    assert "another training service uses this job store" in line
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = refusal("serve", "--data-dir", str(tmp_path), "--address", address)
+    assert line.startswith(f"server.address: cannot listen at {address}")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    line = refusal("serve", "--data-dir", str(tmp_path / "file" / "data"), "--address", "127.0.0.1:0")
+    assert "its folder cannot be written" in line
+
+
+def test_a_probe_is_told_whether_the_service_serves(server: Server) -> None:
+    with server.start():
+        told = run("health", "--address", server.address)
+        assert (told.returncode, told.stdout) == (0, "SERVING\n")
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    assert refusal("health", "--address", address).startswith(f"{address} does not answer")

@@ -1,0 +1,103 @@
+"""Writes that wait together are committed together, and none of them can harm another."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from job_tracker.errors import JobNotFound, StoreUnavailable
+from job_tracker.model import JobState
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.store.sqlite.schema import open_file
+from job_tracker.store.sqlite.writer import GroupCommitter
+from tests.support.jobs import NOON, spec
+
+
+@pytest.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[sqlite3.Connection]:
+    made = open_file(tmp_path / "jobs.db")
+    made.execute("CREATE TABLE notes (text TEXT NOT NULL)")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def writer(connection: sqlite3.Connection) -> AsyncIterator[GroupCommitter]:
+    made = GroupCommitter(connection)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    made = await SqliteStore.open(tmp_path / "jobs.db")
+    yield made
+    await made.close()
+
+
+def note(text: str | None) -> Callable[[sqlite3.Connection], int]:
+    return lambda db: db.execute("INSERT INTO notes VALUES (?)", (text,)).rowcount
+
+
+def texts(connection: sqlite3.Connection) -> list[str]:
+    return [row["text"] for row in connection.execute("SELECT text FROM notes ORDER BY rowid")]
+
+
+async def test_writes_are_done_in_the_order_in_which_they_came(
+    writer: GroupCommitter, connection: sqlite3.Connection
+) -> None:
+    await asyncio.gather(*(writer.run(note(str(number))) for number in range(2000)))
+    assert texts(connection) == [str(number) for number in range(2000)]
+
+
+async def test_a_write_that_fails_takes_no_other_with_it(
+    writer: GroupCommitter, connection: sqlite3.Connection
+) -> None:
+    written = [f"{number}" for number in range(50)]
+    outcomes = await asyncio.gather(
+        *(writer.run(note(text)) for text in written[:25]),
+        writer.run(note(None)),
+        *(writer.run(note(text)) for text in written[25:]),
+        return_exceptions=True,
+    )
+    [error] = [outcome for outcome in outcomes if outcome != 1]
+    assert isinstance(error, StoreUnavailable)
+    assert "NOT NULL" in str(error)
+    assert texts(connection) == written
+
+
+async def test_a_refusal_reaches_the_one_who_asked(
+    writer: GroupCommitter, connection: sqlite3.Connection
+) -> None:
+    def refuse(_: sqlite3.Connection) -> int:
+        raise JobNotFound(7)
+
+    outcomes = await asyncio.gather(writer.run(note("a")), writer.run(refuse), return_exceptions=True)
+    assert outcomes[0] == 1
+    assert isinstance(outcomes[1], JobNotFound)
+    assert texts(connection) == ["a"]
+
+
+async def test_what_waits_is_written_before_the_end_and_later_calls_are_refused(
+    connection: sqlite3.Connection,
+) -> None:
+    writer = GroupCommitter(connection)
+    waiting = [asyncio.ensure_future(writer.run(note(str(number)))) for number in range(100)]
+    await asyncio.sleep(0)
+    await writer.close()
+    assert await asyncio.gather(*waiting) == [1] * 100
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await writer.run(note("late"))
+
+
+async def test_a_caller_that_goes_away_hides_nothing_from_the_others(store: SqliteStore) -> None:
+    job = await store.submit(spec(), NOON, None, 10)
+    with store.changes() as changes:
+        impatient = asyncio.ensure_future(store.update(job.admitted()))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        assert (await store.get(job.id)).state is JobState.QUEUED
+        assert await anext(changes) == (job.id, JobState.LAUNCHING)
+    assert (await store.get(job.id)).state is JobState.LAUNCHING
