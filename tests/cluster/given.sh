@@ -24,7 +24,8 @@ given_exec() { exec "$@"; }
 given_load() { given_refuse 'loading an image'; }
 given_program_image() {
     # It was pushed by hand to where that cluster finds it.
-    [ "${TEST_CLUSTER_PROGRAM_IMAGE-}" = "$1" ] || given_refuse 'loading an image (push one, and name it in TEST_CLUSTER_PROGRAM_IMAGE)'
+    [ "${TEST_CLUSTER_PROGRAM_IMAGE-}" = "$1" ] ||
+        given_refuse 'loading an image (push one, and name it in TEST_CLUSTER_PROGRAM_IMAGE)'
 }
 given_hollow() { given_refuse 'adding nodes'; }
 given_fault() { given_refuse 'stopping parts'; }

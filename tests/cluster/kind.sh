@@ -106,7 +106,8 @@ kind_fault() { # kind_fault ACTION PART [PERCENT|off]
             [ "$2" != apiserver ] || wait_for 'the API server' kubectl_here get --raw /readyz --request-timeout=5s
             ;;
         stop-*)
-            kind_in_node sh -c "mkdir -p $PARKED && [ ! -e $MANIFESTS/$program.yaml ] || mv $MANIFESTS/$program.yaml $PARKED/"
+            kind_in_node mkdir -p $PARKED
+            kind_in_node sh -c "[ ! -e $MANIFESTS/$program.yaml ] || mv $MANIFESTS/$program.yaml $PARKED/"
             wait_for "$2 to end" kind_gone "$program"
             ;;
         *)
@@ -117,7 +118,8 @@ kind_fault() { # kind_fault ACTION PART [PERCENT|off]
                 cont) kind_in_node sh -c "kill -CONT $pid" ;;
                 slow)
                     [ "$3" = off ] || quota=$(awk -v p="$3" 'BEGIN { print p * 10000 }')
-                    kind_in_node sh -c "echo $quota 1000000 >/sys/fs/cgroup\$(sed -n 's/^0:://p' /proc/$pid/cgroup)/cpu.max"
+                    kind_in_node sh -c "
+                        echo $quota 1000000 >/sys/fs/cgroup\$(sed -n 's/^0:://p' /proc/$pid/cgroup)/cpu.max"
                     ;;
             esac
             ;;

@@ -169,5 +169,6 @@ node_ready() { [ "$(ready_nodes "fieldSelector=metadata.name%3D$NODE")" = 1 ]; }
 hollow_ready() { [ "$(ready_nodes labelSelector=training-service.test%2Fhollow)" = "$1" ]; }
 containerd_ready() { ctr -a "$RUN/containerd.sock" version; }
 account_ready() { # pods are refused until both are there
-    api GET /api/v1/namespaces/default/serviceaccounts/default && api GET /api/v1/namespaces/default/configmaps/kube-root-ca.crt
+    api GET /api/v1/namespaces/default/serviceaccounts/default &&
+        api GET /api/v1/namespaces/default/configmaps/kube-root-ca.crt
 }
