@@ -1,0 +1,158 @@
+"""What a pod's status means while nothing is wrong, and when it is we who stop the group."""
+
+from typing import Any
+
+import pytest
+
+from job_tracker.backends.base import RankObservation
+from job_tracker.backends.kubernetes.status import observe_group, observe_rank, pending_reason
+from job_tracker.diagnosis import Category
+from job_tracker.model import Phase, RankStatus
+from tests.support.pods import (
+    DELETED,
+    LATE,
+    RUNNING,
+    SCHEDULED,
+    condition,
+    container,
+    pod,
+    starting,
+    terminated,
+    waiting,
+)
+
+
+def observed(the_pod: dict[str, Any] | None, now: datetime = LATE, **how: Any) -> RankObservation:
+    return observe_rank(1, the_pod, now, **how)
+
+
+LIVING = {
+    # name: (pod, phase, exit code, note)
+    "just created": (
+        {"metadata": {"name": "a", "uid": "u"}, "spec": {}, "status": {"phase": "Pending", "qosClass": "x"}},
+        *(Phase.PENDING, None, ""),
+    ),
+    "without a status": ({"metadata": {"name": "a"}, "spec": {}}, Phase.PENDING, None, ""),
+    "scheduled": (pod("Pending", conditions=[SCHEDULED]), Phase.PENDING, None, ""),
+    "unschedulable": (
+        {
+            "metadata": {"name": "a", "uid": "u"},
+            "status": {
+                "phase": "Pending",
+                "conditions": [
+                    condition(
+                        *("PodScheduled", "False", "Unschedulable"),
+                        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+                    )
+                ],
+            },
+        },
+        *(Phase.PENDING, None, "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."),
+    ),
+    "held back by a gate": (
+        pod("Pending", conditions=[condition("PodScheduled", "False", "SchedulingGated", "blocked")]),
+        *(Phase.PENDING, None, "SchedulingGated: blocked"),
+    ),
+    "being made": (starting(waiting("ContainerCreating")), Phase.PENDING, None, ""),
+    "waiting for its init container": (
+        starting(waiting("PodInitializing"), initContainerStatuses=[container(RUNNING, "fetch")]),
+        *(Phase.PENDING, None, ""),
+    ),
+    "waiting for what nobody has heard of": (
+        starting(waiting("WaitingForGodot", "he comes tomorrow")),
+        *(Phase.PENDING, None, "WaitingForGodot: he comes tomorrow"),
+    ),
+    "running": (pod("Running", container(RUNNING)), Phase.RUNNING, None, ""),
+    "running beside a sidecar that does not": (
+        pod("Running", container(waiting("ImagePullBackOff"), "mesh"), container(RUNNING)),
+        *(Phase.RUNNING, None, ""),
+    ),
+    "on a node that is silent": (
+        pod(
+            "Running",
+            container(RUNNING),
+            conditions=[condition("Ready", "False", since=50), condition("ContainersReady", "True")],
+        ),
+        *(Phase.RUNNING, None, "Its node does not answer"),
+    ),
+    "not ready beside a sidecar that is not": (
+        pod(
+            "Running",
+            container(RUNNING),
+            conditions=[condition("Ready", "False"), condition("ContainersReady", "False")],
+        ),
+        *(Phase.RUNNING, None, ""),
+    ),
+    "succeeded": (pod("Succeeded", container(terminated(0, "Completed"))), Phase.SUCCEEDED, 0, ""),
+    "succeeded beside a sidecar that runs on": (
+        pod("Running", container(RUNNING, "mesh"), container(terminated(0, "Completed"))),
+        *(Phase.SUCCEEDED, 0, ""),
+    ),
+    "succeeded, then deleted": (
+        pod("Succeeded", container(terminated(0, "Completed", finished=39)), metadata=DELETED),
+        *(Phase.SUCCEEDED, 0, ""),
+    ),
+    "succeeded on a node that was lost afterwards": (
+        pod("Unknown", container(terminated(0, "Completed"))),
+        *(Phase.SUCCEEDED, 0, ""),
+    ),
+    "succeeded, and its containers are forgotten": (pod("Succeeded"), Phase.SUCCEEDED, 0, ""),
+}
+
+
+@pytest.mark.parametrize("name", LIVING)
+def test_a_rank_that_did_not_fail(name: str) -> None:
+    the_pod, phase, code, note = LIVING[name]
+    assert observed(the_pod) == RankObservation(RankStatus(1, phase, code, note))
+
+
+STOPPING = [
+    (pod("Running", container(RUNNING), metadata=DELETED), RankStatus(1, Phase.RUNNING)),
+    (starting(waiting("ContainerCreating"), metadata=DELETED), RankStatus(1, Phase.PENDING)),
+    (
+        pod("Running", container(terminated(143, finished=41)), metadata=DELETED),
+        RankStatus(1, Phase.STOPPED, 143),
+    ),
+    (pod("Failed", metadata=DELETED), RankStatus(1, Phase.STOPPED)),
+    (
+        pod("Succeeded", container(terminated(0, finished=41)), metadata=DELETED),
+        RankStatus(1, Phase.STOPPED, 0),
+    ),
+    (None, RankStatus(1, Phase.STOPPED)),
+]
+
+
+@pytest.mark.parametrize(("the_pod", "status"), STOPPING)
+def test_what_we_stop_ourselves_did_not_fail(the_pod: dict[str, Any] | None, status: RankStatus) -> None:
+    assert observed(the_pod, stopping=True) == RankObservation(status)
+
+
+def test_what_had_ended_before_we_stopped_it_keeps_its_end() -> None:
+    crashed = observed(pod("Failed", container(terminated(1, finished=39)), metadata=DELETED), stopping=True)
+    assert crashed.status == RankStatus(1, Phase.FAILED, 1)
+    succeeded = pod("Succeeded", container(terminated(0, finished=39)), metadata=DELETED)
+    assert observed(succeeded, stopping=True).status == RankStatus(1, Phase.SUCCEEDED, 0)
+
+
+def test_a_pod_that_is_still_to_be_made_is_not_missing() -> None:
+    group = observe_group(3, {0: pod("Running", container(RUNNING))}, LATE, launching=True)
+    assert [status.phase for status in group.statuses] == [Phase.RUNNING, Phase.PENDING, Phase.PENDING]
+    assert group.first_failure is None
+
+
+def test_a_group_is_its_ranks_in_order() -> None:
+    pods = {1: pod("Running", container(RUNNING)), 0: pod("Succeeded", container(terminated(0)))}
+    group = observe_group(3, pods, LATE)
+    assert group.statuses == (
+        RankStatus(0, Phase.SUCCEEDED, 0),
+        RankStatus(1, Phase.RUNNING),
+        RankStatus(2, Phase.FAILED),
+    )
+    assert group.first_failure is not None
+    assert (group.first_failure.category, group.first_failure.rank) == (Category.POD_DELETED, 2)
+
+
+def test_notes_are_short() -> None:
+    the_pod = pod("Pending", conditions=[condition("PodScheduled", "False", "Unschedulable", "x" * 5000)])
+    assert len(pending_reason(the_pod) or "") == 400
+    assert pending_reason(pod("Running", container(RUNNING))) is None
