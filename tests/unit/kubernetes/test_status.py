@@ -1,5 +1,6 @@
 """What a pod's status means while nothing is wrong, and when it is we who stop the group."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
