@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of
 from job_tracker.backends.kubernetes.status import START_GRACE, observe_rank
+from job_tracker.catalog.pods import CONTAINER
 from job_tracker.feed import Feed
 from job_tracker.model import GroupRef, Phase, RankStatus
 
@@ -159,12 +160,12 @@ class Groups:
         """Every group of which there is, or was, a pod."""
         return {group.ref: self.observe(group) for group in list(self) if group.pods}
 
-    async def all_gone(self, group: Group, within: float) -> bool:
-        """Wait until no pod of the group is there, or for so many seconds."""
+    async def wait(self, group: Group, condition: Callable[[Group], bool], within: float | None) -> bool:
+        """Wait until the condition holds, which only a change of its pods can bring, or for so long."""
         try:
             async with asyncio.timeout(within):
                 with self.touched.subscribe(group.ref) as changes:
-                    while group.living:
+                    while not condition(group):
                         await anext(changes)
         except TimeoutError:
             return False
@@ -174,3 +175,20 @@ class Groups:
         """Let go of all groups; they live on."""
         for group in list(self):
             self.drop(group.ref)
+
+
+def has_started(pod: Manifest) -> bool:
+    """Whether the pod's training container runs, or has run."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    states = [each["state"] for each in statuses if each["name"] == CONTAINER]
+    return any("running" in state or "terminated" in state for state in states)
+
+
+def has_stopped(pod: Manifest) -> bool:
+    """Whether no process of a pod that is being deleted is left, as its node tells it."""
+    status = pod.get("status") or {}
+    each_state = [each["state"] for each in status.get("containerStatuses") or ()]
+    # The phase alone, if the containers were removed before their end was told.
+    is_over = status.get("phase") in ("Succeeded", "Failed")
+    is_over = is_over or (bool(each_state) and all("terminated" in state for state in each_state))
+    return is_over and "deletionTimestamp" in pod["metadata"]

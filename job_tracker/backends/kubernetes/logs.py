@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, Invalid, NotFound, Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
-from job_tracker.backends.kubernetes.groups import Group, Groups
+from job_tracker.backends.kubernetes.groups import Group, Groups, has_started
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.catalog.pods import CONTAINER
 from job_tracker.model import GroupRef
@@ -65,18 +65,21 @@ class KeptLogs:
         aside = path.with_suffix(".new")
         try:
             with aside.open("w+b") as file:
-                async with aclosing(pieces):
-                    async for piece in pieces:
-                        file.write(piece)
-                        if file.tell() > 2 * MOST_KEPT:
-                            _keep_end(file)
+                try:
+                    async with aclosing(pieces):
+                        async for piece in pieces:
+                            file.write(piece)
+                            if file.tell() > 2 * MOST_KEPT:
+                                _keep_end(file)
+                except ApiError as error:
+                    log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, error)
                 _keep_end(file)
                 file.seek(0)
                 is_log = file.read(len(_NO_LOG)) != _NO_LOG
             # A stream that broke off early is no more than what there is.
             if is_log and not (path.exists() and path.stat().st_size > aside.stat().st_size):
                 aside.rename(path)
-        except (ApiError, OSError) as error:
+        except OSError as error:
             log.warning("the log of rank %d of %s is not kept: %s", rank, ref.name, error)
         finally:
             aside.unlink(missing_ok=True)
@@ -102,8 +105,8 @@ class LiveLogs:
             if pod is None or not has_started(pod):
                 raise NotFound(404, "NotFound", "the container has not started")
             async with aclosing(self._stream(pod, _tail(tail_lines))) as pieces:
-                async for lines in _whole_lines(pieces):
-                    yield lines.decode(errors="replace")
+                async for piece in _whole_lines(pieces):
+                    yield piece.decode(errors="replace")
             return
         pod = await self._started(group, rank)
         tail, lines, failures = _tail(tail_lines), _TimedLines(), 0
@@ -118,14 +121,19 @@ class LiveLogs:
                             yield text.decode(errors="replace")
             except NotFound:
                 return
-            except (Unreachable, Invalid):
+            except (Unreachable, Invalid) as error:
                 failures += 1
-                if had_ended and failures > _TRIES_AFTER_END:
+                if had_ended and (isinstance(error, Invalid) or failures > _TRIES_AFTER_END):
+                    if lines.since():
+                        return  # the container was removed, and what it printed had been read
                     raise
             else:
                 if had_ended:  # what was printed before the end has been read
                     return
-            await self._pause(group, rank)
+            if had_ended:
+                await asyncio.sleep(_REOPEN_SECONDS)
+            else:  # not for long, as the stream may simply have broken
+                await self._groups.wait(group, lambda _: self._has_ended(group, rank), _REOPEN_SECONDS)
 
     def _stream(self, pod: Manifest, query: list[tuple[str, str]]) -> AsyncGenerator[bytes, None]:
         return self._client.logs(
@@ -134,34 +142,18 @@ class LiveLogs:
 
     async def _started(self, group: Group, rank: int) -> Manifest:
         """The pod, once its container has started."""
-        with self._groups.touched.subscribe(group.ref) as changes:
-            while not has_started(pod := group.pods.get(rank, {})):
-                if self._has_ended(group, rank) or rank in group.gone:
-                    raise NotFound(404, "NotFound", "the container never started")
-                await anext(changes)
+
+        def is_decided(_: Group) -> bool:
+            return has_started(group.pods.get(rank, {})) or self._has_ended(group, rank)
+
+        await self._groups.wait(group, is_decided, None)
+        pod = group.pods.get(rank, {})
+        if not has_started(pod):
+            raise NotFound(404, "NotFound", "the container never started")
         return pod
 
     def _has_ended(self, group: Group, rank: int) -> bool:
         return self._groups.observe(group).ranks[rank].status.phase.has_ended or rank in group.gone
-
-    async def _pause(self, group: Group, rank: int) -> None:
-        """Wait for the news that the rank has ended; not for long, as the stream may simply have broken."""
-        try:
-            async with asyncio.timeout(_REOPEN_SECONDS):
-                with self._groups.touched.subscribe(group.ref) as changes:
-                    while not self._has_ended(group, rank):
-                        await anext(changes)
-        except TimeoutError:
-            pass
-
-
-def has_started(pod: Manifest) -> bool:
-    """Whether the pod's training container runs, or has run."""
-    statuses = pod.get("status", {}).get("containerStatuses") or []
-    return any(
-        each["name"] == CONTAINER and ("running" in each["state"] or "terminated" in each["state"])
-        for each in statuses
-    )
 
 
 def _tail(lines: int | None) -> list[tuple[str, str]]:

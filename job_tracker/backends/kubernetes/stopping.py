@@ -13,9 +13,9 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.kubernetes.api_errors import NotFound
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
-from job_tracker.backends.kubernetes.groups import STOPPING, Group, Groups
+from job_tracker.backends.kubernetes.groups import STOPPING, Group, Groups, has_started, has_stopped
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, selector
-from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs, has_started
+from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
 from job_tracker.errors import BackendUnavailable
 from job_tracker.model import MASTER_RANK, GroupRef
 
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 _LOG_SECONDS = 10.0
 _REST_SECONDS = 2.0
 _FORCED_SECONDS = 10.0
+# Early versions of kubelet look only every 10 s for pods whose containers have ended, to remove them.
+_KUBELET_SECONDS = 0.5
 
 
 class Stopper:
@@ -110,8 +112,8 @@ class Stopper:
             await self._announce(group)
             async with self._keeping_logs(group, enabled=keep_logs):
                 await self._delete(group, grace)
-                if not await self._groups.all_gone(group, grace + self._margin):
-                    await self._force(group)
+                await self._groups.wait(group, _has_stopped, grace + self._margin)
+            await self._remove_leftovers(group)
             if group.instances > 1:
                 await self.remove_service(ref)
             seen = self._groups.observe(group)
@@ -179,18 +181,29 @@ class Stopper:
     async def _delete_pod(self, pod: Manifest, grace: int) -> None:
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], grace)
 
-    async def _force(self, group: Group) -> None:
-        await self._cache.refresh()  # in case the watch did not tell
-        stuck = group.living
-        if not stuck:
+    async def _remove_leftovers(self, group: Group) -> None:
+        """Remove the pods that are still there: kubelet takes its time, or the node is lost."""
+        if await self._groups.wait(group, _is_gone, _KUBELET_SECONDS):
             return
-        log.warning("removing %d pods of group %s, whose node does not end them", len(stuck), group.ref.name)
+        await self._cache.refresh()  # in case the watch did not tell
+        lost = [pod["metadata"]["name"] for pod in group.living.values() if not has_stopped(pod)]
+        if lost:
+            log.warning("removing pods whose node does not end them: %s", ", ".join(lost))
         await self._delete(group, 0)
-        if not await self._groups.all_gone(group, _FORCED_SECONDS):
+        if not await self._groups.wait(group, _is_gone, _FORCED_SECONDS):
             await self._cache.refresh()
         if group.living:
             names = ", ".join(pod["metadata"]["name"] for pod in group.living.values())
             raise BackendUnavailable(f"{names}: deleted, but held by finalizers or an admission controller")
+
+
+def _is_gone(group: Group) -> bool:
+    return not group.living
+
+
+def _has_stopped(group: Group) -> bool:
+    """Whether no process of the group is left, as far as their nodes have told."""
+    return all(has_stopped(pod) for pod in group.living.values())
 
 
 async def _within(seconds: float, tasks: list[asyncio.Task[None]]) -> None:
