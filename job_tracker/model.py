@@ -193,7 +193,7 @@ class Job:
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
         """The job after its end, when its group is gone; ranks not seen to end were stopped."""
-        ranks = tuple(r if r.phase.has_ended else replace(r, phase=Phase.STOPPED) for r in self.ranks)
+        ranks = tuple(r if r.phase.has_ended else RankStatus(r.rank, Phase.STOPPED) for r in self.ranks)
         return replace(self._moved(ending.state), ending=ending, finished_at=at, ranks=ranks)
 
     def _group_of(self, attempt: int) -> GroupRef:
