@@ -1,14 +1,14 @@
 """What users may do with jobs: the operations behind the API, without its protocol."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from job_tracker.backends.base import Backend
 from job_tracker.errors import InvalidField, LogsNotFound, StaleJob
-from job_tracker.model import Ending, Job, JobState
+from job_tracker.model import Ending, Job, JobSpec, JobState
 from job_tracker.store.base import JobFilter, JobStore
 from job_tracker.submission import Door, JobRequest
 from job_tracker.tracker import utc_now
@@ -54,12 +54,15 @@ class Jobs:
         door: Door,
         *,
         max_queued: int,
+        rehearse: Callable[[JobSpec], Awaitable[None]] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        """`rehearse` raises InvalidField for a spec that the backend's engine would not take."""
         self._store = store
         self._backend = backend
         self._door = door
         self._max_queued = max_queued
+        self._rehearse = rehearse
         self._clock = clock
 
     async def submit(self, request: JobRequest) -> Job:
@@ -69,6 +72,8 @@ class Jobs:
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
         spec = await self._door.check(request)
+        if self._rehearse is not None:
+            await self._rehearse(spec)
         return await self._store.submit(spec, self._clock(), key, self._max_queued)
 
     async def get(self, job_id: int) -> JobView:

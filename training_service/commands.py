@@ -25,7 +25,9 @@ _Config = Annotated[
 _Address = Annotated[str | None, typer.Option(help="Where to listen. [default: 127.0.0.1:51001]")]
 _DataDir = Annotated[Path | None, typer.Option(help="Where jobs and the files of processes are kept.")]
 _Capacity = Annotated[int | None, typer.Option(help="Instances that may run at once. [default: 8]")]
-_Backend = Annotated[str | None, typer.Option(help="Where groups run: process or fake. [default: process]")]
+_Backend = Annotated[
+    str | None, typer.Option(help="Where groups run: process, kubernetes or fake. [default: process]")
+]
 _Set = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Any setting, as in -s jobs.stop_grace=30."),
@@ -52,12 +54,13 @@ def serve(
             "backend": backend,
         },
     )
-    from job_tracker.errors import StoreRefused  # the server's libraries take a while to import
+    # Here, since the server's libraries take a while to import.
+    from job_tracker.errors import BackendRefused, StoreRefused
     from training_service.main import CannotServe, run
 
     try:
         run(settings)
-    except (CannotServe, StoreRefused) as error:
+    except (CannotServe, StoreRefused, BackendRefused) as error:
         _fail(str(error))
 
 

@@ -6,15 +6,11 @@ import os
 import resource
 import signal
 from contextlib import AsyncExitStack
-from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from job_tracker.backends.base import Backend
-from job_tracker.backends.fake import FakeBackend
-from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.errors import TrackerError
 from job_tracker.jobs import Jobs
 from job_tracker.store.sqlite import SqliteStore
@@ -25,6 +21,7 @@ from training_service._generated import training_service_pb2
 from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
 from training_service.api.interceptors import CallInterceptor
 from training_service.api.servicer import TrainingServicer
+from training_service.engines import Engine, make_engine
 from training_service.metrics import Metrics, MetricsServer
 from training_service.settings import Settings
 
@@ -52,13 +49,14 @@ async def serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         store = await SqliteStore.open(settings.storage.data_dir / "jobs.db")
         stack.push_async_callback(store.close)
-        backend = make_backend(settings)
-        stack.push_async_callback(backend.close)
+        engine = make_engine(settings)
+        stack.push_async_callback(engine.backend.close)
+        await engine.connect()
         metrics = Metrics()
         stack.callback(_metrics_server(metrics, settings).close)
-        servicer = TrainingServicer(make_jobs(settings, store, backend))
+        servicer = TrainingServicer(make_jobs(settings, store, engine))
         tracking = asyncio.create_task(
-            Tracker(store, backend, tracker_options(settings)).run(), name="tracker"
+            Tracker(store, engine.backend, tracker_options(settings)).run(), name="tracker"
         )
         stack.push_async_callback(_end, tracking)
 
@@ -82,22 +80,7 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-def make_backend(settings: Settings) -> Backend[Any]:
-    """Where groups run, as configured."""
-    if settings.backend == "fake":
-        return FakeBackend()
-    process = settings.process
-    options = ProcessOptions(
-        path=process.path,
-        inherit=process.inherit,
-        extra={name: secret.get_secret_value() for name, secret in process.secret_environment.items()},
-        first_port=process.first_port,
-        last_port=process.last_port,
-    )
-    return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options)
-
-
-def make_jobs(settings: Settings, store: SqliteStore, backend: Backend[Any]) -> Jobs:
+def make_jobs(settings: Settings, store: SqliteStore, engine: Engine) -> Jobs:
     """The operations behind the API."""
     door = Door(
         settings.algorithms,
@@ -105,8 +88,11 @@ def make_jobs(settings: Settings, store: SqliteStore, backend: Backend[Any]) -> 
         capacity=settings.scheduling.capacity,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
+        pod_policy=settings.kubernetes.pod_policy if settings.backend == "kubernetes" else None,
     )
-    return Jobs(store, backend, door, max_queued=settings.scheduling.max_queued)
+    return Jobs(
+        store, engine.backend, door, max_queued=settings.scheduling.max_queued, rehearse=engine.rehearse
+    )
 
 
 def tracker_options(settings: Settings) -> TrackerOptions:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker import naming
@@ -47,6 +48,12 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
         model_name=metadata.output_model_name,
         parameters=dict(metadata.parameters),
         request_key=message.request_key,
+        # Fields that were not sent are left out, which is what tells "not set" from a value.
+        pod_options=(
+            MessageToDict(message.pod_options, preserving_proto_field_name=True)
+            if message.HasField("pod_options")
+            else {}
+        ),
     )
 
 
@@ -93,7 +100,11 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         instances=spec.instances,
         ranks=[
             pb.RankStatus(
-                rank=r.rank, role=naming.role(r.rank), phase=_PHASES[r.phase], exit_code=r.exit_code
+                rank=r.rank,
+                role=naming.role(r.rank),
+                phase=_PHASES[r.phase],
+                exit_code=r.exit_code,
+                note=r.note,
             )
             for r in job.ranks
         ],
@@ -112,9 +123,9 @@ def _message(view: JobView) -> str:
         case JobState.QUEUED:
             return f"Queueing, there are {view.position} training jobs waiting before this."
         case JobState.LAUNCHING:
-            return f"Launching {_instances(job)}."
+            return f"Launching {_instances(job)}.{_waiting(job)}"
         case JobState.RUNNING:
-            return f"Training on {_instances(job)}."
+            return f"Training on {_instances(job)}.{_waiting(job)}"
         case JobState.SUCCEEDED:
             return f"Training succeeded; the model is at {job.model_uri}."
         case JobState.CANCELLED:
@@ -122,6 +133,11 @@ def _message(view: JobView) -> str:
         case JobState.FAILED:
             why = job.diagnosis
             return f"{why.summary} {why.resolution}" if why else "Training failed."
+
+
+def _waiting(job: Job) -> str:
+    """What the first rank that waits for something waits for."""
+    return next((f" Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note), "")
 
 
 def _instances(job: Job) -> str:

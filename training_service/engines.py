@@ -1,0 +1,66 @@
+"""Where groups run, as configured: a backend, and what there is to do with it besides running groups."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from job_tracker.backends.base import Backend
+from job_tracker.backends.fake import FakeBackend
+from job_tracker.backends.process import ProcessBackend, ProcessOptions
+from job_tracker.model import JobSpec
+from training_service.settings import Settings
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A backend; `connect` raises BackendRefused if its engine does not let us in; `rehearse`: see Jobs."""
+
+    backend: Backend[Any]
+    connect: Callable[[], Awaitable[None]] = _nothing
+    rehearse: Callable[[JobSpec], Awaitable[None]] | None = None
+
+
+def make_engine(settings: Settings) -> Engine:
+    """The engine that `settings.backend` names. Nothing is connected to yet."""
+    match settings.backend:
+        case "fake":
+            return Engine(FakeBackend())
+        case "process":
+            return Engine(_processes(settings))
+        case "kubernetes":
+            return _kubernetes(settings)
+
+
+def _processes(settings: Settings) -> ProcessBackend:
+    process = settings.process
+    options = ProcessOptions(
+        path=process.path,
+        inherit=process.inherit,
+        extra={name: secret.get_secret_value() for name, secret in process.secret_environment.items()},
+        first_port=process.first_port,
+        last_port=process.last_port,
+    )
+    return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options)
+
+
+def _kubernetes(settings: Settings) -> Engine:
+    # Its client takes as long to import as all the rest, and only this backend needs it.
+    from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
+    from job_tracker.backends.kubernetes.rehearsal import Rehearsal
+
+    kubernetes = settings.kubernetes
+    plan = PlanOptions(
+        namespace=kubernetes.namespace,
+        instance=kubernetes.instance,
+        master_port=kubernetes.master_port,
+        pod=kubernetes.pod,
+        stop_grace=settings.jobs.stop_grace,
+    )
+    access = Access(kubeconfig=kubernetes.kubeconfig, context=kubernetes.context)
+    options = KubernetesOptions(plan=plan, access=access, start_grace=kubernetes.image_pull_grace)
+    backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options)
+    return Engine(backend, backend.connect, Rehearsal(backend))
