@@ -19,6 +19,7 @@ from training_service import main
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.api.servicer import TrainingServicer
+from training_service.engines import Engine
 from training_service.metrics import Metrics
 from training_service.settings import Settings
 
