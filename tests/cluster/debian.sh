@@ -27,7 +27,7 @@ debian_missing() {
     [ -d $CGROUPS/pids ] && [ -d $CGROUPS/memory ] || echo "no cgroup v1 hierarchies are mounted under $CGROUPS"
 }
 
-debian_is_up() { [ -e "$S/up" ] && [ -n "$(cgroup_pids "$NAME/daemons")" ]; }
+debian_is_up() { [ -e "$S/up" ] && [ -n "$(cgroup_pids "$NAME/daemons")" ] && in_net true 2>/dev/null; }
 debian_must_be_up() { debian_is_up || die 'the cluster is not up'; }
 debian_kubeconfig() { echo "$S/admin.kubeconfig"; }
 
