@@ -100,7 +100,7 @@ class KubernetesGroups:
         values = {
             "plan": PlanOptions(namespace=self.namespace, instance="test"),
             "access": Access(kubeconfig=self.kubeconfig),
-            "lost_margin": 10.0,
+            "lost_margin": 5.0,
             **options,
         }
         backend = KubernetesBackend(self.root, self.algorithms, KubernetesOptions(**values))

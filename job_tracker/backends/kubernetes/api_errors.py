@@ -101,5 +101,7 @@ def from_status(status: Mapping[str, Any], retry_after: str | None = None) -> Ap
         kind = AlreadyExists
     elif kind is Forbidden and "exceeded quota" in message:
         kind = QuotaExceeded
+    elif kind is Forbidden and "status unknown for quota" in message:
+        kind = Unreachable  # a quota that was made a moment ago, and nobody has counted yet
     seconds = float(retry_after) if retry_after and retry_after.isdigit() else 0.0
     return kind(code, reason, message, seconds)

@@ -1,0 +1,135 @@
+"""Every way in which a group fails on a cluster, provoked for real, and that nothing of it is left."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.model import Phase
+from tests.integration.kubernetes.groups.conftest import Place
+from tests.support.backends import KubernetesGroups, seen, started
+from tests.support.jobs import job
+
+FOREVER = {"RUN_SECONDS": "forever"}
+SHORT = timedelta(seconds=1)
+
+KILL = """
+import os, signal
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if b"/program.py" in open(f"/proc/{pid}/cmdline", "rb").read() and int(pid) != os.getpid():
+        os.kill(int(pid), signal.SIGKILL)
+"""
+
+
+async def failure_of(backend: KubernetesBackend, instances: int = 1) -> Diagnosis:
+    await backend.launch(backend.plan(job(instances=instances)))
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    return end.first_failure
+
+
+async def stop(backend: KubernetesBackend) -> list[Phase]:
+    end = await backend.stop(job().group, SHORT)
+    assert end is not None
+    return [rank.phase for rank in end.statuses]
+
+
+async def test_an_image_that_does_not_exist_is_a_failure_after_a_grace(
+    world: KubernetesGroups, place: Place
+) -> None:
+    world.add("program", image="nowhere.invalid/nothing:1")
+    backend = world.open(start_grace=timedelta(seconds=2))
+    assert (await failure_of(backend)).category is Category.IMAGE_PULL_FAILED
+    assert await stop(backend) == [Phase.FAILED]
+    assert place.left() == []
+
+
+async def test_what_does_not_fit_on_any_node_waits_and_says_why(
+    world: KubernetesGroups, place: Place
+) -> None:
+    world.add("program", resources={"example.com/no-such-device": "1"})
+    backend = world.open()
+    await backend.launch(backend.plan(job(instances=2)))
+    waiting = await seen(backend, job().group, lambda o: all(rank.note for rank in o.statuses))
+    assert [rank.phase for rank in waiting.statuses] == [Phase.PENDING] * 2
+    assert "Insufficient example.com/no-such-device" in waiting.statuses[0].note
+    assert await stop(backend) == [Phase.STOPPED] * 2
+    assert place.left() == []
+
+
+async def test_a_secret_that_does_not_exist_is_named(world: KubernetesGroups, place: Place) -> None:
+    world.add("program", secret_environment={"KEY": {"secret": "no-such-secret", "key": "a"}})
+    backend = world.open(start_grace=timedelta(seconds=1))
+    diagnosis = await failure_of(backend)
+    assert diagnosis.category is Category.CONTAINER_CONFIG
+    assert "no-such-secret" in diagnosis.detail
+    await stop(backend)
+    assert place.left() == []
+
+
+async def test_more_memory_than_the_limit_is_out_of_memory(world: KubernetesGroups, place: Place) -> None:
+    eat = "x = bytearray(500 << 20)"
+    world.add("program", "python3", "-c", eat, resources={"memory": "64Mi"}, pod_template={})
+    backend = world.open()
+    assert (await failure_of(backend)).category is Category.OUT_OF_MEMORY
+    assert await stop(backend) == [Phase.FAILED]
+    assert place.left() == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_rank_that_is_killed_ends_as_killed(world: KubernetesGroups, place: Place, rank: int) -> None:
+    backend = world.open()
+    plan = backend.plan(job(FOREVER, instances=2))
+    await started(backend, plan)
+    await asyncio.to_thread(place.in_pod, plan.pods[rank]["metadata"]["name"], KILL)
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    assert (end.first_failure.category, end.first_failure.rank) == (Category.KILLED, rank)
+    assert end.statuses[rank].exit_code == 137
+    phases = await stop(backend)
+    assert (phases[rank], phases[1 - rank]) == (Phase.FAILED, Phase.STOPPED)
+    assert place.left() == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_pod_deleted_by_hand_is_a_failure(world: KubernetesGroups, place: Place, rank: int) -> None:
+    backend = world.open()
+    plan = backend.plan(job(FOREVER, instances=2))
+    await started(backend, plan)
+    name = plan.pods[rank]["metadata"]["name"]
+    await asyncio.to_thread(place.kubectl, "delete", "pod", name, "--grace-period=1", "--wait=false")
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    assert (end.first_failure.category, end.first_failure.rank) == (Category.POD_DELETED, rank)
+    assert (await stop(backend))[rank] is Phase.FAILED
+    assert place.left() == []
+    assert await backend.observe() == {}
+
+
+async def test_a_group_without_its_service_is_ended_like_any_other(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = world.open()
+    plan = backend.plan(job(FOREVER, instances=2))
+    await started(backend, plan)
+    place.kubectl("delete", "service", "program-1-master-service")
+    assert await stop(backend) == [Phase.STOPPED] * 2
+    assert place.left() == []
+
+
+async def test_what_is_printed_during_the_grace_is_kept(world: KubernetesGroups, place: Place) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "def bye(*_):\n"
+        "    time.sleep(0.3); print('saved', flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, bye)\n"
+        "print('up', flush=True)\ntime.sleep(1000)"
+    )
+    world.add("program", "python3", "-c", program)
+    backend = world.open()
+    await started(backend, backend.plan(job()))
+    assert await anext(aiter(backend.logs(job().group, 0, follow=True))) == "up\n"
+    await backend.stop(job().group, timedelta(seconds=10))
+    assert [text async for text in backend.logs(job().group, 0)] == ["up\nsaved\n"]
