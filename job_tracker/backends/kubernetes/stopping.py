@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _LOG_SECONDS = 10.0
 _REST_SECONDS = 2.0
-_FORCED_SECONDS = 10.0
+_FORCED_SECONDS = 5.0
 # Early versions of kubelet look only every 10 s for pods whose containers have ended, to remove them.
 _KUBELET_SECONDS = 0.5
 
