@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
@@ -39,13 +39,13 @@ class WatchTiming:
 
 
 class PodCache:
-    """The pods of a label selector. `on_change` is told of each change: the pod, and whether it is gone."""
+    """The pods of a label selector. `on_change` is told of changes: pods, and whether they are gone."""
 
     def __init__(
         self,
         client: KubernetesClient,
         selector: str,
-        on_change: Callable[[Manifest, bool], None],
+        on_change: Callable[[Sequence[tuple[Manifest, bool]]], None],
         timing: WatchTiming | None = None,
     ) -> None:
         self._client = client
@@ -74,30 +74,33 @@ class PodCache:
     async def refresh(self) -> str:
         """List all pods now, take them in, and answer with the version of the list."""
         listing = await self._client.list("pods", self._selector)
-        for pod in listing.items:
-            self.put(pod)
+        changes = [change for pod in listing.items for change in self._taken(pod)]
         listed = {pod["metadata"]["name"] for pod in listing.items}
         for name, pod in list(self._pods.items()):
             # One that is newer than the list was made after it.
             if name not in listed and _version(pod) <= int(listing.version):
-                self._remove(pod)
+                changes += self._removed(pod)
+        self._tell(changes)
         return listing.version
 
     def put(self, pod: Manifest) -> None:
         """Take in a pod as an event or an answer showed it, unless something later is known."""
+        self._tell(self._taken(pod))
+
+    def _tell(self, changes: list[tuple[Manifest, bool]]) -> None:
+        if changes:
+            self._on_change(changes)
+
+    def _taken(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
         told = pod["metadata"]
         told.pop("managedFields", None)  # half of its size, and nobody reads it
         known = self._pods.get(told["name"])
-        if told["uid"] in self._dead:
-            return
-        if known is not None and known["metadata"]["uid"] != told["uid"]:
-            if _version(known) > _version(pod):
-                return
-            self._remove(known)
-        elif known is not None and _version(known) >= _version(pod):
-            return
+        if told["uid"] in self._dead or (known is not None and _version(known) >= _version(pod)):
+            return []
+        replaced = known is not None and known["metadata"]["uid"] != told["uid"]
+        changes = self._removed(known) if known is not None and replaced else []
         self._pods[told["name"]] = pod
-        self._on_change(pod, False)
+        return [*changes, (pod, False)]
 
     async def close(self) -> None:
         """Stop following."""
@@ -106,17 +109,17 @@ class PodCache:
             with suppress(asyncio.CancelledError):
                 await self._following
 
-    def _remove(self, pod: Manifest) -> None:
+    def _removed(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
         told = pod["metadata"]
         if told["uid"] in self._dead:
-            return
+            return []
         self._dead[told["uid"]] = None
         if len(self._dead) > _REMEMBERED_DEATHS:
             del self._dead[next(iter(self._dead))]
         known = self._pods.get(told["name"])
         if known is not None and known["metadata"]["uid"] == told["uid"]:
             del self._pods[told["name"]]
-        self._on_change(pod, True)
+        return [(pod, True)]
 
     async def _follow(self, version: str) -> None:
         """Watch, list again when that is due or needed, for ever."""
@@ -150,7 +153,7 @@ class PodCache:
                 version = pod["metadata"]["resourceVersion"]
                 if kind == "DELETED":
                     pod["metadata"].pop("managedFields", None)
-                    self._remove(pod)
+                    self._tell(self._removed(pod))
                 elif kind != "BOOKMARK":
                     self.put(pod)
         return version

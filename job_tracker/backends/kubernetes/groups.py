@@ -1,7 +1,7 @@
 """Live groups, put together from the pods that the cache tells of."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +11,9 @@ from job_tracker.backends.kubernetes.status import START_GRACE, observe_rank
 from job_tracker.catalog.pods import CONTAINER
 from job_tracker.feed import Feed
 from job_tracker.model import GroupRef, Phase, RankStatus
+
+Change = tuple[Manifest, bool]
+"""A pod as it is now, and whether it is gone."""
 
 STOPPING = "training-service/stopping"
 """Annotation of a master whose group we are ending: written before anything is deleted."""
@@ -126,21 +129,27 @@ class Groups:
         if group is not None and group.timer is not None:
             group.timer.cancel()
 
-    def take(self, pod: Manifest, gone: bool) -> None:
-        """Take in a pod as it is now; the cache calls it."""
-        ref, rank, instances = group_of(pod), rank_of(pod), instances_of(pod)
-        if ref is None or rank is None or instances is None or rank >= instances:
-            return  # somebody else's, with our label on it
-        if ref not in self._groups:
-            if gone:
-                return
-            self._groups[ref] = Group(ref, instances)
-        group = self._groups[ref]
-        group.take(rank, pod, gone)
-        self.observe(group)
-        self.touched.publish(ref, None)
-        if group.stopping and not group.living and not group.held:
-            self.drop(ref)  # an earlier service, or another one, has stopped it
+    def take(self, changes: Iterable[Change]) -> None:
+        """Take in pods as they are now; the cache calls it.
+
+        All of them first: what a worker's deletion means may be written on its master.
+        """
+        touched: dict[GroupRef, Group] = {}
+        for pod, gone in changes:
+            ref, rank, instances = group_of(pod), rank_of(pod), instances_of(pod)
+            if ref is None or rank is None or instances is None or rank >= instances:
+                continue  # somebody else's, with our label on it
+            if ref not in self._groups:
+                if gone:
+                    continue
+                self._groups[ref] = Group(ref, instances)
+            self._groups[ref].take(rank, pod, gone)
+            touched[ref] = self._groups[ref]
+        for ref, group in touched.items():
+            self.observe(group)
+            self.touched.publish(ref, None)
+            if group.stopping and not group.living and not group.held:
+                self.drop(ref)  # an earlier service, or another one, has stopped it
 
     def observe(self, group: Group) -> Observation:
         """What the group is doing; who watches is told if that is new."""

@@ -1,0 +1,134 @@
+"""Parts of the cluster go away for a while, or for good, and so does the service."""
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.errors import BackendUnavailable
+from job_tracker.model import Phase
+from tests.integration.kubernetes.groups.conftest import Place
+from tests.support.backends import KubernetesGroups, seen, started, text_of
+from tests.support.jobs import job
+
+FOREVER = {"RUN_SECONDS": "forever"}
+SHORT = timedelta(seconds=1)
+
+
+async def test_a_log_is_followed_across_a_restart_of_the_api_server_without_gaps(
+    world: KubernetesGroups, place: Place
+) -> None:
+    count = "import time\nfor i in range(80):\n    print(i, flush=True); time.sleep(0.1)"
+    world.add("program", "python3", "-c", count)
+    backend = world.open()
+    await started(backend, backend.plan(job()))
+    following = asyncio.create_task(text_of(backend.logs(job().group, 0, follow=True)))
+    await asyncio.sleep(1)
+    await asyncio.to_thread(place.cluster.kill, "apiserver")
+    await asyncio.to_thread(place.cluster.start, "apiserver")
+    assert (await following).split() == [str(number) for number in range(80)]
+
+
+async def test_a_slow_api_server_makes_everything_slow_and_nothing_wrong(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = world.open()
+    await backend.observe()
+    await asyncio.to_thread(place.cluster.slow, "apiserver", 5)
+    await started(backend, backend.plan(job(FOREVER, instances=3)))
+    end = await backend.stop(job().group, SHORT)
+    assert end is not None
+    assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 3
+    await asyncio.to_thread(place.cluster.slow, "apiserver", None)
+    assert place.left() == []
+
+
+async def test_a_frozen_api_server_may_have_done_what_it_did_not_confirm(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = world.open()
+    await backend.observe()
+    plan = backend.plan(job(FOREVER, instances=2))
+    with place.cluster.paused("apiserver"):
+        launching = asyncio.create_task(backend.launch(plan))
+        await asyncio.sleep(12)  # the first try has timed out, and lies in the server's socket
+    await launching
+    await started(backend, plan)
+    await backend.stop(job().group, SHORT)
+    assert place.left() == []
+
+
+async def test_pods_on_a_lost_node_are_removed_after_their_grace(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = world.open()
+    await started(backend, backend.plan(job({**FOREVER, "PRINT": "hello"}, instances=2)))
+    await asyncio.to_thread(place.cluster.stop, "kubelet")
+    at = time.monotonic()
+    end = await backend.stop(job().group, SHORT)
+    assert time.monotonic() - at < 30
+    assert end is not None
+    assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 2
+    assert place.left() == []
+    await asyncio.to_thread(place.cluster.start, "kubelet")
+
+
+async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
+    world: KubernetesGroups, place: Place
+) -> None:
+    ignore = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\n"
+    ignore += "time.sleep(1000)"
+    world.add("program", "python3", "-c", ignore)
+    first = world.open()
+    await started(first, first.plan(job(instances=3)))
+    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=4)))
+    while (
+        "deletionTimestamp" not in place.cluster.get(place.namespace, "pod", "program-1-master")["metadata"]
+    ):
+        await asyncio.sleep(0.05)
+    await first.close()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    second = world.open()
+    found = (await second.observe())[job().group]
+    assert found.first_failure is None
+    end = await second.stop(job().group, SHORT)
+    assert end is not None
+    assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 3
+    assert await text_of(second.logs(job().group, 2)) == "up\n"
+    assert place.left() == []
+
+
+async def test_a_service_without_its_pods_is_removed_at_the_start(
+    world: KubernetesGroups, place: Place
+) -> None:
+    first = world.open()
+    await started(first, first.plan(job(FOREVER, instances=2)))
+    place.kubectl("delete", "pods", "--all", "--cascade=false", "--force", "--grace-period=0")
+    await first.close()
+    orphan = ["service/program-1-master-service"]
+    assert place.left() in ([], orphan)
+    second = world.open()
+    assert await second.observe() == {}
+    assert place.left() == []
+
+
+async def test_an_end_during_an_outage_of_the_api_server_is_seen_after_it(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = world.open()
+    await started(backend, backend.plan(job({"RUN_SECONDS": "4"}, instances=2)))
+    await asyncio.to_thread(place.cluster.stop, "apiserver")
+    at = time.monotonic()
+    with pytest.raises(BackendUnavailable):
+        await backend.launch(backend.plan(job(FOREVER, job_id=2)))
+    with pytest.raises(BackendUnavailable):
+        await world.open().observe()
+    assert set(await backend.observe()) == {job().group}  # as it was last seen
+    await asyncio.sleep(max(0, at + 30 - time.monotonic()))
+    await asyncio.to_thread(place.cluster.start, "apiserver")
+    end = await seen(backend, job().group, lambda o: o.has_ended)
+    assert [rank.phase for rank in end.statuses] == [Phase.SUCCEEDED] * 2
+    await backend.stop(job().group, SHORT)
+    assert place.left() == []
