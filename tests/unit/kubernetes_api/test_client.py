@@ -1,0 +1,154 @@
+"""What a call does with every answer of an API server, and with none."""
+
+import time
+
+import pytest
+
+from job_tracker.backends.kubernetes.api_errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    Unreachable,
+)
+from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.errors import BackendUnavailable
+from tests.unit.kubernetes_api.conftest import Scripted, pod, pods, says, status
+
+A_POD = pod("a", 1)
+PATH = "/api/v1/namespaces/here/pods"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "kind"),
+    [
+        (403, "Forbidden", 'pods is forbidden: User "x" cannot create resource "pods"', Forbidden),
+        (403, "Forbidden", 'pods "a" is forbidden: exceeded quota: few, requested: pods=1', QuotaExceeded),
+        (404, "NotFound", 'pods "a" not found', NotFound),
+        (409, "AlreadyExists", 'pods "a" already exists', AlreadyExists),
+        (422, "Invalid", 'Pod "a" is invalid', Invalid),
+        (400, "BadRequest", "cannot be handled as a Pod", Invalid),
+        (418, "", "a teapot", ApiError),
+    ],
+)
+async def test_an_answer_that_is_final_is_not_asked_for_again(
+    client: KubernetesClient, server: Scripted, code: int, reason: str, message: str, kind: type[ApiError]
+) -> None:
+    server.answers = [status(code, reason, message)]
+    with pytest.raises(ApiError) as raised:
+        await client.create("pods", A_POD)
+    assert type(raised.value) is kind
+    assert (raised.value.status, raised.value.message) == (code, message)
+    assert isinstance(raised.value, BackendUnavailable)  # for those who do not know better
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
+async def test_not_now_is_asked_again(client: KubernetesClient, server: Scripted, code: int) -> None:
+    server.answers = [status(code), status(code), says(A_POD)]
+    assert await client.read("pods", "a") == A_POD
+    assert client.requests == {"GET pods": 3}
+
+
+async def test_the_server_s_wish_for_a_pause_is_honoured(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [status(429, **{"Retry-After": "1"}), says(A_POD)]
+    at = time.monotonic()
+    await client.read("pods", "a")
+    assert time.monotonic() - at >= 1
+
+
+async def test_patience_ends(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [status(503, message="etcd is away")] * 1000
+    at = time.monotonic()
+    with pytest.raises(Unreachable, match="etcd is away"):
+        await client.read("pods", "a")
+    assert 2 < time.monotonic() - at < 4
+
+
+async def test_words_that_are_no_status_are_kept_short(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [says([1, 2])]
+
+    async def html(_: object) -> object:
+        from aiohttp import web
+
+        return web.Response(status=404, text="<html>" + "x" * 100_000)
+
+    server.answers = [html]  # type: ignore[list-item]
+    with pytest.raises(NotFound) as raised:
+        await client.read("pods", "a")
+    assert len(str(raised.value)) < 3000
+
+
+async def test_a_create_whose_answer_was_lost_is_looked_for_before_it_is_repeated(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    server.answers = [status(504, "Timeout"), says(A_POD)]
+    with pytest.raises(AlreadyExists):
+        await client.create("pods", A_POD)
+    assert server.requests == [f"POST {PATH}", f"GET {PATH}/a"]
+
+
+async def test_a_create_that_was_not_done_is_repeated(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [status(500), status(404, "NotFound"), says(A_POD)]
+    assert await client.create("pods", A_POD) == A_POD
+    assert [request.split()[0] for request in server.requests] == ["POST", "GET", "POST"]
+
+
+async def test_a_create_is_not_repeated_while_nobody_can_look(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    server.answers = [status(500), status(503), status(503), status(404, "NotFound"), says(A_POD)]
+    await client.create("pods", A_POD)
+    assert [request.split()[0] for request in server.requests] == ["POST", "GET", "GET", "GET", "POST"]
+
+
+async def test_a_quota_that_changed_at_the_same_moment_is_no_reason_to_give_up(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    busy = status(409, "Conflict", 'Operation cannot be fulfilled on resourcequotas "few"')
+    server.answers = [busy, status(404, "NotFound"), says(A_POD)]
+    await client.create("pods", A_POD)
+
+
+async def test_a_dry_run_says_so_and_looks_for_nothing(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [status(500), says(A_POD)]
+    await client.create("pods", A_POD, dry_run=True)
+    assert server.requests == [f"POST {PATH}?dryRun=All"] * 2
+
+
+@pytest.mark.parametrize("answer", [status(404, "NotFound"), status(409, "Conflict")])
+async def test_deleting_what_is_gone_or_another_s_is_fine(
+    client: KubernetesClient, server: Scripted, answer: object
+) -> None:
+    server.answers = [answer]  # type: ignore[list-item]
+    await client.delete("pods", "a", "uid", 1)
+    assert len(server.requests) == 1
+
+
+async def test_a_change_of_what_somebody_else_changed_is_a_conflict(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    server.answers = [status(409, "Conflict")]
+    with pytest.raises(Conflict):
+        await client.annotate("pods", "a", "uid", {"x": "y"})
+
+
+async def test_a_list_is_read_in_pages(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [pods(5, pod("a", 1), more="next"), pods(5, pod("b", 2))]
+    listing = await client.list("pods", "app=x")
+    assert [item["metadata"]["name"] for item in listing.items] == ["a", "b"]
+    assert listing.version == "5"
+    assert server.requests[1].endswith("labelSelector=app%3Dx&limit=500&continue=next")
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    at = time.monotonic()
+    with pytest.raises(Unreachable, match="in time"):
+        await client.read("pods", "a")
+    assert time.monotonic() - at < 5
+    assert len(server.requests) > 3
