@@ -7,7 +7,7 @@ messages of `proto/training_service.proto`. The command line on top of them is `
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from training_service._generated.training_service_pb2 import TrainingStatus
+from training_service._generated.training_service_pb2 import PodOptions, Toleration, TrainingStatus
 from training_service.client.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -35,8 +35,10 @@ __all__ = [
     "InvalidRequest",
     "NotAllowed",
     "NotFound",
+    "PodOptions",
     "ResourceExhausted",
     "ServerError",
+    "Toleration",
     "TrainingClient",
     "TrainingServiceError",
     "TrainingStatus",

@@ -8,6 +8,7 @@ from typing import Self
 from training_service._generated.training_service_pb2 import (
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
+    PodOptions,
     TrainingStatus,
 )
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -61,6 +62,7 @@ class AsyncTrainingClient:
         instances: int | None = None,
         output_model_name: str = "",
         request_key: str | None = None,
+        pod_options: PodOptions | None = None,
     ) -> int:
         """Queues a training job and returns its id; see `TrainingClient.submit`."""
         request = requests.train(
@@ -72,6 +74,7 @@ class AsyncTrainingClient:
             instances=instances,
             output_model_name=output_model_name,
             request_key=request_key,
+            pod_options=pod_options,
         )
         with translated_errors(self.address):
             return (await self._stub.Train(request, timeout=self._timeout)).job_id

@@ -10,6 +10,7 @@ from training_service._generated.training_service_pb2 import (
     GetTrainingLogsRequest,
     GetTrainingStatusRequest,
     ListTrainingJobsRequest,
+    PodOptions,
     TrainingJobMetadata,
     TrainingStatus,
     TrainRequest,
@@ -54,6 +55,7 @@ def train(
     instances: int | None,
     output_model_name: str,
     request_key: str | None,
+    pod_options: PodOptions | None,
 ) -> TrainRequest:
     """A submission. Without a request key it gets a fresh one, so that sending it twice is harmless."""
     texts = {key: _as_text(value) for key, value in (parameters or {}).items()}
@@ -71,6 +73,8 @@ def train(
             output_model_name=output_model_name,
         ),
         request_key=request_key or new_request_key(),
+        # Options that say nothing are not sent, so that a service without pods does not refuse them.
+        pod_options=pod_options if pod_options and pod_options.ListFields() else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Self
 from training_service._generated.training_service_pb2 import (
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
+    PodOptions,
     TrainingStatus,
 )
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -65,11 +66,13 @@ class TrainingClient:
         instances: int | None = None,
         output_model_name: str = "",
         request_key: str | None = None,
+        pod_options: PodOptions | None = None,
     ) -> int:
         """Queues a training job and returns its id. When it returns, the job is durable.
 
         `dataset_version` is the version's hash. `instances` is how many processes train together
-        (the parameter PARALLEL_INSTANCES). What is left out gets the service's default.
+        (the parameter PARALLEL_INSTANCES), and `pod_options` what each of them gets on Kubernetes. What
+        is left out gets the service's default.
 
         A request key is always sent, a fresh one unless given, so that the retries of this call
         queue one job. Give your own (at most 128 characters) to repeat the call itself, after
@@ -88,6 +91,7 @@ class TrainingClient:
             instances=instances,
             output_model_name=output_model_name,
             request_key=request_key,
+            pod_options=pod_options,
         )
         with translated_errors(self.address):
             return self._stub.Train(request, timeout=self._timeout).job_id

@@ -344,3 +344,9 @@ def test_the_helpers_write_what_protobuf_reads() -> None:
     assert pb.GetTrainingStatusRequest.FromString(b"\x08" + varint(-1)).job_id == -1
     request = pb.TrainRequest.FromString(packed(packed(packed(b"A", tag=1), tag=5), tag=1))
     assert dict(request.metadata.parameters) == {"A": ""}
+
+
+async def test_options_of_pods_are_refused_where_there_are_none(door: Service) -> None:
+    request = pb.TrainRequest(metadata=metadata(), pod_options=pb.PodOptions(resources={"cpu": "2"}))
+    details = await door.refuses(door.stub.Train(request), INVALID)
+    assert details == "pod_options: must be empty: this service does not run jobs as pods"

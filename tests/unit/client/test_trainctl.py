@@ -59,9 +59,37 @@ def test_submit_sends_what_it_is_given(training: ServerInThread, trainctl: Train
     ]
 
 
+def test_submit_sends_what_the_pods_are_to_have(training: ServerInThread, trainctl: Trainctl) -> None:
+    given = ("-r", "cpu=2", "-r", "nvidia.com/gpu=1", "--nproc-per-node", "2", "--node-selector", "zone=a")
+    more = ("--priority-class", "high", "--label", "team=nlp", "--annotation", "note=x=y")
+    taints = ("--toleration", "gpu=true:NoSchedule", "--toleration", "spot", "--toleration", "old:NoExecute")
+    assert trainctl(*SUBMIT, *given, *more, *taints).exit_code == 0
+    [request] = training.service.requests
+    assert request.pod_options == pb.PodOptions(
+        resources={"cpu": "2", "nvidia.com/gpu": "1"},
+        nproc_per_node=2,
+        node_selector={"zone": "a"},
+        priority_class="high",
+        labels={"team": "nlp"},
+        annotations={"note": "x=y"},
+        tolerations=[
+            pb.Toleration(key="gpu", operator="Equal", value="true", effect="NoSchedule"),
+            pb.Toleration(key="spot", operator="Exists"),
+            pb.Toleration(key="old", operator="Exists", effect="NoExecute"),
+        ],
+    )
+
+
+def test_submit_says_nothing_of_pods_unless_asked(training: ServerInThread, trainctl: Trainctl) -> None:
+    assert trainctl(*SUBMIT).exit_code == 0
+    assert not training.service.requests[0].HasField("pod_options")
+
+
 @pytest.mark.parametrize(
     ("parameters", "complaint"),
     [
+        (("-r", "cpu"), "'cpu' is not KEY=VALUE"),
+        (("--label", "a=1", "--label", "a=2"), "'a' is given twice"),
         (("-p", "EPOCHS"), "'EPOCHS' is not KEY=VALUE"),
         (("-p", "=5"), "'=5' is not KEY=VALUE"),
         (("-p", "A=1", "-p", "A=2"), "'A' is given twice"),

@@ -1,6 +1,5 @@
 """trainctl submit."""
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Annotated
 
@@ -8,6 +7,8 @@ import typer
 from rich.text import Text
 
 from training_service._generated.training_service_pb2 import TrainResponse
+from training_service.client.cli.commands import pods
+from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.following import follow
 from training_service.client.cli.session import Session, session_of
 from training_service.client.errors import DeadlineExceeded, Unavailable
@@ -40,13 +41,29 @@ def submit(
         bool,
         typer.Option("--follow", "-f", help="Stay with the job to its end; the exit code is its outcome."),
     ] = False,
+    resource: pods.Resources = None,
+    nproc_per_node: pods.ProcessesPerInstance = 1,
+    node_selector: pods.NodeSelector = None,
+    toleration: pods.Tolerations = None,
+    priority_class: pods.PriorityClass = "",
+    label: pods.Labels = None,
+    annotation: pods.Annotations = None,
 ) -> None:
     """Queue a training job and print its id.
 
     In a pipe the id stands alone on the first line: JOB=$(trainctl submit ...).
     """
     session = session_of(context)
-    parameters = parsed(parameter or ())
+    parameters = parsed(parameter or (), "-p")
+    pod_options = pods.pod_options(
+        resources=resource,
+        nproc_per_node=nproc_per_node,
+        node_selector=node_selector,
+        tolerations=toleration,
+        priority_class=priority_class,
+        labels=label,
+        annotations=annotation,
+    )
     key = request_key or new_request_key()
     with session.client() as client:
         try:
@@ -59,6 +76,7 @@ def submit(
                 instances=instances,
                 output_model_name=model,
                 request_key=key,
+                pod_options=pod_options,
             )
         except (DeadlineExceeded, Unavailable) as error:
             # The service may have queued the job and gone away before it could say so.
@@ -69,22 +87,6 @@ def submit(
         )
         if follow_it:
             follow(session, client, job)
-
-
-def parsed(assignments: Iterable[str]) -> dict[str, str]:
-    """KEY=VALUE texts as a mapping; the value is all behind the first `=`.
-
-    Raises BadParameter for a text without `=` or without a key, and for a key given twice.
-    """
-    parameters: dict[str, str] = {}
-    for text in assignments:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise typer.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="-p")
-        if key in parameters:
-            raise typer.BadParameter(f"'{key}' is given twice", param_hint="-p")
-        parameters[key] = value
-    return parameters
 
 
 def _told(session: Session, followed: bool, answer: TrainResponse) -> Text:

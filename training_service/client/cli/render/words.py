@@ -137,6 +137,7 @@ def ranks(statuses: Iterable[RankStatus]) -> str:
 def _rank(rank: RankStatus) -> str:
     who = printable(rank.role) if rank.rank == 0 else f"{printable(rank.role)} {rank.rank}"
     why = f" (exit code {rank.exit_code})" if rank.exit_code else ""
+    why = f" ({printable(rank.note)})" if rank.note else why
     return f"{who} {phase_word(rank.phase)}{why}"
 
 

@@ -1,0 +1,80 @@
+"""What `trainctl submit` says about the job's pods."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from training_service._generated.training_service_pb2 import PodOptions, Toleration
+from training_service.client.cli.commands.assignments import parsed
+
+_PANEL = "Pods, where the service runs on Kubernetes and allows it"
+
+Resources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--resource",
+        "-r",
+        metavar="NAME=QUANTITY",
+        help="What each instance gets, as in cpu=2, memory=4Gi or nvidia.com/gpu=1. Repeatable.",
+        rich_help_panel=_PANEL,
+    ),
+]
+ProcessesPerInstance = Annotated[
+    int,
+    typer.Option("--nproc-per-node", min=1, help="Training processes an instance.", rich_help_panel=_PANEL),
+]
+NodeSelector = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LABEL=VALUE", help="Labels that a node must have.", rich_help_panel=_PANEL),
+]
+Tolerations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--toleration",
+        metavar="KEY[=VALUE][:EFFECT]",
+        help="A taint that is put up with, written as kubectl does.",
+        rich_help_panel=_PANEL,
+    ),
+]
+PriorityClass = Annotated[
+    str, typer.Option(metavar="NAME", help="The pods' priority class.", rich_help_panel=_PANEL)
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A label for the pods.", rich_help_panel=_PANEL),
+]
+Annotations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--annotation", metavar="KEY=VALUE", help="An annotation for the pods.", rich_help_panel=_PANEL
+    ),
+]
+
+
+def pod_options(
+    *,
+    resources: Sequence[str] | None,
+    nproc_per_node: int,
+    node_selector: Sequence[str] | None,
+    tolerations: Sequence[str] | None,
+    priority_class: str,
+    labels: Sequence[str] | None,
+    annotations: Sequence[str] | None,
+) -> PodOptions:
+    """The message, with what was given and nothing else. Raises BadParameter."""
+    return PodOptions(
+        resources=parsed(resources or (), "--resource"),
+        nproc_per_node=nproc_per_node if nproc_per_node > 1 else 0,
+        node_selector=parsed(node_selector or (), "--node-selector"),
+        tolerations=[_toleration(text) for text in tolerations or ()],
+        priority_class=priority_class,
+        labels=parsed(labels or (), "--label"),
+        annotations=parsed(annotations or (), "--annotation"),
+    )
+
+
+def _toleration(text: str) -> Toleration:
+    assignment, _, effect = text.partition(":")
+    key, equals, value = assignment.partition("=")
+    return Toleration(key=key, operator="Equal" if equals else "Exists", value=value, effect=effect)
