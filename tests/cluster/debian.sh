@@ -31,7 +31,8 @@ debian_is_up() { [ -e "$S/up" ] && [ -n "$(cgroup_pids "$NAME/daemons")" ] && in
 debian_must_be_up() { debian_is_up || die 'the cluster is not up'; }
 debian_kubeconfig() { echo "$S/admin.kubeconfig"; }
 
-debian_up() {
+debian_up() { # debian_up [--no-node]
+    local without_node=${1-}
     lock "$TEST_CLUSTER_STATE.lock"
     need_debs etcd-server iproute2 curl openssl python3 procps util-linux \
         containerd runc containernetworking-plugins iptables conntrack
@@ -50,23 +51,27 @@ debian_up() {
     fi
     network_addresses
     debian_end_faults
-    local part
     start namespaces
     wait_for 'the mount namespace' test -e "$RUN/namespaces.ready"
     start etcd
     start apiserver
-    start containerd
+    [ -n "$without_node" ] || start containerd
     wait_for 'the API server' apiserver_ready
     start controller-manager
     start scheduler
+    [ -n "$without_node" ] || debian_node_up
+    wait_for 'the default service account' account_ready
+    say "up in $SECONDS s; export KUBECONFIG=$S/admin.kubeconfig"
+}
+
+debian_node_up() {
+    local part
     wait_for containerd containerd_ready
     [ -e "$RUN/pause-imported" ] ||
         { import_image "$TEST_CLUSTER_CACHE/pause.tar" >/dev/null && touch "$RUN/pause-imported"; }
     for part in kubelet proxy dns; do start $part; done
     wait_for 'the node to be Ready' node_ready
     wait_for 'the DNS server' test -e "$RUN/dns.ready"
-    wait_for 'the default service account' account_ready
-    say "up in $SECONDS s; export KUBECONFIG=$S/admin.kubeconfig"
 }
 
 debian_end_faults() { # of what runs; the rest is started anyway
@@ -97,11 +102,12 @@ wipe() {
 }
 
 debian_status() {
-    local part pid ok=0 parts=("${CONTROL_PLANE[@]}" "${NODE_PARTS[@]}")
+    local part pid ok=0 parts=("${CONTROL_PLANE[@]}")
     if ! debian_is_up; then
         echo down
         exit 3
     fi
+    [ ! -e "$RUN/kubelet.pid" ] || parts+=("${NODE_PARTS[@]}") # not with --no-node
     for part in "$RUN"/hollow-*.pid; do [ ! -e "$part" ] || parts+=("$(basename "$part" .pid)"); done
     for part in "${parts[@]}"; do
         if ! pid=$(pid_of "$NAME" "$part"); then

@@ -14,6 +14,7 @@ given_refuse() { refuse "$1 is not possible in a cluster that was handed in (KUB
 
 given_kubeconfig() { echo "$KUBECONFIG"; }
 given_up() {
+    [ $# = 0 ] || given_refuse 'a control plane without its nodes'
     command -v kubectl >/dev/null || die 'KUBECONFIG is set, but there is no kubectl'
     kubectl version --request-timeout=10s >/dev/null || die "the cluster of KUBECONFIG=$KUBECONFIG does not answer"
     say "using the cluster of KUBECONFIG=$KUBECONFIG"

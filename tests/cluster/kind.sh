@@ -17,6 +17,7 @@ kind_exists() { kind get clusters 2>/dev/null | grep -qx "$NAME"; }
 kind_in_node() { docker exec -i "$KIND_NODE" "$@"; }
 
 kind_up() {
+    [ $# = 0 ] || refuse 'there is no control plane without a node on kind; it takes the Debian cluster'
     lock "$TEST_CLUSTER_STATE.lock"
     mkdir -p "$TEST_CLUSTER_STATE"
     if kind_exists; then

@@ -107,6 +107,8 @@ start() { # start PART: unless it runs
                 --cluster-signing-cert-file "$PKI/ca.crt" --cluster-signing-key-file "$PKI/ca.key"
                 --cluster-cidr "$POD_CIDR" --allocate-node-cidrs=false --node-monitor-grace-period 20s
                 --kube-api-qps 100 --kube-api-burst 200 --feature-gates "$GATES")
+            # shellcheck disable=SC2206 # several flags; of one given twice, the last counts
+            command+=(${TEST_CLUSTER_CONTROLLER_MANAGER_ARGS-})
             ;;
         scheduler)
             command=("$BIN/kube-scheduler" --kubeconfig "$kubeconfig" --leader-elect=false
