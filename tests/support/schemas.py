@@ -20,13 +20,16 @@ VERSIONS = sorted(
 
 def check(manifest: Mapping[str, Any], version: str) -> None:
     """Raise ValidationError unless the object is one of that version's API."""
-    _validator(version, manifest["kind"]).validate(manifest)
+    _validator(version, manifest["apiVersion"], manifest["kind"]).validate(manifest)
 
 
 @cache  # kubernetes_validate.validate reads the files, which are large, at every call
-def _validator(version: str, kind: str) -> Draft202012Validator:
+def _validator(version: str, api: str, kind: str) -> Draft202012Validator:
     folder = _FOLDER / f"{version}{_SUFFIX}"
-    schema = json.loads((folder / f"{kind.lower()}-v1.json").read_text())
+    # Of a group, its first word: rolebinding-rbac-v1.json is of rbac.authorization.k8s.io/v1.
+    group, _, of_group = api.rpartition("/")
+    name = f"{kind}-{group.partition('.')[0]}-{of_group}" if group else f"{kind}-{of_group}"
+    schema = json.loads((folder / f"{name.lower()}.json").read_text())
     registry: Registry[Any] = _definitions(version) @ Registry()
     return Draft202012Validator(schema, registry=registry)
 

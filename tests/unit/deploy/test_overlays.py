@@ -1,0 +1,352 @@
+"""What is deployed is valid, confined, and fits together, in every overlay."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.catalog import Algorithm, KubernetesRecipe
+from tests.support import schemas
+from tests.support.cluster import ON_CI
+from tests.support.jobs import job
+from tests.support.pod_security import violations
+from training_service.settings import Settings, load
+
+ROOT = Path(__file__).parents[3]
+OVERLAYS = ["kind", "debian", "production"]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+# The debian overlay is for 1.20 (policy/v1beta1), of which the package has no schemas. It is the overlay
+# for kind with two fields changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
+OF_SCHEMAS = ["kind", "production"]
+
+Manifest = dict[str, Any]
+
+
+def kubectl() -> str:
+    """The path of kubectl: the machine's, or the one that came with the cluster of the tests."""
+    cache_folder = os.environ.get("TEST_CLUSTER_CACHE", str(Path.home() / ".cache/training-service/cluster"))
+    found = shutil.which("kubectl", path=f"{os.environ['PATH']}{os.pathsep}{cache_folder}/bin")
+    if found is None and not ON_CI:
+        pytest.skip("there is no kubectl; `make cluster` installs it on Debian")
+    assert found is not None, "there is no kubectl"
+    return found
+
+
+@cache
+def _built(overlay: str) -> list[Manifest]:
+    command = [kubectl(), "kustomize", str(ROOT / "deploy" / "overlays" / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def objects(overlay: str) -> list[Manifest]:
+    return deepcopy(_built(overlay))
+
+
+def one(objects: list[Manifest], kind: str, name: str = "training-service") -> Manifest:
+    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
+
+
+def only(objects: list[Manifest], kind: str) -> Manifest:
+    (found,) = [each for each in objects if each["kind"] == kind]
+    return found
+
+
+def deployed(objects: list[Manifest]) -> Manifest:
+    """The template of the service's pods."""
+    template: Manifest = one(objects, "Deployment")["spec"]["template"]
+    return template
+
+
+def container(objects: list[Manifest]) -> Manifest:
+    (found,) = deployed(objects)["spec"]["containers"]
+    return dict(found)
+
+
+def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Settings:
+    """The settings as the service in the pod has them: of the file, and the image's and pod's variables."""
+    for name in list(os.environ):
+        if name.startswith("TRAINING_SERVICE_"):
+            patch.delenv(name)
+    for name, value in re.findall(r"(TRAINING_SERVICE_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()):
+        patch.setenv(name, value)
+    for variable in container(objects)["env"]:
+        assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
+        patch.setenv(variable["name"], one(objects, "Deployment")["metadata"]["namespace"])
+    data = only(objects, "ConfigMap")["data"]
+    assert list(data) == ["config.toml"]
+    (folder / "config.toml").write_text(data["config.toml"])
+    return load(folder / "config.toml")
+
+
+def groups_of(settings: Settings) -> list[KubernetesPlan]:
+    """Groups as the service launches them; also of an algorithm that is called as the service is."""
+    recipe = KubernetesRecipe(image="image:1", command=("python",))
+    algorithms = {**settings.algorithms, "training-service": Algorithm(kubernetes=recipe)}
+    options = PlanOptions(
+        namespace=settings.kubernetes.namespace,
+        instance=settings.kubernetes.instance,
+        pod=settings.kubernetes.pod,
+    )
+    return [plan(job(algorithm=name, instances=3), algorithms, options) for name in algorithms]
+
+
+def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    return bool(selector) and selector.items() <= labels.items()
+
+
+@pytest.mark.parametrize("version", schemas.VERSIONS)
+@pytest.mark.parametrize("overlay", OF_SCHEMAS, indirect=True)
+def test_every_object_is_valid(objects: list[Manifest], version: str) -> None:
+    for each in objects:
+        schemas.check(each, version)
+
+
+def test_debian_is_kind_but_for_what_1_20_has_not() -> None:
+    kind, debian = deepcopy(_built("kind")), deepcopy(_built("debian"))
+    disruption = one(debian, "PodDisruptionBudget", "training-groups")
+    assert disruption["apiVersion"] == "policy/v1beta1"
+    disruption["apiVersion"] = "policy/v1"
+    for claim in ("training-service-data", "training-storage"):
+        assert one(debian, "PersistentVolumeClaim", claim)["spec"].pop("storageClassName") == "by-hand"
+    assert debian == kind
+
+
+def test_the_volumes_made_by_hand_fit_the_claims() -> None:
+    text = (ROOT / "deploy/overlays/debian/volumes.yaml").read_text()
+    claims = {
+        each["metadata"]["name"]: each["spec"]
+        for each in _built("debian")
+        if each["kind"] == "PersistentVolumeClaim"
+    }
+    volumes = list(yaml.safe_load_all(text.replace("FOLDER", "/folder")))
+    assert sorted(each["metadata"]["name"] for each in volumes) == sorted(claims)
+    for volume in volumes:
+        schemas.check(volume, schemas.VERSIONS[0])
+        claim = claims[volume["metadata"]["name"]]
+        assert volume["spec"]["claimRef"] == {"namespace": "training", "name": volume["metadata"]["name"]}
+        assert volume["spec"]["storageClassName"] == claim["storageClassName"]
+        assert volume["spec"]["accessModes"] == claim["accessModes"]
+        assert volume["spec"]["capacity"] == claim["resources"]["requests"]
+
+
+def test_everything_is_in_the_one_namespace_that_asks_for_the_restricted_standard(
+    objects: list[Manifest],
+) -> None:
+    namespace = only(objects, "Namespace")["metadata"]
+    assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    others = {each["metadata"].get("namespace") for each in objects if each["kind"] != "Namespace"}
+    assert others == {namespace["name"]}
+
+
+def test_the_services_pods_meet_the_restricted_standard_and_more(objects: list[Manifest]) -> None:
+    spec = deployed(objects)["spec"]
+    assert violations(spec) == []
+    assert spec["enableServiceLinks"] is False
+    for each in spec["containers"]:
+        assert each["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_training_pods_meet_it_too_as_the_namespace_asks_for_it(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for group in groups_of(settings_of(objects, tmp_path, monkeypatch)):
+        for pod in group.pods:
+            assert violations(pod["spec"]) == []
+            assert pod["spec"]["enableServiceLinks"] is False
+            assert pod["spec"]["automountServiceAccountToken"] is False
+            assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("hostNetwork", True),
+        ("hostPID", True),
+        ("volumes", [{"name": "host", "hostPath": {"path": "/"}}]),
+        ("securityContext.runAsUser", 0),
+        ("securityContext.runAsNonRoot", None),
+        ("securityContext.seccompProfile", None),
+        ("securityContext.sysctls", [{"name": "kernel.msgmax", "value": "1"}]),
+        ("containers.0.securityContext.allowPrivilegeEscalation", None),
+        ("containers.0.securityContext.privileged", True),
+        ("containers.0.securityContext.runAsNonRoot", False),
+        ("containers.0.securityContext.runAsUser", 0),
+        ("containers.0.securityContext.seccompProfile", {"type": "Unconfined"}),
+        ("containers.0.securityContext.capabilities", {"drop": ["NET_RAW"]}),
+        ("containers.0.securityContext.capabilities", {"drop": ["ALL"], "add": ["SYS_PTRACE"]}),
+        ("containers.0.securityContext.procMount", "Unmasked"),
+        ("containers.0.ports", [{"containerPort": 1, "hostPort": 1}]),
+        ("initContainers", [{"name": "first"}]),
+    ],
+)
+def test_the_check_of_the_standard_finds(path: str, value: Any) -> None:
+    spec = deepcopy(deployed(_built("kind"))["spec"])
+    *parents, last = path.split(".")
+    place: Any = spec
+    for part in parents:
+        place = place[int(part)] if part.isdigit() else place[part]
+    place[last] = value
+    assert violations(spec) != []
+
+
+def test_the_service_is_found_by_its_own_pods_and_no_others(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, deployment = one(objects, "Service")["spec"], one(objects, "Deployment")["spec"]
+    own = deployment["template"]["metadata"]["labels"]
+    policy = one(objects, "NetworkPolicy")["spec"]
+    assert deployment["selector"] == {"matchLabels": service["selector"]} == policy["podSelector"]
+    assert selects(service["selector"], own)
+    for group in groups_of(settings_of(objects, tmp_path, monkeypatch)):
+        for pod in group.pods:
+            assert not selects(service["selector"], pod["metadata"]["labels"])
+
+
+def test_groups_are_shielded_by_the_labels_that_they_have_and_the_service_has_not(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = one(objects, "NetworkPolicy", "training-groups")["spec"]
+    selectors = [
+        one(objects, "PodDisruptionBudget", "training-groups")["spec"]["selector"],
+        policy["podSelector"],
+        policy["ingress"][0]["from"][0]["podSelector"],
+    ]
+    settings = settings_of(objects, tmp_path, monkeypatch)
+    for selector in selectors:
+        assert list(selector) == ["matchLabels"]
+        assert not selects(selector["matchLabels"], deployed(objects)["metadata"]["labels"])
+        for group in groups_of(settings):
+            assert all(selects(selector["matchLabels"], pod["metadata"]["labels"]) for pod in group.pods)
+    assert len(policy["ingress"]) == len(policy["ingress"][0]["from"]) == 1
+    assert "ports" not in policy["ingress"][0]  # torch and NCCL take any
+
+
+def test_ports_are_those_of_the_settings(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(objects, tmp_path, monkeypatch)
+    ports = {each["name"]: each["containerPort"] for each in container(objects)["ports"]}
+    grpc, metrics = settings.server.address, settings.metrics
+    assert grpc.startswith("0.0.0.0:")
+    assert metrics.address == "0.0.0.0"
+    assert ports == {"grpc": int(grpc.rpartition(":")[2]), "metrics": metrics.port}
+    service = one(objects, "Service")["spec"]["ports"]
+    assert {each["targetPort"]: each["port"] for each in service} == ports
+    policy = one(objects, "NetworkPolicy")["spec"]["ingress"]
+    assert {each["port"] for each in policy[0]["ports"]} == set(ports)
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        asked = container(objects)[probe]
+        if "grpc" in asked:
+            assert asked["grpc"] == {"port": ports["grpc"]}
+            assert not asked.get("exec")
+        else:
+            assert asked["exec"] == {"command": ["training-service", "health"]}
+
+
+def test_files_and_claims_are_where_the_settings_have_them(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(objects, tmp_path, monkeypatch)
+    spec, main = deployed(objects)["spec"], container(objects)
+    mounts = {each["name"]: each["mountPath"] for each in main["volumeMounts"]}
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert sorted(mounts) == sorted(volumes)
+    assert main["args"] == ["serve", "--config", f"{mounts['config']}/config.toml"]
+    assert mounts["data"] == str(settings.storage.data_dir)
+    assert settings.storage.uri == mounts["storage"]
+    claims = {each["metadata"]["name"] for each in objects if each["kind"] == "PersistentVolumeClaim"}
+    used = [each["persistentVolumeClaim"] for each in spec["volumes"] if "persistentVolumeClaim" in each]
+    assert {each["claimName"] for each in used} == claims
+    assert volumes["config"]["configMap"]["name"] == only(objects, "ConfigMap")["metadata"]["name"]
+    (secret,) = main["envFrom"]
+    assert secret["secretRef"]["name"] == only(objects, "Secret")["metadata"]["name"]
+    (storage,) = settings.kubernetes.pod.volumes
+    assert storage.mount_path == settings.storage.uri
+    assert volumes["storage"]["persistentVolumeClaim"]["claimName"] == storage.claim
+
+
+def test_the_account_is_bound_to_its_role_and_the_pods_use_it(objects: list[Manifest]) -> None:
+    account, role, binding = (one(objects, kind) for kind in ("ServiceAccount", "Role", "RoleBinding"))
+    assert account["automountServiceAccountToken"] is False  # whoever else uses it has to ask for it
+    assert role["rules"]
+    api = "rbac.authorization.k8s.io"
+    assert binding["roleRef"] == {"apiGroup": api, "kind": "Role", "name": role["metadata"]["name"]}
+    subject = {"kind": "ServiceAccount", "name": account["metadata"]["name"]}
+    assert binding["subjects"] == [{**subject, "namespace": account["metadata"]["namespace"]}]
+    spec = deployed(objects)["spec"]
+    assert spec["serviceAccountName"] == account["metadata"]["name"]
+    assert spec["automountServiceAccountToken"] is True
+
+
+def test_the_settings_are_for_kubernetes_and_for_the_namespace_of_the_pod(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(objects, tmp_path, monkeypatch)
+    assert settings.backend == "kubernetes"
+    assert settings.kubernetes.namespace == only(objects, "Namespace")["metadata"]["name"]
+    assert settings.kubernetes.kubeconfig is None
+
+
+def test_the_user_is_the_same_in_images_pods_and_settings(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = settings_of(objects, tmp_path, monkeypatch).kubernetes.pod
+    assert pod.run_as_user is not None
+    user = str(pod.run_as_user)
+    service = (ROOT / "Dockerfile").read_text()
+    trainer = (ROOT / "trainer_images/intent_classification/Dockerfile").read_text()
+    for dockerfile in (service, trainer):
+        made = re.findall(r"useradd --uid (\d+)", dockerfile)
+        *_, runs = re.findall(r"^USER (\d+)(?::(\d+))?$", dockerfile, flags=re.MULTILINE)
+        assert made == [user]
+        assert set(runs) <= {user, ""}
+    context = deployed(objects)["spec"]["securityContext"]
+    # Both write into the same storage: the service's group is the trainers'.
+    ids = (context["runAsUser"], context["runAsGroup"], context["fsGroup"], pod.fs_group)
+    assert {str(each) for each in ids} == {user}
+
+
+def test_every_image_has_the_version_of_the_project(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(objects, tmp_path, monkeypatch)
+    recipes = [each.kubernetes for each in settings.algorithms.values()]
+    images = [container(objects)["image"], *(each.image for each in recipes if each is not None)]
+    names = [image.rpartition("/")[2] for image in images]
+    assert names == [f"training-service:{VERSION}", f"intent-classification:{VERSION}"]
+
+
+def test_images_are_built_with_the_version_of_the_project() -> None:
+    script = (ROOT / "scripts/images").read_text()
+    assert re.findall(r"^version=(.*)$", script, flags=re.MULTILINE) == [VERSION]
+    assert re.findall(r'--tag "([^"]+)"', script) == [
+        "training-service:$version",
+        "intent-classification:$version",
+    ]
+    trainer = tomllib.loads((ROOT / "trainer_images/pyproject.toml").read_text())
+    assert trainer["project"]["version"] == VERSION
+    default = Settings().algorithms["intent-classification"].kubernetes
+    assert default is not None
+    assert default.image == f"intent-classification:{VERSION}"
+    base = yaml.safe_load((ROOT / "deploy/base/deployment.yaml").read_text())
+    (main,) = base["spec"]["template"]["spec"]["containers"]
+    assert main["image"] == f"training-service:{VERSION}"
