@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -105,7 +105,8 @@ class KubernetesBackend:
         try:
             await self._launcher.launch(plan)
         except LaunchFailed:
-            await self._stopper.stop(plan.group, timedelta(0), keep_logs=False)
+            with suppress(Forbidden):  # what we may not even look for is not worth hiding the reason
+                await self._stopper.stop(plan.group, timedelta(0), keep_logs=False)
             self._groups.drop(plan.group)
             raise
         group.launching = False

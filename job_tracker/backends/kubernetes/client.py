@@ -98,6 +98,11 @@ class KubernetesClient:
                 f"kubernetes: {self._access}: these credentials may not be used here: {error}"
             ) from error
         except Unreachable as error:
+            if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
+                raise BackendRefused(
+                    f"kubernetes: {self._access}: the API server's certificate is not to be trusted: "
+                    f"{error.__cause__.certificate_error}"
+                ) from error
             log.warning("kubernetes: %s: the API server cannot be reached yet: %s", self._access, error)
 
     async def create(self, resource: Resource, manifest: Manifest, *, dry_run: bool = False) -> Manifest:

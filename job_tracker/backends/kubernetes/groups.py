@@ -37,22 +37,27 @@ class Group:
     """Whether somebody here waits for its end, and will drop it."""
     timer: asyncio.TimerHandle | None = None
     last: Observation | None = None
-    _ended: dict[int, RankObservation] = field(default_factory=dict)
+    _seen: dict[int, RankObservation] = field(default_factory=dict)
+    _ended: set[int] = field(default_factory=set)
+    _changed: set[int] = field(default_factory=set)
 
     @property
     def living(self) -> dict[int, Manifest]:
         """The pods that are there, ended or not."""
         return {rank: pod for rank, pod in self.pods.items() if rank not in self.gone}
 
-    def observe(self, now: datetime, start_grace: timedelta) -> Observation:
-        """What every rank is doing. A rank that has ended stays as it ended, whatever becomes of its pod."""
-        return Observation(
-            tuple(self._observe_rank(rank, now, start_grace) for rank in range(self.instances))
-        )
+    def observe(self, now: datetime, start_grace: timedelta, *, changed_only: bool = False) -> Observation:
+        """What every rank is doing; only pods that have changed are looked at again, if asked.
+
+        A rank that has ended stays as it ended, whatever becomes of its pod.
+        """
+        for rank in self._changed if changed_only and self._seen else range(self.instances):
+            if rank not in self._ended:
+                self._seen[rank] = self._observe_rank(rank, now, start_grace)
+        self._changed.clear()
+        return Observation(tuple(self._seen[rank] for rank in range(self.instances)))
 
     def _observe_rank(self, rank: int, now: datetime, start_grace: timedelta) -> RankObservation:
-        if rank in self._ended:
-            return self._ended[rank]
         pod = self.pods.get(rank)
         if rank in self.gone and not self.stopping:
             pod = None
@@ -64,7 +69,7 @@ class Group:
             # Nobody told how it ended: it was removed without its node.
             seen = RankObservation(RankStatus(rank, Phase.STOPPED))
         if seen.status.phase.has_ended and not self._may_say_more(rank, seen):
-            self._ended[rank] = seen
+            self._ended.add(rank)
         return seen
 
     def _may_say_more(self, rank: int, seen: RankObservation) -> bool:
@@ -72,8 +77,9 @@ class Group:
         return seen.status.phase is Phase.STOPPED and seen.status.exit_code is None and rank not in self.gone
 
     def _is_young(self, now: datetime) -> bool:
-        made = (pod["metadata"].get("creationTimestamp") for pod in self.pods.values())
-        return any(at is not None and now - datetime.fromisoformat(at) < _LAUNCH_TIME for at in made)
+        # Any pod will do: they are made within moments of each other.
+        made = next((pod["metadata"].get("creationTimestamp") for pod in self.pods.values()), None)
+        return made is not None and now - datetime.fromisoformat(made) < _LAUNCH_TIME
 
     def take(self, rank: int, pod: Manifest, gone: bool) -> None:
         """Take in one pod as it is now."""
@@ -81,11 +87,13 @@ class Group:
         if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
             if gone:
                 return  # it was replaced already
-            self._ended.pop(rank, None)
+            self._ended.discard(rank)
         self.pods[rank] = pod
+        self._changed.add(rank)
         (self.gone.add if gone else self.gone.discard)(rank)
-        if STOPPING in (pod["metadata"].get("annotations") or {}):
+        if not self.stopping and STOPPING in (pod["metadata"].get("annotations") or {}):
             self.stopping = True
+            self._changed.update(range(self.instances))
 
     @property
     def may_change_by_itself(self) -> bool:
@@ -146,14 +154,14 @@ class Groups:
             self._groups[ref].take(rank, pod, gone)
             touched[ref] = self._groups[ref]
         for ref, group in touched.items():
-            self.observe(group)
+            self.observe(group, changed_only=True)
             self.touched.publish(ref, None)
             if group.stopping and not group.living and not group.held:
                 self.drop(ref)  # an earlier service, or another one, has stopped it
 
-    def observe(self, group: Group) -> Observation:
+    def observe(self, group: Group, *, changed_only: bool = False) -> Observation:
         """What the group is doing; who watches is told if that is new."""
-        seen = group.observe(self._clock(), self._start_grace)
+        seen = group.observe(self._clock(), self._start_grace, changed_only=changed_only)
         if seen != group.last:
             group.last = seen
             self.feed.publish(group.ref, seen)

@@ -1,7 +1,6 @@
 """Ends groups: the intent, the logs, the deletion, and the wait until nothing is left."""
 
 import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator
@@ -10,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from job_tracker import naming
 from job_tracker.backends.base import Observation
-from job_tracker.backends.kubernetes.api_errors import NotFound
+from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import STOPPING, Group, Groups, has_started, has_stopped
@@ -140,10 +139,13 @@ class Stopper:
         master = group.living.get(MASTER_RANK)
         if master is None or STOPPING in (master["metadata"].get("annotations") or {}):
             return
-        told = master["metadata"]
-        with contextlib.suppress(NotFound):
-            now = datetime.now(UTC).isoformat(timespec="seconds")
+        told, now = master["metadata"], datetime.now(UTC).isoformat(timespec="seconds")
+        try:
             self._cache.put(await self._client.annotate("pods", told["name"], told["uid"], {STOPPING: now}))
+        except (NotFound, Conflict):
+            pass  # it is gone already
+        except Forbidden as error:
+            log.warning("a restart now would take the end of %s for a failure: %s", group.ref.name, error)
 
     @asynccontextmanager
     async def _keeping_logs(self, group: Group, *, enabled: bool) -> AsyncIterator[None]:
