@@ -102,7 +102,7 @@ def service(
     flags = [f"--set={key.replace('__', '.')}={value}" for key, value in settings.items()]
     backend = "process" if command else "fake"
     arguments = ["--config", config, "--data-dir", data_dir, "--address", "127.0.0.1:0"]
-    with _process(
+    with serving(
         [
             *(script("training-service"), "serve", *map(str, arguments)),
             *("--capacity", str(capacity), "--backend", backend, *flags),
@@ -114,12 +114,13 @@ def service(
 @contextmanager
 def ceiling() -> Iterator[Server]:
     """A grpc.aio server whose handlers of Train and GetTrainingStatus do nothing."""
-    with _process([sys.executable, "-m", "benchmarks.ceiling"]) as server:
+    with serving([sys.executable, "-m", "benchmarks.ceiling"]) as server:
         yield server
 
 
 @contextmanager
-def _process(argv: list[str]) -> Iterator[Server]:
+def serving(argv: list[str]) -> Iterator[Server]:
+    """A process that says where it serves, once it does."""
     # The log goes to a file, as it would in earnest: a pipe would have to be read all the time.
     with tempfile.NamedTemporaryFile("r", prefix="bench-", suffix=".log") as log:
         started = time.monotonic()

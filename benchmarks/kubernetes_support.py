@@ -1,0 +1,239 @@
+"""What the benchmarks on Kubernetes share: a cluster of their own, the service on it, and a bare client.
+
+The cluster is made by tests/cluster, in a folder of its own, and is gone afterwards. Where there can be
+none, or none of the kind that a benchmark takes, `NoCluster` says why.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from kubernetes.aio import client, config
+
+from benchmarks.support import ALGORITHM, Row, Server, make_dataset, request, script, serving
+from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.catalog import Algorithm, KubernetesRecipe
+from job_tracker.model import Job, JobSpec, JobState
+
+CALLS = 32
+"""How many calls to the API server are in flight at once: as many as the service makes."""
+
+_SCRIPT = Path(__file__).parents[1] / "tests" / "cluster" / "cluster"
+_STATE = "/var/tmp/training-service-benchmarks"  # another one than that of the tests
+_NO_CLUSTER_HERE, _NOT_POSSIBLE_HERE = 3, 4
+_RECIPE = KubernetesRecipe(image="bench:1", command=("true",))
+_LOOK_SECONDS = 0.02
+
+Resource = Literal["pods", "services"]
+
+
+class NoCluster(Exception):
+    """There is no cluster for this benchmark on this machine."""
+
+
+def or_left_out(measure: Callable[[bool], list[Row]], name: str) -> Callable[[bool], list[Row]]:
+    """`measure`, or where there can be no cluster for it a row that says why it was left out."""
+
+    def measured(quick: bool) -> list[Row]:
+        try:
+            return measure(quick)
+        except NoCluster as error:
+            return [Row(f"{name}: left out, as {error}", "")]
+
+    return measured
+
+
+# --- the cluster --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One that is up."""
+
+    kubeconfig: Path
+
+    def hollow(self, nodes: int) -> None:
+        """Have so many simulated nodes."""
+        _run("hollow", str(nodes))
+
+    def exec(self, *argv: str, stdin: str | None = None) -> str:
+        """What the command printed, which was run with KUBECONFIG set."""
+        return _run("exec", *argv, stdin=stdin)
+
+
+@contextmanager
+def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
+    """A fresh one: a control plane alone, or one with a node. `variables` are TEST_CLUSTER settings."""
+    try:
+        _run("down")
+        _run("up", *([] if node else ["--no-node"]), **variables)
+        yield Cluster(Path(_run("kubeconfig").strip()))
+    finally:
+        with suppress(NoCluster):
+            _run("down")
+
+
+def _run(*arguments: str, stdin: str | None = None, **variables: str) -> str:
+    environment = {"TEST_CLUSTER_STATE": _STATE, **os.environ, **variables}
+    done = subprocess.run(
+        [_SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        **({"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}),  # type: ignore[call-overload]
+    )
+    if done.returncode in (_NO_CLUSTER_HERE, _NOT_POSSIBLE_HERE):
+        raise NoCluster(" ".join(done.stderr.replace("cluster: ", "").split()))
+    if done.returncode:
+        raise RuntimeError(f"cluster {' '.join(arguments)}: status {done.returncode}\n{done.stderr}")
+    return str(done.stdout)
+
+
+# --- the service --------------------------------------------------------------------------------
+
+
+@contextmanager
+def service_on(
+    cluster: Cluster, data_dir: Path, namespace: str, *, capacity: int, flags: Iterable[str] = ()
+) -> Iterator[Server]:
+    """The service, on this machine, with its pods in that namespace."""
+    make_dataset(data_dir)
+    toml = data_dir / "bench.toml"
+    toml.write_text(
+        f"[algorithms.{ALGORITHM}]\nother_parameters = true\n"
+        f"[algorithms.{ALGORITHM}.kubernetes]\nimage = {json.dumps(_RECIPE.image)}\n"
+        f"command = {json.dumps(_RECIPE.command)}\n"
+    )
+    with serving(
+        [
+            *(script("training-service"), "serve", "--backend", "kubernetes", "--config", str(toml)),
+            *("--data-dir", str(data_dir), "--address", "127.0.0.1:0", "--capacity", str(capacity)),
+            f"--set=kubernetes.kubeconfig={cluster.kubeconfig}",
+            f"--set=kubernetes.namespace={namespace}",
+            *flags,
+        ]
+    ) as server:
+        yield server
+
+
+def planned(job_id: int, instances: int, namespace: str) -> KubernetesPlan:
+    """What the service would make of a job, for those who make the same without it."""
+    common = request().metadata
+    spec = JobSpec(
+        algorithm=ALGORITHM,
+        dataset_id=common.dataset_id,
+        dataset_version=common.train_data_version_hash,
+        name=common.name,
+        model_name=common.output_model_name,
+        parameters=dict(common.parameters),
+        environment=dict(common.parameters),
+        instances=instances,
+        data_uri="/data/versionedDatasets/1/v1",
+        model_root="/data/models/my-model",
+        checkpoint_root="/data/checkpoints",
+    )
+    now = datetime.now(UTC)
+    job = Job(id=job_id, version=1, spec=spec, state=JobState.LAUNCHING, submitted_at=now, attempt=1)
+    algorithm = Algorithm(other_parameters=True, kubernetes=_RECIPE)
+    return plan(job, {ALGORITHM: algorithm}, PlanOptions(namespace=namespace, instance="bench"))
+
+
+# --- the bare client ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """The client library at its fastest: its connections, without its models."""
+
+    api: client.ApiClient
+
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls, cluster: Cluster) -> AsyncIterator["Bare"]:
+        """Connected to the cluster."""
+        configuration = client.Configuration()
+        await config.load_kube_config(str(cluster.kubeconfig), client_configuration=configuration)
+        async with client.ApiClient(configuration) as api:
+            yield cls(api)
+
+    async def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing: bool = False
+    ) -> Any:
+        """The answer's JSON; None where there is no such object, if that is looked for."""
+        response = await self.api.rest_client.request(
+            method,
+            f"{self.api.configuration.host}{path}",
+            headers={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
+        )
+        data = await response.read()
+        if response.status == 404 and missing:
+            return None
+        if response.status >= 400:
+            raise RuntimeError(f"{method} {path}: {response.status}: {data.decode()}")
+        return json.loads(data)
+
+    async def create(self, kind: Resource, manifest: Manifest) -> Any:
+        """Make it; the object as it is then."""
+        return await self.call("POST", f"{path_of(manifest['metadata']['namespace'])}/{kind}", manifest)
+
+    async def count(self, kind: Resource, namespace: str) -> int:
+        """How many there are: the API server counts them, and shows one."""
+        page = await self.call("GET", f"{path_of(namespace)}/{kind}?limit=1")
+        return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
+
+    async def until(self, kind: Resource, namespace: str, number: int, seconds: float = 300) -> None:
+        """Wait until there are so many."""
+        async with asyncio.timeout(seconds):
+            while await self.count(kind, namespace) < number:
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    @asynccontextmanager
+    async def namespace(self) -> AsyncIterator[str]:
+        """A namespace; afterwards it is gone, with all that is in it."""
+        name = f"bench-{uuid.uuid4().hex[:8]}"
+        await self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        for needed in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+            await self._until_there(f"{path_of(name)}/{needed}", there=True)
+        try:
+            yield name
+        finally:
+            # Jobs first, which would replace their pods; and pods at once, without grace.
+            await self.call("DELETE", jobs_path(name), {"propagationPolicy": "Background"})
+            await self.call("DELETE", f"{path_of(name)}/pods", {"gracePeriodSeconds": 0})
+            await self.call("DELETE", path_of(name))
+            await self._until_there(path_of(name), there=False)
+
+    async def _until_there(self, path: str, *, there: bool) -> None:
+        async with asyncio.timeout(300):
+            while (await self.call("GET", path, missing=True) is not None) is not there:
+                await asyncio.sleep(0.1)
+
+
+def path_of(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}"
+
+
+def jobs_path(namespace: str) -> str:
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+
+async def at_most(limit: int, calls: Iterable[Callable[[], Awaitable[object]]]) -> None:
+    """Make all calls, so many at a time."""
+    left = iter(calls)
+
+    async def worker() -> None:
+        for call in left:
+            await call()
+
+    await asyncio.gather(*(worker() for _ in range(limit)))
