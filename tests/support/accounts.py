@@ -1,0 +1,45 @@
+"""Service accounts of a cluster, and kubeconfigs with which one is such an account and nobody else."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.cluster import Cluster
+
+Rule = Mapping[str, Any]
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def account(name: str, rules: Iterable[Rule]) -> list[dict[str, Any]]:
+    """An account with a Role of these rules."""
+    metadata = {"name": name}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": list(rules)},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name}],
+        },
+    ]
+
+
+def token(cluster: Cluster, namespace: str, name: str) -> str:
+    """A token of the account, for an hour: by a plain request, as `kubectl create token` is of 1.24."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    order = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(order))
+    return str(json.loads(answer)["status"]["token"])
+
+
+def kubeconfig(cluster: Cluster, path: Path, token: str) -> Path:
+    """Write a kubeconfig with the token, and with nothing of the administrator's but the address."""
+    flat = cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
+    config = json.loads(flat)
+    config["users"][0]["user"] = {"token": token}
+    path.write_text(json.dumps(config))
+    return path
