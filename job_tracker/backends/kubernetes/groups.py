@@ -174,8 +174,8 @@ class Groups:
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
-        """Every group of which there is, or was, a pod."""
-        return {group.ref: self.observe(group) for group in list(self) if group.pods}
+        """Every group of which there is, or was, a pod. What time alone changes has timers of its own."""
+        return {group.ref: self.observe(group, changed_only=True) for group in list(self) if group.pods}
 
     async def wait(self, group: Group, condition: Callable[[Group], bool], within: float | None) -> bool:
         """Wait until the condition holds, which only a change of its pods can bring, or for so long."""
