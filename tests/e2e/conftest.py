@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.cluster_fixtures import *  # noqa: F403
 from training_service.client import TrainingClient
 
 PROGRAM = Path(__file__).parents[1] / "support" / "program.py"

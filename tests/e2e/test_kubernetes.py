@@ -1,0 +1,249 @@
+"""The service as a process, its groups on a cluster: names, ranks, logs, kills, queues and refusals."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Server
+from tests.e2e.test_serving import refusal
+from tests.support import accounts
+from tests.support.cluster import Cluster
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+from training_service.client.errors import InvalidRequest
+
+FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
+GROUP = ["pod/program-1-1-worker", "pod/program-1-2-worker", "pod/program-1-master"]
+CAPACITY = 4
+
+
+class Place:
+    """The namespace, as kubectl shows it."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+
+    def names(self) -> list[str]:
+        """Of the pods and Services."""
+        shown = self.cluster.kubectl("get", "pods,services", "-n", self.namespace, "-o", "name")
+        return sorted(shown.split())
+
+    def uids(self) -> dict[str, str]:
+        pods = self.cluster.get(self.namespace, "pods")["items"]
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+
+
+@pytest.fixture
+def place(cluster: Cluster, namespace: str) -> Place:
+    return Place(cluster, namespace)
+
+
+def settings(kubeconfig: Path, namespace: str, image: str = "image:1") -> str:
+    return f"""
+        backend = "kubernetes"
+        [scheduling]
+        capacity = {CAPACITY}
+        [jobs]
+        stop_grace = 1
+        [kubernetes]
+        kubeconfig = {json.dumps(str(kubeconfig))}
+        namespace = "{namespace}"
+        allowed_request_options = ["resources", "priority_class"]
+        [algorithms.program]
+        other_parameters = true
+        [algorithms.program.kubernetes]
+        image = "{image}"
+        pod_template = {{ spec = {{ shareProcessNamespace = true }} }}
+    """
+
+
+@pytest.fixture
+def service(place: Place, program_image: str, server: Server) -> Server:
+    """The service, not started yet; `server` ends all jobs afterwards."""
+    text = settings(place.cluster.kubeconfig, place.namespace, program_image)
+    (server.folder / "config.toml").write_text(text)
+    return server
+
+
+def submit(
+    client: TrainingClient,
+    parameters: Mapping[str, str],
+    *,
+    instances: int = 1,
+    options: pb.PodOptions | None = None,
+) -> int:
+    return client.submit(
+        "program", "1", "v1", instances=instances, parameters=parameters, pod_options=options
+    )
+
+
+def comes(
+    client: TrainingClient, job: int, condition: Callable[[pb.GetTrainingStatusResponse], bool]
+) -> pb.GetTrainingStatusResponse:
+    """The first status that meets the condition; the test's time-out bounds it."""
+    for seen in client.watch(job):
+        if condition(seen):
+            return seen
+    raise AssertionError(f"job {job} ended otherwise: {client.status(job)}")
+
+
+def all_run(seen: pb.GetTrainingStatusResponse) -> bool:
+    return seen.status == pb.running and {rank.phase for rank in seen.ranks} == {pb.RANK_PHASE_RUNNING}
+
+
+def printed(client: TrainingClient, job: int, rank: int, *, follow: bool = False) -> str:
+    return "".join(piece.text for piece in client.logs(job, rank=rank, follow=follow))
+
+
+def test_a_job_of_three_has_the_names_ranks_and_logs_of_the_book(service: Server, place: Place) -> None:
+    with service.start() as client:
+        job = submit(client, {"RUN_SECONDS": "forever", "PRINT": "hello"}, instances=3)
+        seen = comes(client, job, all_run)
+        assert place.names() == [*GROUP, "service/program-1-master-service"]
+        assert [(rank.rank, rank.role) for rank in seen.ranks] == [
+            (0, "master"),
+            (1, "worker"),
+            (2, "worker"),
+        ]
+        for rank in range(3):
+            assert next(iter(client.logs(job, rank=rank, follow=True))).text == "hello\n"
+        client.cancel(job)
+        ended = client.wait(job, timeout=30)
+        assert (ended.status, ended.attempt) == (pb.cancelled, 1)
+        assert [rank.phase for rank in ended.ranks] == [pb.RANK_PHASE_STOPPED] * 3
+        assert [printed(client, job, rank) for rank in range(3)] == ["hello\n"] * 3
+    assert place.names() == []
+
+
+def test_a_killed_service_finds_its_group_again(service: Server, place: Place) -> None:
+    with service.start() as client:
+        job = submit(client, FOREVER, instances=3)
+        comes(client, job, all_run)
+    before = place.uids()
+    assert service.end(signal.SIGKILL) == -signal.SIGKILL
+    with service.start() as client:
+        assert all_run(client.status(job))
+        assert next(iter(client.logs(job, rank=1, follow=True))).text == "up\n"
+        assert place.uids() == before
+        client.cancel(job)
+        assert client.wait(job, timeout=30).status == pb.cancelled
+        assert client.status(job).attempt == 1
+    assert place.names() == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_a_service_killed_while_it_launches_goes_on_with_the_launch(
+    service: Server, place: Place, seconds: float
+) -> None:
+    with service.start() as client:
+        job = submit(client, FOREVER, instances=3)
+    time.sleep(seconds)
+    service.end(signal.SIGKILL)
+    before = place.uids()
+    with service.start() as client:
+        seen = comes(client, job, all_run)
+        after = place.uids()
+        assert before.items() <= after.items()
+        assert sorted(after) == [name.removeprefix("pod/") for name in GROUP]
+        assert seen.attempt == 1
+        client.cancel(job)
+        assert client.wait(job, timeout=30).status == pb.cancelled
+    assert place.names() == []
+
+
+def test_a_job_that_ends_while_the_service_is_dead_ends_as_it_did(service: Server, place: Place) -> None:
+    with service.start() as client:
+        job = submit(client, {"RUN_SECONDS": "1", "PRINT": "bye", "EXIT_CODE": "3"})
+        comes(client, job, all_run)
+    service.end(signal.SIGKILL)
+    until = ["wait", "-n", place.namespace, "pod/program-1-master", "--timeout=30s", "--for"]
+    place.cluster.kubectl(*until, "condition=ContainersReady=false", timeout=40)
+    with service.start() as client:
+        ended = client.wait(job, timeout=30)
+        assert (ended.status, ended.diagnosis.category) == (pb.failure, "crashed")
+        assert ended.ranks[0].exit_code == 3
+        assert printed(client, job, 0) == "bye\n"
+    assert place.names() == []
+
+
+def test_a_queue_goes_through_a_small_capacity_and_leaves_nothing(service: Server, place: Place) -> None:
+    with service.start() as client:
+        jobs = [submit(client, {"PRINT": f"job {number}"}, instances=1 + number % 2) for number in range(12)]
+        ended = [client.wait(job, timeout=100) for job in jobs]
+        assert [(each.status, each.attempt) for each in ended] == [(pb.succeed, 1)] * 12
+        logs = [printed(client, job, 0) for job in jobs]
+        assert logs == [f"job {number}\n" for number in range(12)]
+    assert place.names() == []
+
+
+def test_a_job_that_fits_nowhere_stays_launching_and_says_why(service: Server, place: Place) -> None:
+    options = pb.PodOptions(resources={"nvidia.com/gpu": "1000"})
+    with service.start() as client:
+        job = submit(client, {}, options=options)
+        seen = comes(client, job, lambda status: any(rank.note for rank in status.ranks))
+        assert seen.status == pb.launch
+        assert "Insufficient nvidia.com/gpu" in seen.ranks[0].note
+        assert "Insufficient nvidia.com/gpu" in seen.message
+        other = submit(client, {})  # and nobody waits for it
+        assert client.wait(other, timeout=30).status == pb.succeed
+        assert client.status(job).status == pb.launch
+        client.cancel(job)
+        assert client.wait(job, timeout=30).status == pb.cancelled
+    assert place.names() == []
+
+
+def test_what_the_cluster_would_never_take_is_refused_at_the_door(service: Server, place: Place) -> None:
+    with service.start() as client:
+        with pytest.raises(InvalidRequest, match="no PriorityClass with name no-such-class"):
+            submit(client, {}, options=pb.PodOptions(priority_class="no-such-class"))
+        assert list(client.list()) == []
+    assert place.names() == []
+
+
+def refused(folder: Path, kubeconfig: Path, namespace: str = "default") -> str:
+    """The one line with which the service does not start."""
+    file = folder / "config.toml"
+    file.write_text(settings(kubeconfig, namespace))
+    where = ["--config", str(file), "--data-dir", str(folder), "--address", "127.0.0.1:0"]
+    return refusal("serve", *where, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "there is no such file"),
+        ("clusters: [", "not a kubeconfig"),
+        ("", "not a kubeconfig"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None, problem: str) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    if content is not None:
+        kubeconfig.write_text(content)
+    line = refused(tmp_path, kubeconfig)
+    assert line.startswith(f"kubernetes: {kubeconfig}: ")
+    assert problem in line
+
+
+def test_a_token_that_is_no_longer_good_is_named(place: Place, tmp_path: Path) -> None:
+    place.cluster.apply(place.namespace, *accounts.account("gone", []))
+    token = accounts.token(place.cluster, place.namespace, "gone")
+    kubeconfig = accounts.kubeconfig(place.cluster, tmp_path / "kubeconfig", token)
+    place.cluster.kubectl("delete", "serviceaccount", "gone", "-n", place.namespace)
+    line = refused(tmp_path, kubeconfig, place.namespace)
+    assert line.startswith(f"kubernetes: {kubeconfig}: ")
+    assert "may have expired" in line
+
+
+def test_rights_that_are_missing_are_named(place: Place, tmp_path: Path) -> None:
+    place.cluster.apply(place.namespace, *accounts.account("nobody", []))
+    token = accounts.token(place.cluster, place.namespace, "nobody")
+    kubeconfig = accounts.kubeconfig(place.cluster, tmp_path / "kubeconfig", token)
+    line = refused(tmp_path, kubeconfig, place.namespace)
+    assert 'cannot list resource "pods"' in line
+    assert place.namespace in line
