@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from job_tracker.backends import log_files
 from job_tracker.backends.base import Observation
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
@@ -26,7 +27,6 @@ from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
 from job_tracker.backends.kubernetes.status import START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
-from job_tracker.backends.process import logs as files
 from job_tracker.catalog import Algorithm
 from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
 from job_tracker.model import GroupRef, Job
@@ -147,7 +147,7 @@ class KubernetesBackend:
         kept = self._kept.find(group, rank)
         if kept is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        async for text in files.read(kept, tail_lines=tail_lines, is_growing=lambda: False):
+        async for text in log_files.read(kept, tail_lines=tail_lines, is_growing=lambda: False):
             yield text
 
     async def discard(self, group: GroupRef) -> None:

@@ -1,6 +1,7 @@
 """Makes the objects of a plan, or adopts what of them is there: the master first, as it owns the rest."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,8 @@ from job_tracker.backends.kubernetes.labels import Manifest, digest_of, group_of
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.errors import BackendUnavailable, LaunchFailed
+
+log = logging.getLogger(__name__)
 
 _GOING_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
@@ -76,7 +79,11 @@ class Launcher:
         if _is_going(found, manifest):
             return None
         if digest_of(found) != plan.digest:
-            raise LaunchFailed(name_taken(name, plan.namespace))
+            # Of a store that was lost, or of a configuration that was changed in mid-launch. It is ours
+            # all the same, and a group that is half of one plan and half of another is no group.
+            log.warning("removing %s, which is of another plan", name)
+            await self._client.delete(resource, name, found["metadata"]["uid"])
+            return None
         return found
 
 

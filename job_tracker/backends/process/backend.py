@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from job_tracker.backends import log_files
 from job_tracker.backends.base import Observation
-from job_tracker.backends.process import logs
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
@@ -119,7 +119,7 @@ class ProcessBackend:
         path = self._folders.log(group, rank)
         if path is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        async for text in logs.read(path, tail_lines=tail_lines, is_growing=is_growing):
+        async for text in log_files.read(path, tail_lines=tail_lines, is_growing=is_growing):
             yield text
 
     async def discard(self, group: GroupRef) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from job_tracker.backends import log_files
 from job_tracker.backends.base import Observation, RankObservation
-from job_tracker.backends.process import logs
 from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.diagnosis import Category, Diagnosis
@@ -52,7 +52,7 @@ class RankProcess:
                         os.close(fd)
         await self.follow()
         if self._is_pending:
-            raise LaunchFailed(_no_supervisor(self.rank, logs.tail(errors, _DIAGNOSIS_LINES)))
+            raise LaunchFailed(_no_supervisor(self.rank, log_files.tail(errors, _DIAGNOSIS_LINES)))
 
     async def follow(self) -> None:
         """Be told of the supervisor's end; at once if it has ended. Nothing if there never was one."""
@@ -90,7 +90,7 @@ class RankProcess:
             return RankObservation(
                 RankStatus(self.rank, Phase.PENDING if self._is_pending else Phase.RUNNING)
             )
-        tail = logs.tail(self.folder.log, _DIAGNOSIS_LINES)
+        tail = log_files.tail(self.folder.log, _DIAGNOSIS_LINES)
         end = self.folder.exit_record()
         if end is None and not self.folder.was_started():
             return RankObservation(RankStatus(self.rank, Phase.STOPPED))

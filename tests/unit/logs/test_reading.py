@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from job_tracker.backends.process.logs import read, tail
+from job_tracker.backends.log_files import read, tail
 
 PIECE = 64 * 1024
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from job_tracker.errors import BackendRefused, BackendUnavailable, InvalidField,
 from job_tracker.model import Phase
 from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, seen, started
-from tests.support.jobs import job
+from tests.support.jobs import NOON, job
 
 FOREVER = {"RUN_SECONDS": "forever"}
 SHORT = timedelta(seconds=1)
@@ -55,6 +56,19 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
     running = await started(second, plan)
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 3
     assert place.uid("pod", "program-1-master") == master["metadata"]["uid"]
+    await second.stop(job().group, SHORT)
+    assert place.left() == []
+
+
+async def test_pods_of_another_plan_are_replaced(world: KubernetesGroups, place: Place) -> None:
+    first = world.open()
+    lost = replace(job(FOREVER, instances=2), submitted_at=NOON - timedelta(days=1))
+    await started(first, first.plan(lost))
+    before = {name: place.uid("pod", name) for name in ("program-1-master", "program-1-1-worker")}
+    second = world.open()
+    running = await started(second, second.plan(job(FOREVER, instances=2)))
+    assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 2
+    assert all(place.uid("pod", name) != uid for name, uid in before.items())
     await second.stop(job().group, SHORT)
     assert place.left() == []
 
