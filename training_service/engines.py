@@ -1,6 +1,6 @@
 """Where groups run, as configured: a backend, and what there is to do with it besides running groups."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,15 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A backend; `connect` raises BackendRefused if its engine does not let us in; `rehearse`: see Jobs."""
+    """A backend; `connect` raises BackendRefused if its engine does not let us in; `rehearse`: see Jobs.
+
+    `requests` says how many requests of each kind were sent to the engine.
+    """
 
     backend: Backend[Any]
     connect: Callable[[], Awaitable[None]] = _nothing
     rehearse: Callable[[JobSpec], Awaitable[None]] | None = None
+    requests: Callable[[], Mapping[str, int]] = dict
 
 
 def make_engine(settings: Settings) -> Engine:
@@ -63,4 +67,4 @@ def _kubernetes(settings: Settings) -> Engine:
     access = Access(kubeconfig=kubernetes.kubeconfig, context=kubernetes.context)
     options = KubernetesOptions(plan=plan, access=access, start_grace=kubernetes.image_pull_grace)
     backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options)
-    return Engine(backend, backend.connect, Rehearsal(backend))
+    return Engine(backend, backend.connect, Rehearsal(backend), lambda: backend.client.requests)

@@ -53,6 +53,7 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(engine.backend.close)
         await engine.connect()
         metrics = Metrics()
+        metrics.observe_requests(engine.requests)
         stack.callback(_metrics_server(metrics, settings).close)
         servicer = TrainingServicer(make_jobs(settings, store, engine))
         tracking = asyncio.create_task(

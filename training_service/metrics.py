@@ -2,9 +2,12 @@
 
 import functools
 import logging
+from collections.abc import Callable, Iterator, Mapping
 
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from training_service.settings import MetricsSettings
 
@@ -12,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The service's measurements: calls by method and code, and how long they took."""
+    """The service's measurements: calls by method and code, how long they took, and requests to its engine."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -32,6 +35,24 @@ class Metrics:
         calls, duration = self._of(method, code)
         calls.inc()
         duration.observe(seconds)
+
+    def observe_requests(self, requests: Callable[[], Mapping[str, int]]) -> None:
+        """Show what `requests` then says: how many of each kind the backend has sent to its engine."""
+        self.registry.register(_Requests(requests))
+
+
+class _Requests(Collector):
+    def __init__(self, requests: Callable[[], Mapping[str, int]]) -> None:
+        self._requests = requests
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            "training_service_engine_requests", "Requests sent to the engine", labels=["request"]
+        )
+        # A copy: this is another thread than the one that counts.
+        for kind, number in dict(self._requests()).items():
+            family.add_metric([kind], number)
+        yield family
 
 
 class MetricsServer:

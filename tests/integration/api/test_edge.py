@@ -20,6 +20,7 @@ from job_tracker.store.sqlite import SqliteStore
 from tests.integration.api.conftest import Serve, Service
 from training_service import logs
 from training_service._generated import training_service_pb2 as pb
+from training_service.metrics import Metrics
 from training_service.settings import LoggingSettings
 
 SERVICE = "training.TrainingService"
@@ -178,6 +179,17 @@ async def test_calls_are_counted_by_method_and_code(service: Service) -> None:
         "training_service_call_seconds_count", {"method": "Train"}
     )
     assert seconds == 5
+
+
+def test_requests_to_the_engine_are_counted_by_kind() -> None:
+    metrics, requests = Metrics(), {"POST pods": 1}
+    metrics.observe_requests(lambda: requests)
+    requests.update({"POST pods": 3, "watch": 1})
+
+    def counted(kind: str) -> float | None:
+        return metrics.registry.get_sample_value("training_service_engine_requests_total", {"request": kind})
+
+    assert (counted("POST pods"), counted("watch"), counted("log")) == (3, 1, None)
 
 
 async def test_a_call_that_the_client_gives_up_is_counted_as_cancelled(service: Service) -> None:
