@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The service's measurements: calls by method and code, how long they took, and requests to its engine."""
+    """The service's measurements: calls and how long they took; requests to its engine."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
