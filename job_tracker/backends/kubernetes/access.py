@@ -4,6 +4,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
@@ -61,6 +62,13 @@ async def find_credentials(access: Access) -> Credentials:
         if not isinstance(error, ConfigException):
             words[0] = f"not a kubeconfig: {words[0]}"
         raise BackendRefused(f"kubernetes: {access}: {words[0]}") from error
+    server = urlsplit(configuration.host)
+    if server.scheme not in ("http", "https") or not server.hostname:
+        # The library takes one that is missing, or that is no URL, and every call would fail.
+        raise BackendRefused(
+            f"kubernetes: {access}: not a kubeconfig: its server is {configuration.host!r}; give it as "
+            "https://HOST:PORT"
+        )
 
     async def refresh() -> None:
         await loader.load_and_set(configuration)

@@ -23,6 +23,7 @@ from kubernetes.aio.client import ApiClient
 from job_tracker.backends.kubernetes.access import Access, Credentials, find_credentials
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
+    ApiError,
     Conflict,
     Forbidden,
     NotFound,
@@ -43,6 +44,7 @@ _STREAMS = 1024
 _PAGE = 500
 _HEADERS = {"Accept": "application/json", "User-Agent": "training-service"}
 _PATCH = "application/merge-patch+json"
+_ANONYMOUS = 'User "system:anonymous"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,25 +87,29 @@ class KubernetesClient:
         self._api: ApiClient | None = None
 
     async def connect(self) -> None:
-        """Look whether we are let in. Raises BackendRefused; a server that is away is no reason to."""
+        """Look whether we are let in, once. Raises BackendRefused; a server that is away is no reason to."""
         try:
-            await self._call("GET", "pods", query=[("limit", 1)])
+            json.loads(await self._once("GET", self._path("pods"), "pods", [("limit", 1)]))
         except Unauthorized as error:
-            raise BackendRefused(
-                f"kubernetes: {self._access}: the API server does not accept the credentials; they may have "
-                f"expired ({error})"
+            raise self._refused(
+                f"the API server does not accept the credentials; they may have expired ({error})"
             ) from error
         except Forbidden as error:
-            raise BackendRefused(
-                f"kubernetes: {self._access}: these credentials may not be used here: {error}"
-            ) from error
+            why = "these credentials may not be used here"
+            if _ANONYMOUS in error.message:
+                why = "there are no credentials in it, or the plug-in that is to get them has failed"
+            raise self._refused(f"{why}: {error}") from error
         except Unreachable as error:
             if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
-                raise BackendRefused(
-                    f"kubernetes: {self._access}: the API server's certificate is not to be trusted: "
-                    f"{error.__cause__.certificate_error}"
+                raise self._refused(
+                    f"the API server's certificate is not to be trusted: {error.__cause__.certificate_error}"
                 ) from error
             log.warning("kubernetes: %s: the API server cannot be reached yet: %s", self._access, error)
+        except (ApiError, ValueError) as error:
+            raise self._refused(f"what is there is no API server: {error}") from error
+
+    def _refused(self, why: str) -> BackendRefused:
+        return BackendRefused(f"kubernetes: {self._access}: {why.splitlines()[0]}")
 
     async def create(self, resource: Resource, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create the object, and answer with what was made of it.
@@ -298,9 +304,7 @@ class KubernetesClient:
                     try:
                         self._api = ApiClient(configuration)
                     except (OSError, ssl.SSLError) as error:
-                        raise BackendRefused(
-                            f"kubernetes: {self._access}: its certificates cannot be used: {error}"
-                        ) from error
+                        raise self._refused(f"its certificates cannot be used: {error}") from error
         return self._api
 
 
