@@ -8,6 +8,8 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
+import tomllib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -27,10 +29,11 @@ from job_tracker.model import Job, JobSpec, JobState
 CALLS = 32
 """How many calls to the API server are in flight at once: as many as the service makes."""
 
-_SCRIPT = Path(__file__).parents[1] / "tests" / "cluster" / "cluster"
+_ROOT = Path(__file__).parents[1]
+_SCRIPT = _ROOT / "tests" / "cluster" / "cluster"
 _STATE = "/var/tmp/training-service-benchmarks"  # another one than that of the tests
 _NO_CLUSTER_HERE, _NOT_POSSIBLE_HERE = 3, 4
-_RECIPE = KubernetesRecipe(image="bench:1", command=("true",))
+_RECIPE = 'image = "bench:1"\ncommand = ["true"]\n'
 _LOOK_SECONDS = 0.02
 
 Resource = Literal["pods", "services"]
@@ -65,9 +68,18 @@ class Cluster:
         """Have so many simulated nodes."""
         _run("hollow", str(nodes))
 
-    def exec(self, *argv: str, stdin: str | None = None) -> str:
-        """What the command printed, which was run with KUBECONFIG set."""
-        return _run("exec", *argv, stdin=stdin)
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """What kubectl printed."""
+        return _run("kubectl", *arguments, stdin=stdin)
+
+    def load_images(self) -> None:
+        """Give the node the images of the project, built by the Docker engine that is there, or by ours."""
+        environment = _environment()
+        subprocess.run(
+            [_ROOT / "scripts" / "images", "--load"], check=True, env=environment, stdout=sys.stderr
+        )
+        # The engine that was started for it, if there was none; its images stay for the next time.
+        subprocess.run([_SCRIPT.with_name("docker-down")], check=False, env=environment, stdout=sys.stderr)
 
 
 @contextmanager
@@ -82,15 +94,18 @@ def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
             _run("down")
 
 
+def _environment(**variables: str) -> dict[str, str]:
+    return {"TEST_CLUSTER_STATE": _STATE, **os.environ, **variables}
+
+
 def _run(*arguments: str, stdin: str | None = None, **variables: str) -> str:
-    environment = {"TEST_CLUSTER_STATE": _STATE, **os.environ, **variables}
     done = subprocess.run(
         [_SCRIPT, *arguments],
         capture_output=True,
         text=True,
-        env=environment,
+        env=_environment(**variables),
         check=False,
-        **({"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}),  # type: ignore[call-overload]
+        **({"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}),
     )
     if done.returncode in (_NO_CLUSTER_HERE, _NOT_POSSIBLE_HERE):
         raise NoCluster(" ".join(done.stderr.replace("cluster: ", "").split()))
@@ -104,19 +119,23 @@ def _run(*arguments: str, stdin: str | None = None, **variables: str) -> str:
 
 @contextmanager
 def service_on(
-    cluster: Cluster, data_dir: Path, namespace: str, *, capacity: int, flags: Iterable[str] = ()
+    cluster: Cluster,
+    data_dir: Path,
+    namespace: str,
+    *,
+    capacity: int,
+    recipe: str = _RECIPE,
+    flags: Iterable[str] = (),
 ) -> Iterator[Server]:
-    """The service, on this machine, with its pods in that namespace."""
+    """The service, on this machine, with its pods in that namespace. `recipe` is TOML."""
     make_dataset(data_dir)
-    toml = data_dir / "bench.toml"
-    toml.write_text(
-        f"[algorithms.{ALGORITHM}]\nother_parameters = true\n"
-        f"[algorithms.{ALGORITHM}.kubernetes]\nimage = {json.dumps(_RECIPE.image)}\n"
-        f"command = {json.dumps(_RECIPE.command)}\n"
+    config_file = data_dir / "bench.toml"
+    config_file.write_text(
+        f"[algorithms.{ALGORITHM}]\nother_parameters = true\n[algorithms.{ALGORITHM}.kubernetes]\n{recipe}"
     )
     with serving(
         [
-            *(script("training-service"), "serve", "--backend", "kubernetes", "--config", str(toml)),
+            *(script("training-service"), "serve", "--backend", "kubernetes", "--config", str(config_file)),
             *("--data-dir", str(data_dir), "--address", "127.0.0.1:0", "--capacity", str(capacity)),
             f"--set=kubernetes.kubeconfig={cluster.kubeconfig}",
             f"--set=kubernetes.namespace={namespace}",
@@ -126,9 +145,17 @@ def service_on(
         yield server
 
 
-def planned(job_id: int, instances: int, namespace: str) -> KubernetesPlan:
+def planned(
+    job_id: int,
+    instances: int,
+    namespace: str,
+    *,
+    recipe: str = _RECIPE,
+    storage: Path = Path("/storage"),
+    **parameters: str,
+) -> KubernetesPlan:
     """What the service would make of a job, for those who make the same without it."""
-    common = request().metadata
+    common = request(PARALLEL_INSTANCES=str(instances), **parameters).metadata
     spec = JobSpec(
         algorithm=ALGORITHM,
         dataset_id=common.dataset_id,
@@ -138,13 +165,15 @@ def planned(job_id: int, instances: int, namespace: str) -> KubernetesPlan:
         parameters=dict(common.parameters),
         environment=dict(common.parameters),
         instances=instances,
-        data_uri="/data/versionedDatasets/1/v1",
-        model_root="/data/models/my-model",
-        checkpoint_root="/data/checkpoints",
+        data_uri=f"{storage}/versionedDatasets/{common.dataset_id}/{common.train_data_version_hash}",
+        model_root=f"{storage}/models/{common.output_model_name}",
+        checkpoint_root=f"{storage}/checkpoints",
     )
     now = datetime.now(UTC)
     job = Job(id=job_id, version=1, spec=spec, state=JobState.LAUNCHING, submitted_at=now, attempt=1)
-    algorithm = Algorithm(other_parameters=True, kubernetes=_RECIPE)
+    algorithm = Algorithm(
+        other_parameters=True, kubernetes=KubernetesRecipe.model_validate(tomllib.loads(recipe))
+    )
     return plan(job, {ALGORITHM: algorithm}, PlanOptions(namespace=namespace, instance="bench"))
 
 
@@ -192,32 +221,54 @@ class Bare:
         page = await self.call("GET", f"{path_of(namespace)}/{kind}?limit=1")
         return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
+    async def watch(self, path: str) -> AsyncIterator[Any]:
+        """Everything that is there, and every change from then on."""
+        response = await self.api.rest_client.request(
+            "GET", f"{self.api.configuration.host}{path}?watch=true", headers={"Accept": "application/json"}
+        )
+        rest = b""
+        async for piece in response.response.content.iter_any():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield json.loads(line)
+
     async def until(self, kind: Resource, namespace: str, number: int, seconds: float = 300) -> None:
         """Wait until there are so many."""
         async with asyncio.timeout(seconds):
             while await self.count(kind, namespace) < number:
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    @asynccontextmanager
-    async def namespace(self) -> AsyncIterator[str]:
-        """A namespace; afterwards it is gone, with all that is in it."""
-        name = f"bench-{uuid.uuid4().hex[:8]}"
-        await self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        for needed in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
-            await self._until_there(f"{path_of(name)}/{needed}", there=True)
-        try:
-            yield name
-        finally:
-            # Jobs first, which would replace their pods; and pods at once, without grace.
-            await self.call("DELETE", jobs_path(name), {"propagationPolicy": "Background"})
-            await self.call("DELETE", f"{path_of(name)}/pods", {"gracePeriodSeconds": 0})
-            await self.call("DELETE", path_of(name))
-            await self._until_there(path_of(name), there=False)
-
-    async def _until_there(self, path: str, *, there: bool) -> None:
+    async def until_there(self, path: str, *, there: bool) -> None:
+        """Wait until the object is there, or is gone."""
         async with asyncio.timeout(300):
             while (await self.call("GET", path, missing=True) is not None) is not there:
                 await asyncio.sleep(0.1)
+
+
+@contextmanager
+def namespace_on(cluster: Cluster) -> Iterator[str]:
+    """A namespace; afterwards it is gone, with all that is in it."""
+    name = f"bench-{uuid.uuid4().hex[:8]}"
+
+    async def make() -> None:
+        async with Bare.connected(cluster) as bare:
+            await bare.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            for needed in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+                await bare.until_there(f"{path_of(name)}/{needed}", there=True)
+
+    async def remove() -> None:
+        async with Bare.connected(cluster) as bare:
+            # Jobs first, which would replace their pods; and pods at once, without grace.
+            await bare.call("DELETE", jobs_path(name), {"propagationPolicy": "Background"})
+            await bare.call("DELETE", f"{path_of(name)}/pods", {"gracePeriodSeconds": 0})
+            await bare.call("DELETE", path_of(name))
+            await bare.until_there(path_of(name), there=False)
+
+    asyncio.run(make())
+    try:
+        yield name
+    finally:
+        asyncio.run(remove())
 
 
 def path_of(namespace: str) -> str:

@@ -4,7 +4,17 @@ import sys
 
 from rich.progress import Progress
 
-from benchmarks import idle, launch, status, torchrun, train
+from benchmarks import (
+    idle,
+    kubernetes_latency,
+    kubernetes_pods,
+    kubernetes_steady,
+    kubernetes_torch,
+    launch,
+    status,
+    torchrun,
+    train,
+)
 from benchmarks.support import Row, print_table
 
 BENCHMARKS = {
@@ -13,6 +23,10 @@ BENCHMARKS = {
     "launch": launch.measure,
     "torchrun": torchrun.measure,
     "idle": idle.measure,
+    "pods": kubernetes_pods.measure,
+    "pods-latency": kubernetes_latency.measure,
+    "pods-steady": kubernetes_steady.measure,
+    "pods-torch": kubernetes_torch.measure,
 }
 
 

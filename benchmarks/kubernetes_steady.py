@@ -1,0 +1,115 @@
+"""What running jobs cost the API server and the service while nothing happens: many jobs against few.
+
+The pods run on simulated nodes, for ever. Requests are those that the service itself counts (its metric
+`training_service_engine_requests_total`): watches, lists, writes and logs, over a minute in which no job
+begins or ends.
+
+Simulated nodes have no logs, so that following a master's log fails, again and again. Requests for logs
+are therefore told apart: on a real node there is one for each five minutes that a master is silent.
+"""
+
+import re
+import socket
+import time
+import urllib.request
+from typing import NamedTuple
+
+import psutil
+
+from benchmarks.kubernetes_support import cluster, namespace_on, or_left_out, service_on
+from benchmarks.support import Row, request, run_alone, workspace
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+_PODS_PER_NODE = 100
+_LOG = "log"
+_COUNTED = re.compile(r'^training_service_engine_requests_total\{request="([^"]+)"\} (\S+)$', re.MULTILINE)
+_CPU_TARGET = 0.05
+
+
+class Cost(NamedTuple):
+    """What the service did, each second."""
+
+    requests: float
+    log_requests: float
+    cpu: float
+
+
+def _measure(quick: bool) -> list[Row]:
+    few, many = (20, 100) if quick else (100, 1_000)
+    settle, seconds = (10.0, 20.0) if quick else (60.0, 60.0)
+    port = _free_port()
+    with cluster() as fresh, workspace() as folder, namespace_on(fresh) as namespace:
+        fresh.hollow(-(-many // _PODS_PER_NODE))
+        flags = [f"--set=metrics.port={port}"]
+        with (
+            service_on(fresh, folder, namespace, capacity=many, flags=flags) as server,
+            server.stub() as stub,
+        ):
+
+            def cost_with(more: int, running: int) -> Cost:
+                for answer in [stub.Train.future(request()) for _ in range(more)]:
+                    answer.result()
+                _until_running(stub, running)
+                time.sleep(settle)
+                return _cost(psutil.Process(server.pid), port, seconds)
+
+            with_few = cost_with(few, few)
+            with_many = cost_with(many - few, many)
+    name = f"pods-steady: {many:,} running jobs against {few}"
+    grown = with_many.requests - with_few.requests
+    return [
+        Row(
+            f"{name}: API requests/s, but for logs",
+            f"{with_many.requests:.2f}/s",
+            f"{with_few.requests:.2f}/s",
+            target="+ 0.1/s at most",
+            met=grown <= 0.1,
+        ),
+        Row(f"{name}: log requests/s", f"{with_many.log_requests:.2f}/s", f"{with_few.log_requests:.2f}/s"),
+        Row(
+            f"{name}: CPU",
+            f"{with_many.cpu:.2%} of a core",
+            f"{with_few.cpu:.2%}",
+            target=f"< {_CPU_TARGET:.0%}",
+            met=with_many.cpu < _CPU_TARGET,
+        ),
+    ]
+
+
+measure = or_left_out(_measure, "pods-steady")
+
+
+def _until_running(stub: TrainingServiceStub, number: int) -> None:
+    page = pb.ListTrainingJobsRequest(statuses=[pb.running], page_size=1000)
+    deadline = time.monotonic() + 600
+    while len(stub.ListTrainingJobs(page).jobs) < number:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(1)
+
+
+def _cost(process: psutil.Process, port: int, seconds: float) -> Cost:
+    requests, times, begun = _requests(port), process.cpu_times(), time.perf_counter()
+    time.sleep(seconds)
+    requests_after, times_after = _requests(port), process.cpu_times()
+    passed = time.perf_counter() - begun
+    logs = requests_after.get(_LOG, 0) - requests.get(_LOG, 0)
+    cpu = times_after.user + times_after.system - times.user - times.system
+    all_requests = sum(requests_after.values()) - sum(requests.values())
+    return Cost((all_requests - logs) / passed, logs / passed, cpu / passed)
+
+
+def _requests(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return {kind: float(number) for kind, number in _COUNTED.findall(answer.read().decode())}
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+if __name__ == "__main__":
+    run_alone(measure)
