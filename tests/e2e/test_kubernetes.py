@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -228,6 +229,48 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None,
     line = refused(tmp_path, kubeconfig)
     assert line.startswith(f"kubernetes: {kubeconfig}: ")
     assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "problem"),
+    [
+        ("cluster", {"certificate-authority-data": None}, "certificate is not to be trusted"),
+        ("cluster", {"certificate-authority-data": "aGVsbG8="}, "certificates cannot be used"),
+        ("cluster", {"server": "10.0.0.1:6443"}, "'10.0.0.1:6443'; give it as https://HOST:PORT"),
+        ("cluster", {"server": None}, "give it as https://HOST:PORT"),
+        ("cluster", {"server": "http://{host}"}, "what is there is no API server"),
+        (
+            "user",
+            {"client-certificate-data": None, "client-key-data": None},
+            "there are no credentials in it",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_does_not_fit_is_named(
+    place: Place, tmp_path: Path, part: str, changes: dict[str, str | None], problem: str
+) -> None:
+    flat = place.cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
+    config = json.loads(flat)
+    host = urlsplit(config["clusters"][0]["cluster"]["server"]).netloc
+    told = {**config[f"{part}s"][0][part], **changes}
+    config[f"{part}s"][0][part] = {
+        key: value.format(host=host) for key, value in told.items() if value is not None
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    line = refused(tmp_path, tmp_path / "kubeconfig")
+    assert line.startswith(f"kubernetes: {tmp_path / 'kubeconfig'}: ")
+    assert problem in line
+
+
+def test_secrets_of_a_kubeconfig_that_is_none_are_not_shown(tmp_path: Path) -> None:
+    context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
+    cluster = {"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}
+    user = {"name": "a", "user": {"client-certificate-data": None, "token": "hunter2"}}
+    config = {"current-context": "a", "contexts": [context], "clusters": [cluster], "users": [user]}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    line = refused(tmp_path, tmp_path / "kubeconfig")
+    assert "client-certificate-data" in line
+    assert "hunter2" not in line
 
 
 def test_a_token_that_is_no_longer_good_is_named(place: Place, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
-from job_tracker.errors import BackendRefused
+from job_tracker.errors import BackendRefused, BackendUnavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +58,8 @@ async def find_credentials(access: Access) -> Credentials:
     except BackendRefused:
         raise
     except Exception as error:  # a malformed file fails in the library in as many ways as there are
-        words = str(error).splitlines() or [type(error).__name__]
-        if not isinstance(error, ConfigException):
-            words[0] = f"not a kubeconfig: {words[0]}"
-        raise BackendRefused(f"kubernetes: {access}: {words[0]}") from error
+        what = "" if isinstance(error, ConfigException) else "not a kubeconfig: "
+        raise BackendRefused(f"kubernetes: {access}: {what}{_words(error)}") from error
     server = urlsplit(configuration.host)
     if server.scheme not in ("http", "https") or not server.hostname:
         # The library takes one that is missing, or that is no URL, and every call would fail.
@@ -71,9 +69,18 @@ async def find_credentials(access: Access) -> Credentials:
         )
 
     async def refresh() -> None:
-        await loader.load_and_set(configuration)
+        try:
+            await loader.load_and_set(configuration)
+        except Exception as error:  # as above; the file of a token may be being replaced just now
+            raise BackendUnavailable(f"kubernetes: {access}: {_words(error)}") from error
 
     return Credentials(configuration, refresh)
+
+
+def _words(error: Exception) -> str:
+    """One line. What the library says may end in a part of the file as it is, with its tokens and keys."""
+    lines = str(error).partition("{")[0].splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _existing_files(access: Access) -> str:
