@@ -4,11 +4,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from tests.e2e.conftest import Server
 from tests.e2e.test_serving import refusal
@@ -18,6 +19,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import InvalidRequest
 
+RBAC = Path(__file__).parents[2] / "deploy/base/rbac.yaml"
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 GROUP = ["pod/program-1-1-worker", "pod/program-1-2-worker", "pod/program-1-master"]
 CAPACITY = 4
@@ -64,11 +66,18 @@ def settings(kubeconfig: Path, namespace: str, image: str = "image:1") -> str:
 
 
 @pytest.fixture
-def service(place: Place, program_image: str, server: Server) -> Server:
-    """The service, not started yet; `server` ends all jobs afterwards."""
-    text = settings(place.cluster.kubeconfig, place.namespace, program_image)
+def service(place: Place, program_image: str, tmp_path: Path, server: Server) -> Iterator[Server]:
+    """The service, not started yet, with the rights that are deployed; `server` ends all jobs afterwards."""
+    [role] = [each for each in yaml.safe_load_all(RBAC.read_text()) if each["kind"] == "Role"]
+    place.cluster.apply(place.namespace, *accounts.account("service", role["rules"]))
+    token = accounts.token(place.cluster, place.namespace, "service")
+    kubeconfig = accounts.kubeconfig(place.cluster, tmp_path / "kubeconfig", token)
+    text = settings(kubeconfig, place.namespace, program_image)
     (server.folder / "config.toml").write_text(text)
-    return server
+    yield server
+    log = server.log.read_text()
+    assert "cannot " not in log, log  # ... list resource "pods", for one
+    assert "Traceback" not in log, log
 
 
 def submit(
