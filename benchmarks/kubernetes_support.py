@@ -33,7 +33,7 @@ _ROOT = Path(__file__).parents[1]
 _SCRIPT = _ROOT / "tests" / "cluster" / "cluster"
 _STATE = "/var/tmp/training-service-benchmarks"  # another one than that of the tests
 _NO_CLUSTER_HERE, _NOT_POSSIBLE_HERE = 3, 4
-_RECIPE = 'image = "bench:1"\ncommand = ["true"]\n'
+_RECIPE = 'image = "bench:1"\ncommand = ["true"]\nrun_as_user = 10001\n'
 _LOOK_SECONDS = 0.02
 
 Resource = Literal["pods", "services"]

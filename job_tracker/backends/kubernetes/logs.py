@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import random
 import re
 import shutil
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -22,6 +24,8 @@ MOST_KEPT = 10 << 20
 _SILENCE = 300.0  # seconds after which a quiet stream is opened anew, in case its connection is dead
 _KEEP_SILENCE = 10.0
 _REOPEN_SECONDS = 1.0
+# A node whose logs cannot be had now is not asked for each of its masters every second, for hours.
+_LONGEST_REOPEN_SECONDS = 60.0
 _TRIES_AFTER_END = 5
 _LONGEST_LINE = 64 * 1024
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d) ")
@@ -97,8 +101,9 @@ class LiveLogs:
     ) -> AsyncGenerator[str, None]:
         """The text in pieces of whole lines. Raises NotFound if there is none, and the pod will not start.
 
-        To follow means to wait for the container to start, and to go on after a stream has broken off:
-        each line comes with its time, so none is lost and none comes twice.
+        To follow means to wait for the container to start, and to go on after a stream has broken off,
+        after pauses that grow while there is none to be had: each line comes with its time, so none is
+        lost and none comes twice.
         """
         if not follow:
             pod = group.living.get(rank)
@@ -110,14 +115,16 @@ class LiveLogs:
             return
         pod = await self._started(group, rank)
         tail, lines, failures = _tail(tail_lines), _TimedLines(), 0
+        pause = _REOPEN_SECONDS
         while True:
-            had_ended = self._has_ended(group, rank)
+            had_ended, opened = self._has_ended(group, rank), time.monotonic()
             query = [("follow", "true"), ("timestamps", "true"), *(lines.since() or tail)]
             try:
                 async with aclosing(self._stream(pod, query)) as pieces:
                     async for piece in _whole_lines(pieces):
                         text = lines.untimed(piece)
-                        if text:
+                        if text:  # and not kubelet's words alone
+                            pause = _REOPEN_SECONDS
                             yield text.decode(errors="replace")
             except NotFound:
                 return
@@ -133,7 +140,11 @@ class LiveLogs:
             if had_ended:
                 await asyncio.sleep(_REOPEN_SECONDS)
             else:  # not for long, as the stream may simply have broken
-                await self._groups.wait(group, lambda _: self._has_ended(group, rank), _REOPEN_SECONDS)
+                if time.monotonic() - opened > _LONGEST_REOPEN_SECONDS:
+                    pause = _REOPEN_SECONDS  # it was there, and silent
+                within = random.uniform(pause / 2, pause)  # noqa: S311  # not all that broke together at once
+                await self._groups.wait(group, lambda _: self._has_ended(group, rank), within)
+                pause = min(2 * pause, _LONGEST_REOPEN_SECONDS)
 
     def _stream(self, pod: Manifest, query: list[tuple[str, str]]) -> AsyncGenerator[bytes, None]:
         return self._client.logs(
@@ -187,11 +198,11 @@ class _TimedLines:
         """
         kept = []
         for line in piece.splitlines(keepends=True):
-            time = _TIME.match(line)
-            if time is not None and _comparable(time[0]) > _comparable(self._last):
-                kept.append(_KUBELET_S_WORDS.sub(b"", line[time.end() :]))
-                self._last = time[0]
-            elif time is None and self._is_cut:
+            at = _TIME.match(line)
+            if at is not None and _comparable(at[0]) > _comparable(self._last):
+                kept.append(_KUBELET_S_WORDS.sub(b"", line[at.end() :]))
+                self._last = at[0]
+            elif at is None and self._is_cut:
                 kept.append(line)
             self._is_cut = not line.endswith(b"\n")
         return b"".join(kept)
@@ -204,9 +215,9 @@ class _TimedLines:
         return [("sinceTime", (found[1] + found[3]).decode())] if found else []
 
 
-def _comparable(time: bytes) -> tuple[bytes, bytes]:
+def _comparable(at: bytes) -> tuple[bytes, bytes]:
     # The fraction may come without trailing zeros, so that text would not compare as the times do.
-    found = _TIME.match(time)
+    found = _TIME.match(at)
     return (found[1], (found[2] or b".").ljust(10, b"0")) if found else (b"", b"")
 
 

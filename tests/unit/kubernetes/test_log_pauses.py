@@ -1,0 +1,69 @@
+"""How soon a log that is followed is asked for again, while its pod runs and its node does not tell it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from job_tracker.backends.kubernetes.api_errors import Unreachable
+from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.groups import Group, Groups
+from job_tracker.backends.kubernetes.logs import LiveLogs
+from job_tracker.model import GroupRef
+from tests.support.pods import container, pod
+
+RUNNING = pod("Running", container({"running": {"startedAt": "2026-11-21T12:00:00Z"}}))
+LINE = b"2026-11-21T12:00:0%d.5Z hello\n"
+
+
+class Node:
+    """A client whose streams tell what is written down for each, and then break."""
+
+    def __init__(self, *told: Sequence[bytes]) -> None:
+        self._told = list(told)
+
+    async def logs(self, _pod: str, _query: object, *, silence: float) -> AsyncGenerator[bytes, None]:
+        for piece in self._told.pop(0) if self._told else ():
+            yield piece
+        raise Unreachable(0, "NoConnection", f"broken before {silence} s")
+
+
+class Waits(Groups):
+    """Groups that do not wait, and tell for how long they should have."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+        self._number = number
+
+    async def wait(self, group: Group, condition: Callable[[Group], bool], within: float | None) -> bool:
+        if within is not None:
+            self.asked.append(within)
+        if len(self.asked) == self._number:
+            raise asyncio.CancelledError
+        return True
+
+
+async def pauses(node: Node, number: int) -> list[float]:
+    """The first pauses of one that follows the log of a running pod."""
+    waits = Waits(number)
+    group = Group(GroupRef("program-1", 1, 1), 1, {0: RUNNING})
+    with pytest.raises(asyncio.CancelledError):
+        async for _ in LiveLogs(cast(KubernetesClient, node), waits).read(group, 0, follow=True):
+            pass
+    return waits.asked
+
+
+def assert_within(asked: list[float], *longest: float) -> None:
+    assert len(asked) == len(longest)
+    assert all(most / 2 <= pause <= most for pause, most in zip(asked, longest, strict=True)), asked
+
+
+async def test_pauses_grow_to_a_minute() -> None:
+    assert_within(await pauses(Node(), 8), 1, 2, 4, 8, 16, 32, 60, 60)
+
+
+async def test_a_stream_that_told_something_is_opened_again_soon() -> None:
+    told: list[Any] = [[], [], [LINE % 1], [LINE % 2], []]
+    assert_within(await pauses(Node(*told), 6), 1, 2, 1, 1, 2, 4)
