@@ -67,9 +67,9 @@ def next_step(
 
 
 def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: timedelta) -> Step:
-    if ending.state is JobState.SUCCEEDED and seen is not None and not seen.has_ended:
+    if ending.state is JobState.SUCCEEDED and not ending.at_once and seen is not None and not seen.has_ended:
         left = ending.decided_at + finish_grace - now
-        if left > timedelta(0):
+        if timedelta(0) < left <= finish_grace:  # more than that is a clock that was set back
             return Rest(at_most=left)
     return Stop(ending)
 

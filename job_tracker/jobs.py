@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -92,15 +92,19 @@ class Jobs:
     async def cancel(self, job_id: int) -> JobView:
         """See to it that the job ends as cancelled, unless its outcome is decided. May be repeated.
 
-        A queued job has ended when this returns; the group of a live one is about to be stopped.
+        A queued job has ended when this returns; the group of a live one is about to be stopped, also
+        if its outcome is decided and its workers had been given time to end.
         """
         while True:
             job = await self._store.get(job_id)
-            if job.state.is_terminal or job.ending is not None:
+            if job.state.is_terminal or (job.ending is not None and job.ending.at_once):
                 return await self._view(job)
-            ending = Ending(JobState.CANCELLED, self._clock())
-            queued = job.state is JobState.QUEUED
-            after = job.ended(ending, self._clock()) if queued else job.decided(ending)
+            if job.ending is not None:
+                after = replace(job, ending=replace(job.ending, at_once=True))
+            else:
+                ending = Ending(JobState.CANCELLED, self._clock(), at_once=True)
+                queued = job.state is JobState.QUEUED
+                after = job.ended(ending, self._clock()) if queued else job.decided(ending)
             try:
                 return await self._view(await self._store.update(after))
             except StaleJob:

@@ -118,6 +118,8 @@ class Ending:
     state: JobState
     decided_at: datetime
     diagnosis: Diagnosis | None = None
+    at_once: bool = False
+    """Whether workers that a succeeded master has left behind get no time to end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)

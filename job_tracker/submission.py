@@ -1,20 +1,17 @@
 """The door: what is asked for becomes a spec that can run, or an error that names the field."""
 
-import asyncio
 import hashlib
 import json
 import re
-import time
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import fsspec
-
 from job_tracker import naming
 from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, Parameter, PodPolicy, shown
-from job_tracker.errors import InvalidField, StorageUnavailable, UnknownReference
+from job_tracker.dataset_versions import DatasetVersions
+from job_tracker.errors import InvalidField, UnknownReference
 from job_tracker.model import JobSpec
 from job_tracker.store.base import RequestKey
 
@@ -25,8 +22,6 @@ MAX_PARAMETER_BYTES = 64 * 1024
 # Ends up in paths and URIs: no separators, no "..", nothing that a shell or a URL would read otherwise.
 # "=" and "+" are there for hashes in base 64.
 _PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
-_ANY_DATASET = "*"
-_SEEN_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +55,11 @@ class Door:
         pod_policy: PodPolicy | None = None,
     ) -> None:
         self._algorithms = algorithms
-        self._datasets = datasets
+        self._versions = DatasetVersions(datasets)
         self._capacity = capacity
         self._models_uri = models_uri
         self._checkpoints_uri = checkpoints_uri
         self._pod_policy = pod_policy
-        self._seen: dict[tuple[str, tuple[str, ...]], float] = {}
 
     def key_of(self, request: JobRequest) -> RequestKey | None:
         """What makes the request repeatable, if it has a key. Raises InvalidField."""
@@ -115,7 +109,7 @@ class Door:
             parameters=dict(request.parameters),
             environment=environment,
             instances=instances,
-            data_uri=await self._existing_data(request.dataset_id, request.dataset_version),
+            data_uri=await self._versions.uri_of(request.dataset_id, request.dataset_version),
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
             pod_options=pod_options,
@@ -137,36 +131,6 @@ class Door:
         most = min(self._capacity, algorithm.max_instances or self._capacity)
         Parameter(type="int", minimum=1, maximum=most).check(f"parameters.{INSTANCES_PARAMETER}", text)
         return int(text)
-
-    async def _existing_data(self, dataset_id: str, version: str) -> str:
-        dataset = self._datasets.get(dataset_id) or self._datasets.get(_ANY_DATASET)
-        if dataset is None:
-            known = ", ".join(sorted(self._datasets)) or "none"
-            raise UnknownReference("dataset_id", f"{dataset_id!r} doesn't exist; configured are: {known}")
-        uri = dataset.folder(dataset_id, version)
-        # A version never changes once it is there, so having seen it a moment ago is as good as now.
-        if time.monotonic() - self._seen.get((uri, dataset.files), -_SEEN_SECONDS) >= _SEEN_SECONDS:
-            missing = await asyncio.to_thread(_missing_file, uri, dataset.files)
-            if missing is not None:
-                raise UnknownReference(
-                    "train_data_version_hash",
-                    f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
-                )
-            self._seen.pop((uri, dataset.files), None)  # so that the last seen is the last to be forgotten
-            self._seen = dict(list(self._seen.items())[-255:]) | {(uri, dataset.files): time.monotonic()}
-        return uri
-
-
-def _missing_file(uri: str, files: tuple[str, ...]) -> str | None:
-    try:
-        filesystem, folder = fsspec.core.url_to_fs(uri)
-        filesystem.invalidate_cache()  # a version that was written a moment ago is there
-        for file in files:
-            if not filesystem.exists(f"{folder}/{file}"):
-                return f"{uri}/{file}"
-    except Exception as error:  # each of fsspec's implementations has exceptions of its own
-        raise StorageUnavailable(f"the dataset at {uri} cannot be looked at: {error}") from error
-    return None
 
 
 def _checked_name(name: str) -> str:

@@ -30,7 +30,12 @@ _Backend = Annotated[
 ]
 _Set = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Any setting, as in -s jobs.stop_grace=30."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Any setting, as in -s jobs.stop_grace=30; lists and tables as JSON.",
+    ),
 ]
 
 
@@ -97,7 +102,7 @@ def _settings(file: Path | None, assignments: list[str] | None, named: dict[str,
         key, equals, value = assignment.partition("=")
         if not equals:
             _fail(f"--set {assignment}: give it as KEY=VALUE, such as scheduling.capacity=4")
-        _assign(flags, key, value)
+        _assign(flags, key, _value(assignment, value))
     for key, value in named.items():
         if value is not None:
             _assign(flags, key, value)
@@ -105,6 +110,15 @@ def _settings(file: Path | None, assignments: list[str] | None, named: dict[str,
         return load(file, flags)
     except SettingsError as error:
         _fail(str(error))
+
+
+def _value(assignment: str, text: str) -> Any:
+    if text[:1] not in ("[", "{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        _fail(f"--set {assignment}: a list or a table is given as JSON ({error})")
 
 
 def _assign(flags: dict[str, Any], key: str, value: Any) -> None:

@@ -132,8 +132,8 @@ def _bind(server: grpc.aio.Server, address: str) -> int:
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise CannotServe(
-            f"server.address: cannot listen at {address}; another program may have the port "
-            "(choose another one with --address)"
+            f"server.address: cannot listen at {address}; another program may have the port, or the host is "
+            "not this machine's (choose another one with --address)"
         ) from error
 
 

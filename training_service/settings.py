@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
@@ -36,6 +37,7 @@ from job_tracker.catalog import (
 from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, PodOptionName
 from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Resources
 
+_LAST_PORT = 65535
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
 # Variables with our prefix that are not settings of the server.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
@@ -43,7 +45,7 @@ _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRE
 
 def _seconds(value: Any) -> Any:
     # The environment and the command line know text only.
-    return float(value) if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else value
+    return float(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) else value
 
 
 Duration = Annotated[timedelta, BeforeValidator(_seconds)]
@@ -66,6 +68,14 @@ class ServerSettings(_Group):
         pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
         description="where to listen; port 0 takes a free one",
     )
+
+    @field_validator("address")
+    @classmethod
+    def _port_exists(cls, address: str) -> str:
+        if int(address.rpartition(":")[2]) > _LAST_PORT:
+            raise ValueError(f"there are ports up to {_LAST_PORT} only")
+        return address
+
     shutdown_seconds: float = Field(
         default=5, ge=0, le=300, description="how long calls may still run after the order to stop"
     )
@@ -120,6 +130,7 @@ class JobSettings(_Group):
     keep_finished: Duration = Field(
         default=timedelta(days=30),
         ge=timedelta(0),
+        le=timedelta(days=36_500),
         description="how long ended jobs and their logs are kept (ISO 8601, such as P30D, or seconds)",
     )
 
@@ -339,9 +350,31 @@ def _from_environment() -> dict[str, Any]:
                 f"there are {', '.join(Settings.model_fields)}"
             )
     try:
-        return EnvSettingsSource(Settings)()
+        values = EnvSettingsSource(Settings)()
     except Exception as error:
         raise SettingsError(f"environment: {error}: a group as a whole is given as JSON") from error
+    for name in os.environ:
+        if name.startswith(ENVIRONMENT_PREFIX):
+            _restore_case(values, name.removeprefix(ENVIRONMENT_PREFIX).split("__"))
+    return values
+
+
+def _restore_case(values: dict[str, Any], path: list[str]) -> None:
+    """Names of settings have no case, and the keys of a table (variables, algorithms) do: give it back."""
+    kind: Any = Settings
+    for part in path:
+        key = part.lower()
+        if key not in values:
+            return
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[key].annotation
+        else:
+            kind, values[part] = get_args(kind)[1], values.pop(key)
+            key = part
+        is_table = get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, BaseModel))
+        if not is_table or not isinstance(values[key], dict):
+            return
+        values = values[key]
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

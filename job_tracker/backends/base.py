@@ -1,5 +1,6 @@
 """The protocol of a backend, and the words it answers in, which are ours and no engine's."""
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +18,8 @@ class RankObservation:
 
     status: RankStatus
     diagnosis: Diagnosis | None = None
+    ended_at: float | None = None
+    """Seconds since 1970, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,13 @@ class Observation:
 
     @property
     def first_failure(self) -> Diagnosis | None:
-        """Why the lowest rank that failed did so; None while none has."""
-        return next((rank.diagnosis for rank in self.ranks if rank.diagnosis), None)
+        """Why the rank that failed first did so; None while none has.
+
+        One that failed later often did because of it. Of those that failed at once, it is the lowest.
+        """
+        failed = [rank for rank in self.ranks if rank.diagnosis]
+        first = min(failed, key=lambda rank: rank.ended_at or math.inf, default=None)
+        return first.diagnosis if first else None
 
     @property
     def has_ended(self) -> bool:

@@ -1,6 +1,7 @@
 """Reading a log file that may still be growing, in pieces of whole lines and bounded memory."""
 
 import asyncio
+import codecs
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,9 +15,12 @@ async def read(path: Path, *, tail_lines: int | None, is_growing: Callable[[], b
 
     A line longer than a piece is cut. Bytes that are no UTF-8 become replacement characters.
     """
+    # A character may be cut as well: its first half waits in the decoder for the other.
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     with path.open("rb") as file:
         if tail_lines is not None:
-            file.seek(_start_of_tail(path, tail_lines))
+            # Logs have gigabytes: nobody else's calls are to wait for this.
+            file.seek(await asyncio.to_thread(_start_of_tail, path, tail_lines))
         rest, poll = b"", _SHORTEST_POLL
         while True:
             growing = is_growing()  # asked before reading: what was written before the end is read
@@ -25,15 +29,15 @@ async def read(path: Path, *, tail_lines: int | None, is_growing: Callable[[], b
                 rest, poll = rest + data, _SHORTEST_POLL
                 end = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) >= _PIECE else 0)
                 if end:
-                    yield rest[:end].decode(errors="replace")
+                    yield decode(rest[:end])
                     rest = rest[end:]
             elif growing:
                 await asyncio.sleep(poll)
                 poll = min(poll * 1.5, _LONGEST_POLL)
             else:
                 break
-        if rest:
-            yield rest.decode(errors="replace")
+        if last := decode(rest, final=True):
+            yield last
 
 
 def tail(path: Path, lines: int, most_bytes: int = 4096) -> str:
@@ -61,9 +65,12 @@ def _start_of_tail(path: Path, lines: int) -> int:
             block = file.read(size)
             if position + size == end and not block.endswith(b"\n"):
                 missing -= 1
-            while (found := block.rfind(b"\n")) >= 0:
-                missing -= 1
-                if missing == 0:
-                    return position + found + 1
-                block = block[:found]
+            breaks = block.count(b"\n")
+            if breaks < missing:
+                missing -= breaks
+                continue
+            found = size
+            for _ in range(missing):
+                found = block.rfind(b"\n", 0, found)
+            return position + found + 1
         return 0

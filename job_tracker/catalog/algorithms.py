@@ -19,7 +19,9 @@ class ProcessRecipe(Config):
         min_length=1, description="the program, looked up on the processes' PATH, and its arguments; no shell"
     )
     memory_limit_bytes: int | None = Field(
-        default=None, ge=1 << 20, description="how much private memory one process may allocate"
+        default=None,
+        ge=1 << 20,
+        description="how much memory one process may allocate; what it shares does not count",
     )
 
 

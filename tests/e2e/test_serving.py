@@ -91,6 +91,26 @@ def test_a_setting_that_there_is_not_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_keys_of_tables_keep_their_case_and_lists_are_json() -> None:
+    name = "TRAINING_SERVICE_PROCESS__SECRET_ENVIRONMENT__Hub_TOKEN"
+    settings = json.loads(run("config", "-s", 'process.inherit=["LANG"]', **{name: "hunter2"}).stdout)
+    assert settings["process"]["inherit"] == ["LANG"]
+    assert list(settings["process"]["secret_environment"]) == ["Hub_TOKEN"]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "problem"),
+    [
+        ("server.address=127.0.0.1:65536", "there are ports up to 65535 only"),
+        ("jobs.keep_finished=P1000000D", "input should be less than or equal to 36500 days"),
+        ("jobs.stop_grace=-1", "input should be greater than or equal to 0"),
+        ("process.inherit=[LANG", "a list or a table is given as JSON"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(assignment: str, problem: str) -> None:
+    assert problem in refusal("config", "-s", assignment)
+
+
 def test_a_bad_secret_is_not_shown() -> None:
     assert "hunter2" not in refusal("config", TRAINING_SERVICE_PROCESS__SECRET_ENVIRONMENT='"hunter2"')
 

@@ -14,7 +14,7 @@ from job_tracker.errors import BackendUnavailable, LaunchFailed
 
 log = logging.getLogger(__name__)
 
-_GOING_SECONDS = 20.0
+_GOING_SECONDS = 40.0
 _LOOK_SECONDS = 0.25
 
 

@@ -103,7 +103,7 @@ class ProcessBackend:
         await known.close()
         self._groups.pop(group, None)
         with suppress(FileNotFoundError):  # a stop that ran beside this one was first
-            self._folders.retire(known.folder)
+            await asyncio.to_thread(self._folders.retire, known.folder)
         return seen
 
     async def logs(
@@ -154,8 +154,7 @@ class ProcessBackend:
                 folders = await asyncio.to_thread(self._folders.find_live)
             except OSError as error:
                 raise BackendUnavailable(f"{self._root} cannot be read: {error}") from error
-            for folder in folders:
-                await self._take_up(folder).follow()
+            await asyncio.gather(*(self._take_up(folder).follow() for folder in folders))
             self._found_again = True
 
 

@@ -9,6 +9,7 @@ ended/<group>/                      the same, after the group was stopped: kept 
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -18,6 +19,8 @@ from typing import Any
 
 from job_tracker import naming
 from job_tracker.model import GroupRef
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class ExitRecord:
     oom_kills: int
     exec_errno: int | None = None
     exec_file: str | None = None
+    at: float | None = None
+    """Seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +56,27 @@ class RankFolder:
 
     def supervisor_pid(self) -> int | None:
         """The pid of the supervisor, once it has written it down."""
-        record = _read(self.path / "process.json")
-        return int(record["supervisor"]) if record else None
+        record = _read(self.path / "process.json", supervisor=int)
+        return record["supervisor"] if record else None
+
+    def session(self) -> int | None:
+        """The session of the rank's processes, which is the pid of the first of them."""
+        record = _read(self.path / "process.json", child=int)
+        return record["child"] if record else None
 
     def exit_record(self) -> ExitRecord | None:
         """How the rank ended; None before that, or if nobody lived to write it."""
-        record = _read(self.path / "exit.json")
+        record = _read(self.path / "exit.json", code=int, stopped=bool, oom_kills=int)
         if record is None:
             return None
-        error = record["error"] or {}
+        error = record.get("error") or {}
         return ExitRecord(
-            record["code"], record["stopped"], record["oom_kills"], error.get("errno"), error.get("file")
+            record["code"],
+            record["stopped"],
+            record["oom_kills"],
+            error.get("errno"),
+            error.get("file"),
+            record.get("at"),
         )
 
     def is_supervised(self) -> bool:
@@ -80,7 +95,7 @@ class RankFolder:
 
     def was_started(self) -> bool:
         """Whether a supervisor has, or had, this rank."""
-        return self.supervisor_pid() is not None or self.is_supervised()
+        return (self.path / "process.json").exists() or self.is_supervised()
 
     def prepare(self, argv: tuple[str, ...], environment: dict[str, str], memory: int | None) -> None:
         """Make the folder, ready for a supervisor."""
@@ -104,6 +119,10 @@ class GroupFolder:
     def rank(self, rank: int) -> RankFolder:
         """The folder of one rank."""
         return RankFolder(self.path / naming.instance_name(self.group.name, rank))
+
+    def supervisors_log(self) -> Path:
+        """What supervisors say when they fail."""
+        return self.path / "supervisors.log"
 
     def order_to_stop(self, grace: float) -> None:
         """Write down that the group is to end: from then on no supervisor starts a rank of it."""
@@ -142,11 +161,16 @@ class Folders:
         return GroupFolder(path, group, instances, master_port)
 
     def retire(self, folder: GroupFolder) -> None:
-        """Move a stopped group out of the live ones."""
+        """Move a stopped group out of the live ones, and keep of it what it printed."""
         self._ended.mkdir(mode=0o700, parents=True, exist_ok=True)
         # There is one already if a launch failed and the service died before it could say so.
         shutil.rmtree(self._ended / folder.group.name, ignore_errors=True)
-        folder.path.rename(self._ended / folder.group.name)
+        ended = self._ended / folder.group.name
+        folder.path.rename(ended)
+        for command in ended.glob("*/command"):
+            for name in ("work", "tmp"):  # which may hold more than all logs together
+                shutil.rmtree(command.with_name(name), ignore_errors=True)
+            command.unlink()  # with the secrets in it
 
     def log(self, group: GroupRef, rank: int) -> Path | None:
         """Where the rank's log is, if it has begun one."""
@@ -163,19 +187,28 @@ class Folders:
 
     @staticmethod
     def _read_live(path: Path) -> GroupFolder | None:
-        record = _read(path / "group.json")
+        shape = {"name": str, "job_id": int, "attempt": int, "instances": int, "master_port": int}
+        record = _read(path / "group.json", **shape)
         if record is None:
             return None
         group = GroupRef(record["name"], record["job_id"], record["attempt"])
         return GroupFolder(path, group, record["instances"], record["master_port"])
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, **shape: type) -> dict[str, Any] | None:
+    """The record, if it is there and has at least what it should; training code can write to it, too."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None  # not there; or cut short by a loss of power, which no process survived either
-    return content
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        # Perhaps cut short by a loss of power, which no process survived either.
+        log.warning("%s cannot be read: %s", path, error)
+        return None
+    if isinstance(content, dict) and all(isinstance(content.get(k), kind) for k, kind in shape.items()):
+        return content
+    log.warning("%s is not what was written there", path)
+    return None
 
 
 def _publish_json(path: Path, content: dict[str, Any]) -> None:
@@ -185,6 +218,10 @@ def _publish_json(path: Path, content: dict[str, Any]) -> None:
 def _publish(path: Path, content: bytes) -> None:
     """Write a file that is whole whenever it is there, and that nobody else may read."""
     descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    Path(aside).rename(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(aside).rename(path)
+    except OSError:
+        Path(aside).unlink(missing_ok=True)
+        raise

@@ -1,9 +1,11 @@
 """One live group of processes: its supervisors, how they are told to stop, and how their end is seen."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,29 +20,34 @@ from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
 from job_tracker.model import Phase, RankStatus
 
+log = logging.getLogger(__name__)
+
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _DIAGNOSIS_LINES = 20
 _START_SECONDS = 30.0
 _STOP_MARGIN_SECONDS = 5.0
+_RECORD_SECONDS = 5.0
+_SWEEPS = 5
 
 
 class RankProcess:
     """One rank, by its supervisor: started or found again, and then followed by a pidfd until it ends."""
 
-    def __init__(self, rank: int, folder: RankFolder, on_end: Callable[[], None]) -> None:
+    def __init__(self, rank: int, group: GroupFolder, on_end: Callable[[], None]) -> None:
         self.rank = rank
-        self.folder = folder
+        self.folder: RankFolder = group.rank(rank)
+        self._errors = group.supervisors_log()
         self.ended = asyncio.Event()
         self._on_end = on_end
         self._pidfd: int | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
-    async def start(self, errors: Path) -> None:
+    async def start(self) -> None:
         """Start the supervisor, unless there is one or was one, and wait until the command runs."""
         if not self.folder.was_started():
             ready, ready_in = os.pipe()
             try:
-                _spawn_supervisor(self.folder.path, ready_in, errors)
+                _spawn_supervisor(self.folder.path, ready_in, self._errors)
                 os.close(ready_in)
                 ready_in = -1
                 await asyncio.wait_for(_closed(ready), _START_SECONDS)
@@ -52,14 +59,18 @@ class RankProcess:
                         os.close(fd)
         await self.follow()
         if self._is_pending:
-            raise LaunchFailed(_no_supervisor(self.rank, log_files.tail(errors, _DIAGNOSIS_LINES)))
+            raise LaunchFailed(_no_supervisor(self.rank, log_files.tail(self._errors, _DIAGNOSIS_LINES)))
 
     async def follow(self) -> None:
         """Be told of the supervisor's end; at once if it has ended. Nothing if there never was one."""
         if not self._is_pending:
             return
         # It is about to write its record, and no event tells of that.
-        while self.folder.supervisor_pid() is None and self.folder.is_supervised():  # noqa: ASYNC110
+        deadline = time.monotonic() + _RECORD_SECONDS
+        while self.folder.supervisor_pid() is None and self.folder.is_supervised():
+            if time.monotonic() > deadline:
+                log.warning("%s: a process that nothing is written about is ended", self.folder.path)
+                break
             await asyncio.sleep(0.01)
         if not self.folder.was_started():
             return
@@ -70,9 +81,9 @@ class RankProcess:
         # The lock is held no longer than that very process lives. Held still, the pidfd cannot be that
         # of a stranger who got the pid after it.
         if self._pidfd is not None and self.folder.is_supervised():
-            asyncio.get_running_loop().add_reader(self._pidfd, self._supervisor_ended)
+            asyncio.get_running_loop().add_reader(self._pidfd, self._supervisor_ended, self.folder.session())
         else:
-            self._supervisor_ended()
+            self._supervisor_ended(None)
 
     async def give_up_if_pending(self) -> None:
         """Count as ended if it was never started; the order to stop sees to it that it never is."""
@@ -95,13 +106,16 @@ class RankProcess:
         if end is None and not self.folder.was_started():
             return RankObservation(RankStatus(self.rank, Phase.STOPPED))
         if end is None:
-            return RankObservation(RankStatus(self.rank, Phase.FAILED), supervisor_lost(self.rank, tail))
+            tail += "\n" + log_files.tail(self._errors, _DIAGNOSIS_LINES)
+            return RankObservation(
+                RankStatus(self.rank, Phase.FAILED), supervisor_lost(self.rank, tail.strip())
+            )
         code = end.code if end.code >= 0 else 128 - end.code
         diagnosis = diagnose(self.rank, end, tail, self.folder.program())
         if end.stopped:
-            return RankObservation(RankStatus(self.rank, Phase.STOPPED, code))
+            return RankObservation(RankStatus(self.rank, Phase.STOPPED, code), ended_at=end.at)
         phase = Phase.FAILED if diagnosis else Phase.SUCCEEDED
-        return RankObservation(RankStatus(self.rank, phase, code), diagnosis)
+        return RankObservation(RankStatus(self.rank, phase, code), diagnosis, end.at)
 
     def signal(self, number: int) -> None:
         """Signal the supervisor, if it lives."""
@@ -121,19 +135,23 @@ class RankProcess:
             os.close(self._pidfd)
             self._pidfd = None
 
-    def _supervisor_ended(self) -> None:
+    def _supervisor_ended(self, session: int | None) -> None:
+        """`session` is that of the rank's processes, if the supervisor has ended just now.
+
+        Later its number may be another's.
+        """
         self._let_go()
         pid = self.folder.supervisor_pid()
         if pid is not None:
             with suppress(ChildProcessError):  # not our child if an earlier service started it
                 os.waitpid(pid, os.WNOHANG)
         if self.folder.exit_record() is None:
-            self._sweeping = asyncio.create_task(self._sweep())
+            self._sweeping = asyncio.create_task(self._sweep(session))
         else:
             self._end()
 
-    async def _sweep(self) -> None:
-        await asyncio.to_thread(_kill_all_at_home, str(self.folder.path / "work"))
+    async def _sweep(self, session: int | None) -> None:
+        await asyncio.to_thread(_kill_all_of, str(self.folder.path / "work"), session)
         self._end()
 
     def _end(self) -> None:
@@ -146,19 +164,15 @@ class ProcessGroup:
 
     def __init__(self, folder: GroupFolder, on_change: Callable[["ProcessGroup"], None]) -> None:
         self.folder = folder
-        self._ranks = [
-            RankProcess(rank, folder.rank(rank), lambda: on_change(self)) for rank in range(folder.instances)
-        ]
+        self._ranks = [RankProcess(rank, folder, lambda: on_change(self)) for rank in range(folder.instances)]
 
     async def start(self) -> None:
         """Start every rank that was not started before. Raises LaunchFailed."""
-        errors = self.folder.path / "supervisors.log"
-        await asyncio.gather(*(rank.start(errors) for rank in self._ranks))
+        await asyncio.gather(*(rank.start() for rank in self._ranks))
 
     async def follow(self) -> None:
         """Take up a group that was started before."""
-        for rank in self._ranks:
-            await rank.follow()
+        await asyncio.gather(*(rank.follow() for rank in self._ranks))
 
     def observe(self) -> Observation:
         """What every rank is doing."""
@@ -226,15 +240,21 @@ async def _closed(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def _kill_all_at_home(home: str) -> None:
-    """Kill what a killed supervisor could not: every process with this HOME, which is one rank's own."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get("HOME") == home:
-                process.kill()
-                found.append(process)
-    psutil.wait_procs(found, timeout=5)
+def _kill_all_of(home: str, session: int | None) -> None:
+    """Kill what a killed supervisor could not: the rank's session, and every process with its HOME.
+
+    Only what has left both, and was in neither from its start, is not found.
+    """
+    for _ in range(_SWEEPS):
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError):
+                if os.getsid(process.pid) == session or process.environ().get("HOME") == home:
+                    process.kill()
+                    found.append(process)
+        if not found:
+            return
+        psutil.wait_procs(found, timeout=5)  # and look again for what they started meanwhile
 
 
 def _no_supervisor(rank: int, detail: str) -> Diagnosis:

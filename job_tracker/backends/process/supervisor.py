@@ -26,6 +26,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 _PR_SET_CHILD_SUBREAPER = 36
 _READY = 3
 _DEFAULT_GRACE = 10.0
+_RESERVED_BYTES = 4096
 
 
 def main(folder: str) -> None:
@@ -40,6 +41,7 @@ def main(folder: str) -> None:
     # Children of children that lose their parent become ours, so none can get away by a double fork.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     kills_before = _kernel_oom_kills()
+    _reserve("exit.json")
     child = _Child(_Command.read())
     # Only when this is written may the command run: whoever finds it running finds its record too.
     _publish("process.json", f'{{"supervisor": {os.getpid()}, "child": {child.pid}}}')
@@ -54,6 +56,7 @@ def main(folder: str) -> None:
         "error": error,
         "stopped": stopped,
         "oom_kills": _kernel_oom_kills() - kills_before,
+        "at": time.time(),
     }
     _publish("exit.json", json.dumps(end))
 
@@ -203,9 +206,15 @@ def _grace() -> float:
         return _DEFAULT_GRACE  # told to stop by somebody else than the service
 
 
+def _reserve(name: str) -> None:
+    """Take the place that a file will need, as long as there is some: training may fill the disk."""
+    with open(name + ".part", "w") as file:
+        file.write(" " * _RESERVED_BYTES)
+
+
 def _publish(name: str, content: str) -> None:
     """Write a file that is whole whenever it is there."""
-    with open(name + ".part", "w") as file:
+    with open(name + ".part", "r+" if os.path.exists(name + ".part") else "w") as file:
         file.write(content)
     os.rename(name + ".part", name)
 

@@ -26,7 +26,7 @@ from job_tracker.store.base import JobFilter, RequestKey, Tally
 from job_tracker.store.sqlite import rows, schema
 from job_tracker.store.sqlite.writer import GroupCommitter
 
-_MOST_KNOWN = 4096
+_MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 
 
 class SqliteStore:
@@ -70,7 +70,7 @@ class SqliteStore:
             queued = db.execute("SELECT jobs FROM tallies WHERE state = 'queued'").fetchone()
             if queued and queued["jobs"] >= max_queued:
                 raise LimitExceeded(
-                    f"{queued['jobs']} jobs are queued, which is the limit (queue.max_queued); "
+                    f"{queued['jobs']} jobs are queued, which is the limit (scheduling.max_queued); "
                     "try again when some have run"
                 )
             cursor = db.execute(
@@ -107,10 +107,12 @@ class SqliteStore:
         row = self._one("SELECT * FROM jobs WHERE id = ?", job_id)
         if row is None:
             raise JobNotFound(job_id)
-        if len(self._known) >= _MOST_KNOWN:
-            del self._known[next(iter(self._known))]
-        self._known[job_id] = rows.job_of(row)
-        return self._known[job_id]
+        job = rows.job_of(row)
+        if len(row["spec"]) <= _LARGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[job_id] = job
+        return job
 
     async def update(self, job: Job) -> Job:
         """See JobStore."""

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -180,3 +182,79 @@ async def test_a_supervisor_lost_while_no_service_ran_is_noticed_afterwards(worl
     end = await seen(world.open(), job().group, lambda o: o.has_ended)
     assert end.first_failure is not None
     assert end.first_failure.category is Category.SUPERVISOR_LOST
+
+
+async def test_the_rank_that_failed_first_is_the_one_that_is_diagnosed(world: ProcessGroups) -> None:
+    world.add("program", "sh", "-c", '[ "$RANK" = 1 ] || sleep 0.3; exit $((RANK + 1))')
+    backend = world.open()
+    await backend.launch(backend.plan(job(instances=2)))
+    end = await seen(backend, job().group, lambda o: o.has_ended)
+    assert end.first_failure is not None
+    assert end.first_failure.rank == 1
+
+
+async def test_a_supervisor_that_is_killed_takes_also_those_who_hide_with_it(world: ProcessGroups) -> None:
+    world.add("program", "sh", "-c", "env -i sleep 7781 & echo up; sleep 1000")
+    backend = world.open()
+    await backend.launch(backend.plan(job()))
+    await printed(backend, job().group)
+    rank = rank_process()
+    [hidden] = [each for each in rank.children(recursive=True) if "7781" in each.cmdline()]
+    rank.parent().kill()  # type: ignore[union-attr]
+    end = await seen(backend, job().group, lambda o: o.has_ended)
+    assert end.first_failure is not None
+    assert end.first_failure.category is Category.SUPERVISOR_LOST
+    assert not hidden.is_running()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("exit.json", '{"code": 0}'), ("exit.json", "[]"), ("exit.json", "{"), ("process.json", '"me"')],
+)
+async def test_records_that_training_has_spoilt_fail_that_job_alone(
+    world: ProcessGroups, name: str, content: str
+) -> None:
+    world.add("spoiler", "sh", "-c", f"echo up; echo '{content}' > ../{name}; kill -9 $PPID; sleep 1000")
+    backend = world.open()
+    await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"}, job_id=2)))
+    await backend.launch(backend.plan(replace(job(), spec=replace(job().spec, algorithm="spoiler"))))
+    group = replace(job(), spec=replace(job().spec, algorithm="spoiler")).group
+    end = await seen(backend, group, lambda o: o.has_ended)
+    assert end.first_failure is not None
+    assert end.first_failure.category is Category.SUPERVISOR_LOST
+    other = world.open()
+    assert set(await other.observe()) == {group, job(job_id=2).group}
+    assert (await seen(other, group, lambda o: o.has_ended)).first_failure is not None
+
+
+async def test_a_running_rank_whose_record_is_lost_is_ended_and_holds_nobody_up(world: ProcessGroups) -> None:
+    first = world.open()
+    await first.launch(first.plan(job({"RUN_SECONDS": "forever"})))
+    rank = rank_process()
+    await first.close()
+    [record] = world.root.glob("live/*/*/process.json")
+    record.unlink()
+    (world.root / "live" / "foo").mkdir()
+    (world.root / "live" / "foo" / "group.json").write_text("{}")
+    second = world.open()
+    end = await seen(second, job().group, lambda o: o.has_ended)
+    assert end.first_failure is not None
+    assert not rank.is_running()
+
+
+async def test_a_result_is_kept_when_the_disk_is_full(world: ProcessGroups, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting takes root")
+    world.root.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(world.root)], check=True)
+    try:
+        world.add("program", "sh", "-c", "cat /dev/zero > big; exit 0")
+        backend = world.open()
+        await backend.launch(backend.plan(job()))
+        end = await seen(backend, job().group, lambda o: o.has_ended)
+        assert [rank.status.phase for rank in end.ranks] == [Phase.SUCCEEDED]
+        await backend.stop(job().group, timedelta(0))
+        assert not [path for path in world.root.rglob("*") if path.name in ("work", "tmp", "command")]
+        await backend.close()
+    finally:
+        subprocess.run(["umount", str(world.root)], check=True)

@@ -102,13 +102,13 @@ async def test_cancelling_an_ended_job_changes_nothing(service: Service) -> None
     assert (await service.jobs.cancel(job.id)).job == job
 
 
-async def test_the_first_decision_stands(service: Service) -> None:
+async def test_the_first_decision_stands_but_a_cancel_ends_the_wait_for_workers(service: Service) -> None:
     job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
     service.world.end_rank(job.group, 0, 0)
     await service.until(job.id, lambda job: job.ending is not None)
     await service.jobs.cancel(job.id)
-    service.world.end_rank(job.group, 1, 0)
-    assert (await service.reaches(job.id, JobState.SUCCEEDED)).ending is not None
+    ended = await service.reaches(job.id, JobState.SUCCEEDED)
+    assert [rank.phase for rank in ended.ranks] == [Phase.SUCCEEDED, Phase.STOPPED]
 
 
 async def test_a_launch_that_cannot_succeed_fails_the_job_with_its_reason(
