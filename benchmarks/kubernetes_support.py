@@ -1,7 +1,8 @@
 """What the benchmarks on Kubernetes share: a cluster of their own, the service on it, and a bare client.
 
-The cluster is made by tests/cluster, in a folder of its own, and is gone afterwards. Where there can be
-none, or none of the kind that a benchmark takes, `NoCluster` says why.
+The cluster is made by tests/cluster, in a folder of its own, and is gone afterwards. It is always the
+Debian one: it alone can be without a node, have simulated nodes, and see this machine's folders. Where it
+cannot be had, `NoCluster` says why.
 """
 
 import asyncio
@@ -31,7 +32,8 @@ CALLS = 32
 
 _ROOT = Path(__file__).parents[1]
 _SCRIPT = _ROOT / "tests" / "cluster" / "cluster"
-_STATE = "/var/tmp/training-service-benchmarks"  # another one than that of the tests
+_STATE = "TEST_CLUSTER_STATE"
+_STATE_OF_TESTS = "/var/tmp/training-service-cluster"
 _NO_CLUSTER_HERE, _NOT_POSSIBLE_HERE = 3, 4
 _RECIPE = 'image = "bench:1"\ncommand = ["true"]\nrun_as_user = 10001\n'
 _LOOK_SECONDS = 0.02
@@ -85,6 +87,7 @@ class Cluster:
 @contextmanager
 def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
     """A fresh one: a control plane alone, or one with a node. `variables` are TEST_CLUSTER settings."""
+    _run("provider")  # before anything is done
     try:
         _run("down")
         _run("up", *([] if node else ["--no-node"]), **variables)
@@ -95,7 +98,9 @@ def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
 
 
 def _environment(**variables: str) -> dict[str, str]:
-    return {"TEST_CLUSTER_STATE": _STATE, **os.environ, **variables}
+    # Beside the folder of the tests' cluster, which must not be taken down here.
+    folder = os.environ.get(_STATE, _STATE_OF_TESTS).rstrip("/") + "-benchmarks"
+    return {**os.environ, "TEST_CLUSTER_PROVIDER": "debian", _STATE: folder, **variables}
 
 
 def _run(*arguments: str, stdin: str | None = None, **variables: str) -> str:
