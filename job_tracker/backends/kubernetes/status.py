@@ -118,7 +118,12 @@ def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
 
 
 def _failed(rank: int, why: Diagnosis, end: Manifest | None = None) -> RankObservation:
-    return RankObservation(RankStatus(rank, Phase.FAILED, None if end is None else _exit_code(end)), why)
+    if end is None:
+        return RankObservation(RankStatus(rank, Phase.FAILED), why)
+    finished = _moment(end.get("finishedAt"))
+    return RankObservation(
+        RankStatus(rank, Phase.FAILED, _exit_code(end)), why, finished.timestamp() if finished else None
+    )
 
 
 def _never_started(rank: int, pod: Manifest) -> Diagnosis:
