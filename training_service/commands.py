@@ -6,7 +6,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from training_service.settings import Settings, SettingsError, load
+from training_service.loading import SettingsError, load
+from training_service.settings import Settings
 
 app = typer.Typer(
     name="training-service",

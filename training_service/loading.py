@@ -1,0 +1,116 @@
+"""Where the values of settings come from: flags over the environment over a file over the defaults."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import EnvSettingsSource
+
+from training_service.settings import ENVIRONMENT_PREFIX, Settings
+
+# Variables with our prefix that are not settings of the server.
+_OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
+
+
+class SettingsError(Exception):
+    """The configuration cannot be used: one line a problem, each with where it stands."""
+
+
+def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+    """The effective settings: `flags` (nested by group) over the environment over the file.
+
+    Raises SettingsError naming, for each bad value, the source, the key, the value and what is allowed.
+    """
+    sources: dict[str, Mapping[str, Any]] = {
+        "command line": flags or {},
+        "environment": _from_environment(),
+        str(file): _from_file(file) if file else {},
+    }
+    merged: dict[str, Any] = {}
+    for values in reversed(sources.values()):
+        merged = _merged(merged, values)
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explain(problem, sources) for problem in error.errors())) from error
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: is not valid TOML ({error})") from error
+
+
+def _from_environment() -> dict[str, Any]:
+    for name in os.environ:
+        group = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")[0].lower()
+        ours = name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
+        if ours and group not in Settings.model_fields:
+            raise SettingsError(
+                f"environment: {name}: there is no setting {group!r}; "
+                f"there are {', '.join(Settings.model_fields)}"
+            )
+    try:
+        values = EnvSettingsSource(Settings)()
+    except Exception as error:
+        raise SettingsError(f"environment: {error}: a group as a whole is given as JSON") from error
+    for name in os.environ:
+        if name.startswith(ENVIRONMENT_PREFIX):
+            _restore_case(values, name.removeprefix(ENVIRONMENT_PREFIX).split("__"))
+    return values
+
+
+def _restore_case(values: dict[str, Any], path: list[str]) -> None:
+    """Names of settings have no case, and the keys of a table (variables, algorithms) do: give it back."""
+    kind: Any = Settings
+    for part in path:
+        key = part.lower()
+        if key not in values:
+            return
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[key].annotation
+        else:
+            kind, values[part] = get_args(kind)[1], values.pop(key)
+            key = part
+        is_table = get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, BaseModel))
+        if not is_table or not isinstance(values[key], dict):
+            return
+        values = values[key]
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(under, Mapping)
+        merged[key] = _merged(under, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _explain(problem: Any, sources: Mapping[str, Mapping[str, Any]]) -> str:
+    path = [str(part) for part in problem["loc"] if part != "[key]"]
+    source = next((name for name, values in sources.items() if _holds(values, path)), "settings")
+    value = problem["input"]
+    shown = (
+        f" is {value!r}:" if isinstance(value, str | int | float) and "secret" not in ".".join(path) else ":"
+    )
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        shown, message = ":", "there is no such setting"
+    return f"{source}: {'.'.join(path) or 'settings'}{shown} {message[0].lower()}{message[1:]}"
+
+
+def _holds(values: Any, path: list[str]) -> bool:
+    for key in path:
+        if not isinstance(values, Mapping):
+            return True  # the value that should have been a group
+        if key not in values:
+            return False
+        values = values[key]
+    return bool(path)
