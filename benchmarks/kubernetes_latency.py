@@ -21,7 +21,7 @@ from benchmarks.kubernetes_support import (
     Bare,
     Cluster,
     cluster,
-    namespace_on,
+    new_namespace,
     or_left_out,
     path_of,
     planned,
@@ -43,8 +43,7 @@ def _measure(quick: bool) -> list[Row]:
     with (
         cluster() as fresh,
         workspace() as folder,
-        namespace_on(fresh) as namespace,
-        service_on(fresh, folder, namespace, capacity=INSTANCES) as server,
+        service_on(fresh, folder, namespace := new_namespace(fresh), capacity=INSTANCES) as server,
     ):
         times = asyncio.run(_launches(server, fresh, namespace, _WARM_UP + count))[_WARM_UP:]
     launches, bare = zip(*times, strict=True)

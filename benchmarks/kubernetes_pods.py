@@ -28,9 +28,10 @@ from benchmarks.kubernetes_support import (
     at_most,
     cluster,
     jobs_path,
-    namespace_on,
+    new_namespace,
     or_left_out,
     planned,
+    remove_namespace,
     service_on,
 )
 from benchmarks.support import Row, interleaved, ratio, request, run_alone, workspace
@@ -80,8 +81,11 @@ def _in_a_namespace(fresh: Cluster, jobs: int, way: Way) -> float:
         async with Bare.connected(fresh) as bare:
             return jobs * INSTANCES / await way(fresh, bare, namespace, jobs)
 
-    with namespace_on(fresh) as namespace:
+    namespace = new_namespace(fresh)
+    try:
         return asyncio.run(run())
+    finally:
+        remove_namespace(fresh, namespace)
 
 
 async def _by_the_service(fresh: Cluster, bare: Bare, namespace: str, jobs: int) -> float:

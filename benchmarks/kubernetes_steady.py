@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks.kubernetes_support import cluster, namespace_on, or_left_out, service_on
+from benchmarks.kubernetes_support import cluster, new_namespace, or_left_out, service_on
 from benchmarks.support import Row, request, run_alone, workspace
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -40,7 +40,8 @@ def _measure(quick: bool) -> list[Row]:
     few, many = (20, 100) if quick else (100, 1_000)
     settle, seconds = (40.0, 20.0) if quick else (75.0, 60.0)
     port = _free_port()
-    with cluster() as fresh, workspace() as folder, namespace_on(fresh) as namespace:
+    with cluster() as fresh, workspace() as folder:
+        namespace = new_namespace(fresh)
         fresh.hollow(-(-many // _PODS_PER_NODE))
         flags = [f"--set=metrics.port={port}"]
         with (

@@ -250,9 +250,8 @@ class Bare:
                 await asyncio.sleep(0.1)
 
 
-@contextmanager
-def namespace_on(cluster: Cluster) -> Iterator[str]:
-    """A namespace; afterwards it is gone, with all that is in it."""
+def new_namespace(cluster: Cluster) -> str:
+    """The name of a namespace in which pods can be made."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
 
     async def make() -> None:
@@ -260,6 +259,13 @@ def namespace_on(cluster: Cluster) -> Iterator[str]:
             await bare.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
             for needed in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
                 await bare.until_there(f"{path_of(name)}/{needed}", there=True)
+
+    asyncio.run(make())
+    return name
+
+
+def remove_namespace(cluster: Cluster, name: str) -> None:
+    """Remove it with all that is in it, so that nobody is still at that in the next round."""
 
     async def remove() -> None:
         async with Bare.connected(cluster) as bare:
@@ -269,11 +275,7 @@ def namespace_on(cluster: Cluster) -> Iterator[str]:
             await bare.call("DELETE", path_of(name))
             await bare.until_there(path_of(name), there=False)
 
-    asyncio.run(make())
-    try:
-        yield name
-    finally:
-        asyncio.run(remove())
+    asyncio.run(remove())
 
 
 def path_of(namespace: str) -> str:

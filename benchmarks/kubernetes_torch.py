@@ -18,7 +18,7 @@ from benchmarks.kubernetes_support import (
     Bare,
     Cluster,
     cluster,
-    namespace_on,
+    new_namespace,
     or_left_out,
     path_of,
     planned,
@@ -45,7 +45,8 @@ _bare_ids = itertools.count(1_000_000)
 
 def _measure(quick: bool) -> list[Row]:
     rounds, epochs = (3, "3") if quick else (7, "5")
-    with cluster(node=True) as fresh, workspace() as folder, namespace_on(fresh) as namespace:
+    with cluster(node=True) as fresh, workspace() as folder:
+        namespace = new_namespace(fresh)
         fresh.load_images()
         recipe = _RECIPE.format(claim=_CLAIM, storage=_make_storage(fresh, folder, namespace))
         with (
