@@ -1,11 +1,15 @@
 """What holds for every test: nothing that it started is left behind."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+# A shell that runs us with & has us ignore it, and our children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

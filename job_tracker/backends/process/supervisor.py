@@ -121,7 +121,9 @@ def _execute(command: _Command, log: int) -> None:
         os.dup2(source, target)
     if command.memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (command.memory_limit_bytes,) * 2)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
+    # What is ignored stays so through an exec: SIGPIPE by Python, SIGINT by a shell that ran us with &.
+    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
     os.chdir("work")
     os.execvpe(command.argv[0], command.argv, command.environment)

@@ -2,13 +2,14 @@
 
 import json
 import os
+import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.backends import PATH, ProcessGroups, seen, text_of
+from tests.support.backends import PATH, ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
 
 SHOW = "import json, os; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd()}))"
@@ -125,3 +126,15 @@ async def _undo_start(folder: Path, group: str, ranks: list[int]) -> None:
         supervisor.kill()
         psutil.wait_procs([supervisor, *children], timeout=10)
         shutil.rmtree(place)
+
+
+async def test_signals_that_somebody_above_ignores_are_not_ignored(world: ProcessGroups) -> None:
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, flush=True)"
+    world.add("program", "python", "-c", code)
+    backend = world.open()
+    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        await backend.launch(backend.plan(job()))
+    finally:
+        signal.signal(signal.SIGINT, ours)
+    assert await printed(backend, job().group) == "True\n"
