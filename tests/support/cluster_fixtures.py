@@ -5,6 +5,7 @@ run; on CI it is taken down. Where there can be none, these tests are skipped; o
 """
 
 import re
+import time
 import uuid
 from collections.abc import Generator, Iterator
 
@@ -22,6 +23,7 @@ __all__ = [
 
 _OUTCOME = pytest.StashKey[Cluster | NoClusterHere | CommandFailed]()
 _NAMESPACE = pytest.StashKey[tuple[Cluster, str]]()
+_ACCOUNT_SECONDS = 60
 _LABEL = "training-service.test/namespace"
 
 
@@ -88,15 +90,20 @@ def pytest_runtest_makereport(
 
 
 def _wait_for_account(cluster: Cluster, namespace: str) -> None:
-    """Wait for what the API server needs before it takes pods: it makes them in the background."""
-    for _ in range(100):
+    """Wait for what the API server needs before it takes pods: it makes them in the background.
+
+    After a test that disturbed the API server that takes as long as the controllers' election.
+    """
+    deadline = time.monotonic() + _ACCOUNT_SECONDS
+    while True:
         try:
             cluster.get(namespace, "serviceaccount", "default")
             cluster.get(namespace, "configmap", "kube-root-ca.crt")
             return
-        except CommandFailed as error:
-            last = error
-    raise last
+        except CommandFailed:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def _describe(cluster: Cluster, namespace: str) -> str:
