@@ -65,6 +65,11 @@ def _kubernetes(settings: Settings) -> Engine:
         stop_grace=settings.jobs.stop_grace,
     )
     access = Access(kubeconfig=kubernetes.kubeconfig, context=kubernetes.context)
-    options = KubernetesOptions(plan=plan, access=access, start_grace=kubernetes.image_pull_grace)
+    options = KubernetesOptions(
+        plan=plan,
+        access=access,
+        start_grace=kubernetes.image_pull_grace,
+        node_grace=kubernetes.lost_node_grace,
+    )
     backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options)
     return Engine(backend, backend.connect, Rehearsal(backend), lambda: backend.client.requests)

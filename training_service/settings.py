@@ -176,6 +176,12 @@ class KubernetesSettings(_Group):
         description="how long an image that cannot be pulled, or a container that cannot be made, may take "
         "to mend itself",
     )
+    lost_node_grace: Duration = Field(
+        default=timedelta(minutes=5),
+        ge=timedelta(0),
+        le=timedelta(days=1),
+        description="how long a node may be silent before its jobs fail",
+    )
     pod: PodOptions = Field(
         default=PodOptions(), description="options of all pods; those of an algorithm are laid over them"
     )

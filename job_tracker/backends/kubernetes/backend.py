@@ -20,12 +20,12 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
-from job_tracker.backends.kubernetes.groups import Groups
+from job_tracker.backends.kubernetes.groups import Graces, Groups
 from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
 from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
-from job_tracker.backends.kubernetes.status import START_GRACE
+from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
 from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
@@ -38,13 +38,15 @@ log = logging.getLogger(__name__)
 class KubernetesOptions:
     """What the backend needs to know of the cluster, besides what is planned.
 
-    `start_grace` is how long a pod that cannot start may take to mend itself. `lost_margin` is how many
-    seconds after its grace a pod that is still there counts as one on a lost node.
+    `start_grace` is how long a pod that cannot start may take to mend itself, `node_grace` how long a
+    node may be silent before its pods count as lost, and `lost_margin` how many seconds after its grace
+    a pod that is still there counts as one on a lost node.
     """
 
     plan: PlanOptions
     access: Access = field(default_factory=Access)
     start_grace: timedelta = START_GRACE
+    node_grace: timedelta = NODE_GRACE
     lost_margin: float = 20.0
     calls: int = 32
     timing: WatchTiming = field(default_factory=WatchTiming)
@@ -59,7 +61,7 @@ class KubernetesBackend:
         self._options = options
         instance = options.plan.instance
         self.client = KubernetesClient(options.access, options.plan.namespace, calls=options.calls)
-        self._groups = Groups(options.start_grace)
+        self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self._launcher = Launcher(self.client, self._cache.put)
         self._kept = KeptLogs(self.client, root)

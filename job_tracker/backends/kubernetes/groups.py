@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of
-from job_tracker.backends.kubernetes.status import START_GRACE, observe_rank
+from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank
 from job_tracker.catalog.pods import CONTAINER
 from job_tracker.feed import Feed
 from job_tracker.model import GroupRef, Phase, RankStatus
@@ -21,6 +21,14 @@ STOPPING = "training-service/stopping"
 # A group that is found with pods missing may be one that is being launched beside us, or that a service
 # was killed while launching. So long its pods may take to appear.
 _LAUNCH_TIME = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graces:
+    """How long a pod that cannot start may take to mend itself, and how long a node may be silent."""
+
+    start: timedelta = START_GRACE
+    node: timedelta = NODE_GRACE
 
 
 @dataclass(slots=True)
@@ -46,24 +54,30 @@ class Group:
         """The pods that are there, ended or not."""
         return {rank: pod for rank, pod in self.pods.items() if rank not in self.gone}
 
-    def observe(self, now: datetime, start_grace: timedelta, *, changed_only: bool = False) -> Observation:
+    def observe(self, now: datetime, graces: Graces, *, changed_only: bool = False) -> Observation:
         """What every rank is doing; only pods that have changed are looked at again, if asked.
 
         A rank that has ended stays as it ended, whatever becomes of its pod.
         """
         for rank in self._changed if changed_only and self._seen else range(self.instances):
             if rank not in self._ended:
-                self._seen[rank] = self._observe_rank(rank, now, start_grace)
+                self._seen[rank] = self._observe_rank(rank, now, graces)
         self._changed.clear()
         return Observation(tuple(self._seen[rank] for rank in range(self.instances)))
 
-    def _observe_rank(self, rank: int, now: datetime, start_grace: timedelta) -> RankObservation:
+    def _observe_rank(self, rank: int, now: datetime, graces: Graces) -> RankObservation:
         pod = self.pods.get(rank)
         if rank in self.gone and not self.stopping:
             pod = None
         launching = rank not in self.pods and (self.launching or self._is_young(now))
         seen = observe_rank(
-            rank, pod, now, launching=launching, stopping=self.stopping, start_grace=start_grace
+            rank,
+            pod,
+            now,
+            launching=launching,
+            stopping=self.stopping,
+            start_grace=graces.start,
+            node_grace=graces.node,
         )
         if rank in self.gone and not seen.status.phase.has_ended:
             # Nobody told how it ended: it was removed without its node.
@@ -97,9 +111,12 @@ class Group:
 
     @property
     def may_change_by_itself(self) -> bool:
-        """Whether time alone may change the observation: a pod that cannot start, or one not seen yet."""
+        """Whether time alone may change the observation.
+
+        Of a pod that cannot start, one not seen yet, and one whose node is silent.
+        """
         return self.last is not None and any(
-            rank.status.phase is Phase.PENDING and (rank.status.note or rank.status.rank not in self.pods)
+            rank.status.note or (rank.status.phase is Phase.PENDING and rank.status.rank not in self.pods)
             for rank in self.last.ranks
         )
 
@@ -109,12 +126,12 @@ class Groups:
 
     def __init__(
         self,
-        start_grace: timedelta = START_GRACE,
+        graces: Graces | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.feed: Feed[GroupRef, Observation] = Feed()
         self.touched: Feed[GroupRef, None] = Feed()
-        self._start_grace = start_grace
+        self._graces = graces or Graces()
         self._clock = clock
         self._groups: dict[GroupRef, Group] = {}
 
@@ -161,7 +178,7 @@ class Groups:
 
     def observe(self, group: Group, *, changed_only: bool = False) -> Observation:
         """What the group is doing; who watches is told if that is new."""
-        seen = group.observe(self._clock(), self._start_grace, changed_only=changed_only)
+        seen = group.observe(self._clock(), self._graces, changed_only=changed_only)
         if seen != group.last:
             group.last = seen
             self.feed.publish(group.ref, seen)
@@ -169,7 +186,7 @@ class Groups:
             group.timer.cancel()
             group.timer = None
         if group.may_change_by_itself and self._groups.get(group.ref) is group:
-            later = max(0.2, min(self._start_grace, _LAUNCH_TIME).total_seconds() / 10)
+            later = max(0.2, min(self._graces.start, _LAUNCH_TIME).total_seconds() / 10)
             group.timer = asyncio.get_running_loop().call_later(later, self.observe, group)
         return seen
 

@@ -18,6 +18,7 @@ from job_tracker.diagnosis import Diagnosis
 from job_tracker.model import Phase, RankStatus
 
 START_GRACE = timedelta(seconds=60)
+NODE_GRACE = timedelta(minutes=5)
 _MAX_NOTE = 400
 
 
@@ -54,12 +55,13 @@ def observe_rank(
     launching: bool = False,
     stopping: bool = False,
     start_grace: timedelta = START_GRACE,
+    node_grace: timedelta = NODE_GRACE,
 ) -> RankObservation:
     """What one rank is doing, and why it failed if it did.
 
     A pod that is not there was deleted by somebody, unless we are still `launching` the group, or
     `stopping` it. `start_grace` is how long an image that cannot be pulled, or a container that cannot
-    be made, may take to mend itself.
+    be made, may take to mend itself; `node_grace` how long a node may be silent.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -75,8 +77,13 @@ def observe_rank(
         case "Failed":
             return _failed(rank, _never_started(rank, pod))
     if "running" in _training_state(pod):
-        note = "Its node does not answer" if _node_is_silent(pod) else ""
-        return RankObservation(RankStatus(rank, Phase.RUNNING, note=note))
+        if not _node_is_silent(pod):
+            return RankObservation(RankStatus(rank, Phase.RUNNING))
+        # Kubernetes deletes such pods after a while, but not if most nodes of a zone are silent.
+        since = _moment(_condition(pod, "Ready").get("lastTransitionTime")) or now
+        if now - since >= node_grace:
+            return _failed(rank, diagnosis.NODE_LOST.about(rank, f"not heard of since {since.isoformat()}"))
+        return RankObservation(RankStatus(rank, Phase.RUNNING, note="Its node does not answer"))
     wait = _bad_wait(pod)
     row = diagnosis.WAITING.get(wait.reason) if wait else None
     if wait and row and (not row.mends_itself or now - _tried_since(pod, now) >= start_grace):

@@ -1,6 +1,6 @@
 """What a pod's status means while nothing is wrong, and when it is we who stop the group."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -133,6 +133,15 @@ def test_what_had_ended_before_we_stopped_it_keeps_its_end() -> None:
     assert crashed.status == RankStatus(1, Phase.FAILED, 1)
     succeeded = pod("Succeeded", container(terminated(0, finished=39)), metadata=DELETED)
     assert observed(succeeded, stopping=True).status == RankStatus(1, Phase.SUCCEEDED, 0)
+
+
+def test_a_node_that_is_silent_for_too_long_is_lost() -> None:
+    silent = [condition("Ready", "False", since=50), condition("ContainersReady", "True")]
+    the_pod = pod("Running", container(RUNNING), conditions=silent)
+    seen = observed(the_pod, node_grace=timedelta(seconds=1))
+    assert seen.diagnosis is not None
+    assert (seen.status.phase, seen.diagnosis.category) == (Phase.FAILED, Category.NODE_LOST)
+    assert "not heard of since" in seen.diagnosis.detail
 
 
 def test_a_pod_that_is_still_to_be_made_is_not_missing() -> None:

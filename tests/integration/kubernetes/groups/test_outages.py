@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from job_tracker.diagnosis import Category
 from job_tracker.errors import BackendUnavailable
 from job_tracker.model import Phase
 from tests.integration.kubernetes.groups.conftest import Place
@@ -70,6 +71,20 @@ async def test_pods_on_a_lost_node_are_removed_after_their_grace(
     assert time.monotonic() - at < 30
     assert end is not None
     assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 2
+    assert place.left() == []
+    await asyncio.to_thread(place.cluster.start, "kubelet")
+
+
+async def test_a_node_that_is_lost_fails_its_groups_and_says_so(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = world.open(node_grace=timedelta(seconds=2))
+    await started(backend, backend.plan(job(FOREVER, instances=2)))
+    await asyncio.to_thread(place.cluster.stop, "kubelet")
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    assert (end.first_failure.category, end.first_failure.retryable) == (Category.NODE_LOST, True)
+    await backend.stop(job().group, SHORT)
     assert place.left() == []
     await asyncio.to_thread(place.cluster.start, "kubelet")
 
