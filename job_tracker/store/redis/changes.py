@@ -7,6 +7,7 @@ all that may have changed: jobs that are live or at the head of the queue, and t
 import asyncio
 import itertools
 import logging
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from job_tracker.store.redis.connection import Connection, explain
 
 log = logging.getLogger(__name__)
 
+_MESSAGE = re.compile(rf"(\d+) ({'|'.join(JobState)}) (\S+)", re.ASCII)
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 
 
@@ -85,34 +87,38 @@ class Changes:
         self.feed.publish(job_id, state)
 
     async def _listen(self, channel: PubSub) -> None:
-        delay = _FIRST_DELAY
         while True:
             try:
                 await self._follow(channel)
-            except (RedisError, OSError, TimeoutError) as error:
+            except Exception as error:  # whatever it is: without this task, no other service is heard
                 log.warning("%s: changes are not heard: %s", self._connection.address, explain(error))
             finally:
-                with suppress(RedisError, OSError):
-                    await channel.aclose()  # type: ignore[no-untyped-call]
-            while True:
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, _LONGEST_DELAY)
-                try:
-                    channel = await self._subscribe()
-                except (RedisError, OSError, TimeoutError):
-                    continue
-                try:
-                    missed = await self._catch_up()
-                except StoreUnavailable as error:
-                    log.warning("%s", error)
-                    with suppress(RedisError, OSError):
-                        await channel.aclose()  # type: ignore[no-untyped-call]
-                    continue
-                break
+                await _let_go(channel)
+            channel = await self._subscribe_again()
             log.info("%s: changes are heard again", self._connection.address)
-            delay = _FIRST_DELAY
+
+    async def _subscribe_again(self) -> PubSub:
+        """Listen again, however long that takes, and tell of all that may have been missed."""
+        delay, said = _FIRST_DELAY, ""
+        while True:
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+            try:
+                channel = await self._subscribe()
+            except (RedisError, OSError, TimeoutError):
+                continue
+            try:
+                missed = await self._catch_up()
+            except BaseException as error:
+                await _let_go(channel)
+                if not isinstance(error, StoreUnavailable):
+                    raise
+                if str(error) != said:
+                    log.warning("%s", said := str(error))
+                continue
             for job_id, state in missed:
                 self.feed.publish(job_id, state)
+            return channel
 
     async def _subscribe(self) -> PubSub:
         # What was sent before is not going to arrive any more.
@@ -136,11 +142,14 @@ class Changes:
             if message is None:
                 await channel.ping()
             elif message["type"] == "message":
-                self._hear(message["data"].decode())
+                self._hear(message["data"].decode(errors="replace"))
             asked = message is None
 
     def _hear(self, text: str) -> None:
-        job_id, state, token = text.split(" ")
+        if not (match := _MESSAGE.fullmatch(text)):
+            log.warning("%s: not one of our messages: %.80r", self._connection.address, text)
+            return
+        job_id, state, token = match.groups()
         write = self._writes.get(token)
         if write is None:
             self.feed.publish(int(job_id), JobState(state))
@@ -148,3 +157,8 @@ class Changes:
             del self._writes[token]
         else:
             write.heard = (int(job_id), JobState(state))
+
+
+async def _let_go(channel: PubSub) -> None:
+    with suppress(RedisError, OSError):
+        await channel.aclose()  # type: ignore[no-untyped-call]

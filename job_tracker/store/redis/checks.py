@@ -59,7 +59,7 @@ async def _check_server(connection: Connection) -> None:
     client: Any = connection.client
     await client.ping()
     try:
-        info = await client.info("everything")
+        info = await client.info()
     except ResponseError as error:
         log.warning("%s does not let itself be looked at, so it is trusted: %s", connection.address, error)
         return
@@ -108,12 +108,18 @@ async def _open(connection: Connection, memory: Path | None) -> str:
 
 
 def _recall(memory: Path | None) -> str:
-    return memory.read_text().strip() if memory is not None and memory.exists() else ""
+    try:
+        return memory.read_text().strip() if memory is not None else ""
+    except OSError:
+        return ""
 
 
 def _remember(memory: Path, store: str) -> None:
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    memory.write_text(store + "\n")
+    try:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(store + "\n")
+    except OSError as error:
+        log.warning("a loss of the job store would not be noticed after a restart: %s", error)
 
 
 def _lost(connection: Connection, memory: Path | None) -> str:

@@ -27,6 +27,15 @@ async def test_one_hears_of_what_the_other_writes(server: RedisServer, connect: 
             assert await anext(of_two) == (second.id, JobState.QUEUED)
 
 
+async def test_messages_of_others_on_the_channel_do_no_harm(server: RedisServer, connect: Open) -> None:
+    store = await connect()
+    with store.changes() as changes:
+        for text in ("", "hello", "1 lost x", "x queued y"):
+            server.ask("PUBLISH", "{t}:changes", text)
+        server.ask("PUBLISH", "{t}:changes", "7 queued z")
+        assert await asyncio.wait_for(anext(changes), 5) == (7, JobState.QUEUED)
+
+
 async def test_of_updates_by_several_services_one_wins(server: RedisServer, connect: Open) -> None:
     stores = [await connect() for _ in range(3)]
     for _ in range(20):
@@ -117,3 +126,17 @@ async def test_long_lists_are_walked_in_pieces(server: RedisServer, connect: Ope
         while page := await store.list_jobs(where, limit=99, before=pages[-1].id if pages else None):
             pages += page
         assert pages == wanted
+
+
+async def test_a_node_of_a_cluster_serves_as_well(redis_server: RedisServer, connect: Open) -> None:
+    redis_server.start("--cluster-enabled", "yes")
+    redis_server.ask("CLUSTER", "ADDSLOTS", *(str(slot) for slot in range(16384)))
+    async with asyncio.timeout(10):
+        while "cluster_state:ok" not in redis_server.ask("CLUSTER", "INFO"):
+            await asyncio.sleep(0.05)
+    here, there = await connect(), await connect()
+    with here.changes() as changes:
+        job = await there.submit(spec(), NOON, RequestKey("k", b"d"), 10)
+        assert await asyncio.wait_for(anext(changes), 5) == (job.id, JobState.QUEUED)
+    assert await here.update(job.admitted()) == await there.get(job.id)
+    assert await here.list_jobs(JobFilter(name_prefix="a", algorithm="program"), limit=5)
