@@ -43,6 +43,10 @@ class Feed(Generic[K, V]):
         for subscription in self._of_key.get(key, ()):
             subscription.put(key, value)
 
+    def watched(self) -> list[K]:
+        """The keys that somebody subscribed to by themselves."""
+        return list(self._of_key)
+
     @contextmanager
     def subscribe(self, key: K | None = None) -> Iterator[Subscription[K, V]]:
         """Changes of `key`, or of every key, from now on."""

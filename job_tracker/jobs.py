@@ -85,7 +85,9 @@ class Jobs:
         jobs = await self._store.list_jobs(where, limit=limit + 1, before=before)
         page = jobs[:limit]
         return Page(
-            jobs=[await self._view(job) for job in page],
+            jobs=await asyncio.gather(
+                *(self._view(job) for job in page)
+            ),  # together, as the store may be far
             next_before=page[-1].id if len(jobs) > limit else None,
         )
 

@@ -14,6 +14,9 @@ from training_service.settings import ENVIRONMENT_PREFIX, Settings
 # Variables with our prefix that are not settings of the server.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
 
+# Values that are not repeated in messages, besides all with "secret" in their name: a URL has a password.
+_HIDDEN = ["store", "url"]
+
 
 class SettingsError(Exception):
     """The configuration cannot be used: one line a problem, each with where it stands."""
@@ -97,9 +100,8 @@ def _explain(problem: Any, sources: Mapping[str, Mapping[str, Any]]) -> str:
     path = [str(part) for part in problem["loc"] if part != "[key]"]
     source = next((name for name, values in sources.items() if _holds(values, path)), "settings")
     value = problem["input"]
-    shown = (
-        f" is {value!r}:" if isinstance(value, str | int | float) and "secret" not in ".".join(path) else ":"
-    )
+    hidden = "secret" in ".".join(path) or path == _HIDDEN
+    shown = f" is {value!r}:" if isinstance(value, str | int | float) and not hidden else ":"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         shown, message = ":", "there is no such setting"

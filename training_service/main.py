@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection
 
 from job_tracker.errors import TrackerError
 from job_tracker.jobs import Jobs
-from job_tracker.store.sqlite import SqliteStore
+from job_tracker.store.base import JobStore
 from job_tracker.submission import Door
 from job_tracker.tracker import Tracker, TrackerOptions
 from training_service import logs
@@ -24,6 +24,7 @@ from training_service.api.servicer import TrainingServicer
 from training_service.engines import Engine, make_engine
 from training_service.metrics import Metrics, MetricsServer
 from training_service.settings import Settings
+from training_service.stores import open_store
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ async def serve(settings: Settings) -> None:
     """Serve until told to stop, then let go of everything in order. Groups run on."""
     told_to_stop = _stop_signal()
     async with AsyncExitStack() as stack:
-        store = await SqliteStore.open(settings.storage.data_dir / "jobs.db")
+        store = await open_store(settings)
         stack.push_async_callback(store.close)
         engine = make_engine(settings)
         stack.push_async_callback(engine.backend.close)
@@ -81,7 +82,7 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-def make_jobs(settings: Settings, store: SqliteStore, engine: Engine) -> Jobs:
+def make_jobs(settings: Settings, store: JobStore, engine: Engine) -> Jobs:
     """The operations behind the API."""
     door = Door(
         settings.algorithms,

@@ -10,6 +10,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -95,6 +96,37 @@ class StorageSettings(_Group):
     def root(self) -> str:
         """The URI of datasets, models and checkpoints."""
         return (self.uri or str(self.data_dir.absolute() / "storage")).rstrip("/")
+
+
+class StoreSettings(_Group):
+    """Where jobs are recorded."""
+
+    url: SecretStr | None = Field(
+        default=None,
+        description="a Redis server (redis://, rediss://, unix://), which several services may share; "
+        "none: a file in storage.data_dir",
+    )
+    prefix: str = Field(
+        default="training-service",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="of all keys in Redis; services with the same one share their jobs",
+    )
+    answer_seconds: float = Field(
+        default=5, ge=0.1, le=60, description="how long Redis may take to answer before a call fails"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_of_redis(cls, url: SecretStr | None) -> SecretStr | None:
+        hint = "give it as redis://HOST:PORT/0, rediss://… for TLS, or unix://PATH"
+        try:
+            parts = urlsplit(url.get_secret_value() if url else "redis://host")
+            _ = parts.port  # raises for one that is no number
+        except ValueError:
+            raise ValueError(hint) from None  # its own message may show the password
+        if parts.scheme not in ("redis", "rediss", "unix"):
+            raise ValueError(hint)
+        return url
 
 
 class SchedulingSettings(_Group):
@@ -255,6 +287,7 @@ class Settings(BaseSettings):
     )
     server: ServerSettings = ServerSettings()
     storage: StorageSettings = Field(default_factory=StorageSettings)
+    store: StoreSettings = StoreSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     jobs: JobSettings = JobSettings()
     process: ProcessSettings = ProcessSettings()

@@ -1,24 +1,47 @@
 """The stores that the contract of JobStore is held against."""
 
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from job_tracker.store.base import JobStore
+from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.sqlite import SqliteStore
+from tests.support.redis_server import RedisServer, find_server, server_or_skip
 from tests.support.stores import Reopen
 
 
-@pytest.fixture(params=["sqlite"])
-async def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Reopen]:
+@pytest.fixture(scope="session")
+def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer | None]:
+    """One server for all tests; None if there is no program, which is for those that need it to say."""
+    if find_server() is None:
+        yield None
+        return
+    server = server_or_skip(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.end()
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+async def reopen(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_redis: RedisServer | None
+) -> AsyncIterator[Reopen]:
     """Closes the store that it opened last, if any, and opens it (again), as a restart does."""
     opened: list[JobStore] = []
+    prefix = f"test-{uuid.uuid4().hex}"
+    server = shared_redis or (server_or_skip(tmp_path) if request.param == "redis" else None)
 
     async def again() -> JobStore:
         while opened:
             await opened.pop().close()
-        opened.append(await SqliteStore.open(tmp_path / "jobs.db"))
+        if request.param == "sqlite":
+            opened.append(await SqliteStore.open(tmp_path / "jobs.db"))
+        else:
+            assert server is not None
+            opened.append(await RedisStore.open(Address(server.url, prefix)))
         return opened[0]
 
     yield again

@@ -1,0 +1,133 @@
+"""What a server must be before jobs are trusted to it. Each refusal is one line that says what to change."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
+
+from job_tracker.errors import StoreRefused
+from job_tracker.store.redis import keys, scripts
+from job_tracker.store.redis.connection import Connection, explain
+
+log = logging.getLogger(__name__)
+
+
+async def open_checked(connection: Connection, memory: Path | None) -> str:
+    """The id of the store on the server, made if there is none. Raises StoreRefused, having changed nothing.
+
+    `memory` is a file that remembers which store was opened there last: a server that comes back
+    without its data is then refused also after a restart of the service.
+    """
+    address = connection.address
+    try:
+        async with asyncio.timeout(2 * connection.answer_seconds):
+            await _check_server(connection)
+            return await _open(connection, memory)
+    except BusyLoadingError as error:
+        raise StoreRefused(f"{address}: is still loading its data; start again in a moment") from error
+    except AuthenticationError as error:
+        raise _no_entry(connection, error) from error
+    except ResponseError as error:
+        if str(error).startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
+            raise _no_entry(connection, error) from error
+        raise StoreRefused(f"{address}: cannot be used as the job store: {explain(error)}") from error
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StoreRefused(f"{address}: cannot be reached: {explain(error)}") from error
+
+
+def problem_of(info: Mapping[str, Any], save: str | None) -> str | None:
+    """Why a server that says this of itself is refused, if it is. `save`: its RDB schedule, if known."""
+    if info.get("role", "master") != "master":
+        return "is a read-only replica; give the address of its primary"
+    policy = info.get("maxmemory_policy", "noeviction")
+    if int(info.get("maxmemory", 0)) and policy != "noeviction":
+        return (
+            f"throws keys away when its memory is full (maxmemory-policy {policy}), and with them jobs; "
+            "set maxmemory-policy noeviction"
+        )
+    if not int(info.get("aof_enabled", 0)) and save == "":
+        return "keeps nothing on a disk, so a restart would lose every job; set appendonly yes"
+    return None
+
+
+async def _check_server(connection: Connection) -> None:
+    client: Any = connection.client
+    await client.ping()
+    try:
+        info = await client.info()
+    except ResponseError as error:
+        log.warning("%s does not let itself be looked at, so it is trusted: %s", connection.address, error)
+        return
+    save: str | None = None
+    if not int(info.get("aof_enabled", 0)):
+        try:
+            save = (await client.config_get("save")).get("save", "")
+        except ResponseError as error:
+            log.warning(
+                "%s has no AOF, and does not say whether it keeps data otherwise: %s",
+                *(connection.address, error),
+            )
+        else:
+            log.warning(
+                "%s has no AOF: what was written since its last snapshot is lost with it; set appendonly yes",
+                connection.address,
+            )
+    if problem := problem_of(info, save):
+        raise StoreRefused(f"{connection.address}: {problem}")
+
+
+async def _open(connection: Connection, memory: Path | None) -> str:
+    address = connection.address
+    remembered = await asyncio.to_thread(_recall, memory)
+    if remembered and not await connection.client.exists(keys.meta(address.prefix)):
+        raise StoreRefused(_lost(connection, memory))
+    answer = await connection.evaluate(
+        scripts.OPEN, keys.SCHEMA, str(uuid.uuid4()), datetime.now(UTC).isoformat()
+    )
+    if answer[0] == b"damaged":
+        raise StoreRefused(
+            f"{address}: has jobs but no {keys.meta(address.prefix)}; restore its data from a backup, or "
+            "choose another store.prefix"
+        )
+    schema, store = int(answer[1]), answer[2].decode()
+    if schema > keys.SCHEMA:
+        raise StoreRefused(
+            f"{address}: was written by a newer version of this service (schema {schema}; this one knows "
+            f"{keys.SCHEMA}); start that version, or choose another store.prefix"
+        )
+    if remembered and remembered != store:
+        raise StoreRefused(_lost(connection, memory))
+    if memory is not None and not remembered:
+        await asyncio.to_thread(_remember, memory, store)
+    return str(store)
+
+
+def _recall(memory: Path | None) -> str:
+    try:
+        return memory.read_text().strip() if memory is not None else ""
+    except OSError:
+        return ""
+
+
+def _remember(memory: Path, store: str) -> None:
+    try:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(store + "\n")
+    except OSError as error:
+        log.warning("a loss of the job store would not be noticed after a restart: %s", error)
+
+
+def _lost(connection: Connection, memory: Path | None) -> str:
+    return (
+        f"{connection.address}: has lost its data: it is not the store that was used here before. "
+        f"Restore it; or remove {memory} to start with what is there"
+    )
+
+
+def _no_entry(connection: Connection, error: Exception) -> StoreRefused:
+    return StoreRefused(f"{connection.address}: does not let us in ({explain(error)}); see store.url")

@@ -1,0 +1,12 @@
+-- KEYS[1]: {prefix}:meta, from which all other keys follow. They have one hash tag, hence one slot.
+local base = string.sub(KEYS[1], 1, -6)
+local function key(name) return base .. ':' .. name end
+local function job_key(id) return base .. ':job:' .. id end
+local function job_of(id) return redis.call('HGETALL', job_key(id)) end
+local function tally(state, jobs, instances)
+  redis.call('HINCRBY', key('tallies'), state .. ':jobs', jobs)
+  redis.call('HINCRBY', key('tallies'), state .. ':instances', instances)
+end
+local function tell(id, state, token)
+  redis.call('PUBLISH', key('changes'), id .. ' ' .. state .. ' ' .. token)
+end

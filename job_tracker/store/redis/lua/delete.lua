@@ -1,0 +1,16 @@
+-- ARGV: store, ids
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  local job = redis.call('HMGET', job_key(id), 'finished_at', 'state', 'algorithm', 'name', 'instances',
+    'request_key')
+  if job[1] and job[1] ~= '' then
+    for _, name in ipairs({'jobs', 'finished', job[2], 'algorithm:' .. job[3]}) do
+      redis.call('ZREM', key(name), id)
+    end
+    redis.call('ZREM', key('names'), job[4] .. '\0' .. id)
+    if job[6] ~= '' then redis.call('HDEL', key('requests'), job[6]) end
+    tally(job[2], -1, -job[5])
+    redis.call('DEL', job_key(id))
+  end
+end
+return {'done'}

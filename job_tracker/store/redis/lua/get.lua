@@ -1,0 +1,2 @@
+-- ARGV: store, id
+return {'job', job_of(ARGV[2])}

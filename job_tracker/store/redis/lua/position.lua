@@ -1,0 +1,2 @@
+-- ARGV: store, id
+return {'position', redis.call('ZCOUNT', key('queued'), '-inf', '(' .. ARGV[2])}

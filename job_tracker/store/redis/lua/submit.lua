@@ -1,0 +1,29 @@
+-- ARGV: store, token, most queued, last id that the caller has seen, request key ('' for none), its
+-- digest, name, algorithm, instances, submitted at, spec
+local _, token, most, seen, request, digest, name, algorithm, instances, at, spec = unpack(ARGV)
+if request ~= '' then
+  local known = redis.call('HGET', key('requests'), request)
+  if known then
+    if redis.call('HGET', job_key(known), 'request_digest') ~= digest then return {'conflict', known} end
+    return {'known', job_of(known)}
+  end
+end
+local queued = redis.call('ZCARD', key('queued'))
+if queued >= tonumber(most) then return {'full', queued} end
+
+-- A server that lost its last second (appendfsync everysec) does not give an id a second time.
+local last = tonumber(redis.call('GET', key('last-id')) or '0')
+local id = string.format('%d', math.max(last, tonumber(seen)) + 1)
+redis.call('SET', key('last-id'), id)
+redis.call('HSET', job_key(id), 'id', id, 'version', '1', 'state', 'queued', 'name', name,
+  'algorithm', algorithm, 'instances', instances, 'attempt', '0', 'submitted_at', at, 'started_at', '',
+  'finished_at', '', 'request_key', request, 'request_digest', digest, 'spec', spec, 'ranks', '[]',
+  'ending', '', 'progress', '')
+if request ~= '' then redis.call('HSET', key('requests'), request, id) end
+redis.call('ZADD', key('jobs'), id, id)
+redis.call('ZADD', key('queued'), id, id)
+redis.call('ZADD', key('algorithm:' .. algorithm), id, id)
+redis.call('ZADD', key('names'), 0, name .. '\0' .. id)
+tally('queued', 1, instances)
+tell(id, 'queued', token)
+return {'new', id}

@@ -1,0 +1,2 @@
+-- ARGV: store
+return {'tallies', redis.call('HGETALL', key('tallies'))}

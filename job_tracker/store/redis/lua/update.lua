@@ -1,0 +1,20 @@
+-- ARGV: store, token, id, version, state, the states it may come from (',a,b,'), whether it ends there,
+-- attempt, started at, finished at, score of its end, ranks, ending
+local _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending =
+  unpack(ARGV)
+local now = redis.call('HMGET', job_key(id), 'version', 'state', 'instances')
+if not now[1] then return {'missing'} end
+if now[1] ~= version then return {'stale'} end
+if not string.find(sources, ',' .. now[2] .. ',', 1, true) then return {'illegal', now[2]} end
+
+redis.call('HSET', job_key(id), 'version', string.format('%d', tonumber(version) + 1), 'state', state,
+  'attempt', attempt, 'started_at', started, 'finished_at', finished, 'ranks', ranks, 'ending', ending)
+if now[2] ~= state then
+  redis.call('ZREM', key(now[2]), id)
+  redis.call('ZADD', key(state), id, id)
+  tally(now[2], -1, -now[3])
+  tally(state, 1, now[3])
+  if ends == '1' then redis.call('ZADD', key('finished'), score, id) end
+end
+tell(id, state, token)
+return {'done'}

@@ -1,0 +1,58 @@
+"""Jobs as hashes: what scripts and operators look at is plain text, the rest is JSON. Nothing is ''."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import TypeAdapter
+
+from job_tracker.model import Ending, Job, JobSpec, JobState, Progress, RankStatus
+
+SPEC = TypeAdapter(JobSpec)
+PROGRESS = TypeAdapter(Progress)
+_RANKS = TypeAdapter(tuple[RankStatus, ...])
+_ENDING = TypeAdapter(Ending)
+
+
+def job_of(pairs: Sequence[bytes]) -> Job | None:
+    """The job in a hash, as HGETALL gives it: names and values in turn. None if there is no such hash."""
+    if not pairs:
+        return None
+    row = {name.decode(): value for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
+    submitted_at = moment(row["submitted_at"])
+    assert submitted_at is not None
+    return Job(
+        id=int(row["id"]),
+        version=int(row["version"]),
+        spec=SPEC.validate_json(row["spec"]),
+        state=JobState(row["state"].decode()),
+        submitted_at=submitted_at,
+        attempt=int(row["attempt"]),
+        started_at=moment(row["started_at"]),
+        finished_at=moment(row["finished_at"]),
+        ranks=_RANKS.validate_json(row["ranks"]),
+        ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
+        progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
+    )
+
+
+def changing_fields(job: Job) -> tuple[str, ...]:
+    """What an update may change, as update.lua wants it: attempt, start, end, its score, ranks, ending."""
+    return (
+        str(job.attempt),
+        text_of(job.started_at),
+        text_of(job.finished_at),
+        # An ended job always says when; one that did not would never be old.
+        repr(job.finished_at.timestamp()) if job.finished_at else "+inf",
+        _RANKS.dump_json(job.ranks).decode(),
+        _ENDING.dump_json(job.ending).decode() if job.ending else "",
+    )
+
+
+def text_of(at: datetime | None) -> str:
+    """A moment as people read it, exact to the microsecond."""
+    return at.isoformat() if at else ""
+
+
+def moment(text: bytes) -> datetime | None:
+    """What `text_of` wrote."""
+    return datetime.fromisoformat(text.decode()) if text else None

@@ -1,0 +1,224 @@
+"""JobStore on a Redis server, which any number of services may share."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from job_tracker.errors import (
+    IllegalMove,
+    JobNotFound,
+    LimitExceeded,
+    RequestKeyConflict,
+    StaleJob,
+    StoreRefused,
+    StoreUnavailable,
+)
+from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, Progress
+from job_tracker.store.base import JobFilter, RequestKey, Tally
+from job_tracker.store.redis import rows, scripts
+from job_tracker.store.redis.changes import Changes
+from job_tracker.store.redis.checks import open_checked
+from job_tracker.store.redis.connection import Address, Connection
+from job_tracker.store.redis.scripts import Script
+
+_DELETED_AT_ONCE = 100
+
+# From where each state may be written: the table of the moves, and staying unless the job has ended.
+_SOURCES = {
+    target: "".join(
+        f",{source}"
+        for source in JobState
+        if target in TRANSITIONS[source] or (source is target and not source.is_terminal)
+    )
+    + ","
+    for target in JobState
+}
+
+
+class RedisStore:
+    """Every change is one script, so it is done whole or not at all. Open it with `RedisStore.open`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._changes = Changes(connection, self._to_look_at)
+        self._last_seen = 0
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, address: Address, *, answer_seconds: float = 5.0, memory: Path | None = None
+    ) -> "RedisStore":
+        """Connect, and make the store if there is none. Raises StoreRefused: see checks.py."""
+        connection = Connection(address, answer_seconds)
+        try:
+            connection.store_id = await open_checked(connection, memory)
+            store = cls(connection)
+            try:
+                await store._changes.start()
+            except Exception as error:
+                raise StoreRefused(f"{address}: its changes cannot be followed: {error}") from error
+        except BaseException:
+            await connection.close()
+            raise
+        return store
+
+    async def submit(
+        self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
+    ) -> Job:
+        """See JobStore."""
+        key, digest = (request_key.key, request_key.digest.hex()) if request_key else ("", "")
+        with self._changes.writing() as write:
+            outcome, *rest = await self._run(
+                scripts.SUBMIT,
+                *(write.token, max_queued, self._last_seen, key, digest),
+                *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
+                rows.SPEC.dump_json(spec).decode(),
+            )
+            if outcome == b"new":
+                job = Job(id=int(rest[0]), version=1, spec=spec, state=JobState.QUEUED, submitted_at=at)
+                self._last_seen = max(self._last_seen, job.id)
+                self._changes.tell(write, job.id, job.state)
+                return job
+        if outcome == b"full":
+            raise LimitExceeded(
+                f"{rest[0]} jobs are queued, which is the limit (scheduling.max_queued); "
+                "try again when some have run"
+            )
+        return _submitted(outcome, rest, key)
+
+    async def find_submitted(self, request_key: RequestKey) -> Job | None:
+        """See JobStore."""
+        outcome, *rest = await self._run(scripts.FIND_SUBMITTED, request_key.key, request_key.digest.hex())
+        return None if outcome == b"none" else _submitted(outcome, rest, request_key.key)
+
+    async def get(self, job_id: int) -> Job:
+        """See JobStore."""
+        _, pairs = await self._run(scripts.GET, job_id)
+        job = rows.job_of(pairs)
+        if job is None:
+            raise JobNotFound(job_id)
+        return job
+
+    async def update(self, job: Job) -> Job:
+        """See JobStore."""
+        with self._changes.writing() as write:
+            outcome, *rest = await self._run(
+                scripts.UPDATE,
+                *(write.token, job.id, job.version, job.state, _SOURCES[job.state]),
+                "1" if job.state.is_terminal else "0",
+                *rows.changing_fields(job),
+            )
+            if outcome == b"done":
+                self._changes.tell(write, job.id, job.state)
+        match outcome:
+            case b"missing":
+                raise JobNotFound(job.id)
+            case b"stale":
+                raise StaleJob(job.id, job.version)
+            case b"illegal":
+                raise IllegalMove(job.id, rest[0].decode(), job.state)
+        return replace(job, version=job.version + 1)
+
+    async def record_progress(self, job_id: int, attempt: int, progress: Progress) -> None:
+        """See JobStore."""
+        encoded = rows.PROGRESS.dump_json(progress).decode()
+        with self._changes.writing() as write:
+            outcome, *rest = await self._run(scripts.PROGRESS, write.token, job_id, attempt, encoded)
+            if outcome == b"done":
+                self._changes.tell(write, job_id, JobState(rest[0].decode()))
+
+    async def next_queued(self) -> Job | None:
+        """See JobStore."""
+        _, *rest = await self._run(scripts.HEAD)
+        return rows.job_of(rest[0]) if rest else None
+
+    async def queue_position(self, job: Job) -> int:
+        """See JobStore."""
+        _, position = await self._run(scripts.POSITION, job.id)
+        return int(position)
+
+    async def live_jobs(self) -> Sequence[Job]:
+        """See JobStore."""
+        _, found = await self._run(scripts.LIVE)
+        return _jobs(found)
+
+    async def tallies(self) -> Mapping[JobState, Tally]:
+        """See JobStore."""
+        _, pairs = await self._run(scripts.TALLIES)
+        counts = {name.decode(): int(value) for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
+        return {
+            state: Tally(counts.get(f"{state}:jobs", 0), counts.get(f"{state}:instances", 0))
+            for state in JobState
+        }
+
+    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Sequence[Job]:
+        """See JobStore. Each job is as it was at some moment of the call, not all at the same."""
+        jobs: list[Job] = []
+        below = "+inf" if before is None else f"({before}"
+        while len(jobs) < limit:
+            _, found, rest = await self._run(
+                scripts.LIST,
+                *(limit - len(jobs), below, where.algorithm, where.name_prefix),
+                *sorted(where.states),
+            )
+            jobs += _jobs(found)
+            if not rest:
+                break
+            below = f"({rest.decode()}"
+        return jobs
+
+    async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
+        """See JobStore."""
+        _, found = await self._run(scripts.OLD, repr(moment.timestamp()), limit)
+        return _jobs(found)
+
+    async def delete(self, job_ids: Sequence[int]) -> None:
+        """See JobStore."""
+        for start in range(0, len(job_ids), _DELETED_AT_ONCE):
+            await self._run(scripts.DELETE, *job_ids[start : start + _DELETED_AT_ONCE])
+
+    def changes(
+        self, job_id: int | None = None
+    ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
+        """See JobStore. Those of other services arrive as they come; after a break, all that may be new."""
+        return self._changes.feed.subscribe(job_id)
+
+    async def close(self) -> None:
+        """See JobStore."""
+        self._closed = True
+        await self._changes.close()
+        await self._connection.close()
+
+    async def _run(self, script: Script, *arguments: str | int) -> list[Any]:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        return await self._connection.run(script, *arguments)
+
+    async def _to_look_at(self) -> list[tuple[int, JobState]]:
+        """What somebody who missed changes should look at. Raises StoreUnavailable."""
+        jobs = list(await self.live_jobs())
+        if head := await self.next_queued():
+            jobs.append(head)
+        found = {job.id: job.state for job in jobs}
+        for job_id in self._changes.feed.watched():
+            if job_id not in found:
+                try:
+                    found[job_id] = (await self.get(job_id)).state
+                except JobNotFound:
+                    found[job_id] = JobState.CANCELLED  # whoever watches looks, and finds it gone
+        return list(found.items())
+
+
+def _jobs(found: Sequence[Sequence[bytes]]) -> list[Job]:
+    return [job for pairs in found if (job := rows.job_of(pairs))]
+
+
+def _submitted(outcome: bytes, rest: list[Any], key: str) -> Job:
+    if outcome == b"conflict":
+        raise RequestKeyConflict(key, int(rest[0]))
+    job = rows.job_of(rest[0])
+    assert job is not None
+    return job

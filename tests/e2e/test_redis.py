@@ -1,0 +1,105 @@
+"""The service on a Redis server: killed, either of them, and nothing is lost or doubled."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.redis_server import RedisServer, server_or_skip
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+from training_service.client.errors import Unavailable
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+else:
+    Server = Any
+
+
+@pytest.fixture
+def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    """A running one, which services use."""
+    made = server_or_skip(tmp_path / "redis")
+    made.start("--requirepass", "s3cret")
+    made.password = "s3cret"
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__URL", made.url)
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__ANSWER_SECONDS", "1")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def service(redis: RedisServer, server: Server) -> Server:
+    """On that Redis server, which outlives it."""
+    return server
+
+
+def submit(client: TrainingClient, **parameters: str) -> int:
+    return client.submit("program", "1", "v1", parameters=parameters)
+
+
+def test_jobs_survive_a_kill_of_the_service(service: Server, redis: RedisServer) -> None:
+    with service.start("--capacity", "1") as client:
+        running = submit(client, RUN_SECONDS="forever")
+        waiting = [submit(client) for _ in range(5)]
+    assert service.end(signal.SIGKILL) == -signal.SIGKILL
+    assert redis.ask("ZRANGE", "{training-service}:queued", "0", "-1") == [str(job) for job in waiting]
+    with service.start("--capacity", "1") as client:
+        assert [client.status(job).positionInQueue for job in waiting] == list(range(5))
+        client.cancel(running)
+        assert [client.wait(job, timeout=20).status for job in waiting] == [pb.succeed] * 5
+        assert submit(client) == waiting[-1] + 1
+    assert "s3cret" not in service.log.read_text()
+    assert not (service.folder / "jobs.db").exists()
+
+
+def test_jobs_survive_a_kill_of_the_server(service: Server, redis: RedisServer) -> None:
+    with service.start("--capacity", "1") as client:
+        running = submit(client, RUN_SECONDS="2")
+        waiting = [submit(client) for _ in range(3)]
+        redis.kill()
+        with pytest.raises(Unavailable, match=r"the job store at redis://.* does not answer"):
+            client.status(running)
+        redis.start("--requirepass", "s3cret")
+        done = [client.wait(job, timeout=20) for job in (running, *waiting)]
+        assert [(job.status, job.attempt) for job in done] == [(pb.succeed, 1)] * 4
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (
+            "redis://:s3cret@127.0.0.1:1/0",
+            "redis://127.0.0.1:1/0 (prefix training-service): cannot be reached",
+        ),
+        ("http://:s3cret@127.0.0.1/0", "store.url: give it as redis://HOST"),
+        ("redis://:s3cret@[::1/0", "store.url: give it as redis://HOST"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_line_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, message: str
+) -> None:
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__URL", url)
+    program = str(Path(sys.executable).with_name("training-service"))
+    shown = subprocess.run(
+        [program, "serve", "--data-dir", str(tmp_path), "--address", "127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1), shown.stderr
+    assert message in shown.stderr
+    assert "s3cret" not in shown.stderr
+
+
+def test_the_password_is_not_shown_with_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__URL", "redis://:s3cret@localhost:6379/0")
+    program = str(Path(sys.executable).with_name("training-service"))
+    shown = subprocess.run([program, "config"], capture_output=True, text=True, check=True).stdout
+    assert "s3cret" not in shown
+    assert json.loads(shown)["store"]["prefix"] == "training-service"

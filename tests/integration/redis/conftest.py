@@ -1,0 +1,41 @@
+"""A Redis server of the test's own, to be stopped, killed, paused and emptied."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from job_tracker.store.redis import Address, RedisStore
+from tests.support.redis_server import RedisServer, server_or_skip
+
+Open = Callable[..., Awaitable[RedisStore]]
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """Not started yet."""
+    made = server_or_skip(tmp_path / "redis")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def server(redis_server: RedisServer) -> RedisServer:
+    """A running one."""
+    redis_server.start()
+    return redis_server
+
+
+@pytest.fixture
+async def connect(redis_server: RedisServer) -> AsyncIterator[Open]:
+    """Opens stores, each as another service would."""
+    async with AsyncExitStack() as stack:
+
+        async def connect(url: str = "", *, memory: Path | None = None) -> RedisStore:
+            address = Address(url or redis_server.url, "t")
+            store = await RedisStore.open(address, answer_seconds=1, memory=memory)
+            stack.push_async_callback(store.close)
+            return store
+
+        yield connect

