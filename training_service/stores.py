@@ -1,9 +1,12 @@
 """Where jobs are recorded, as configured."""
 
 import hashlib
+import logging
 
 from job_tracker.store.base import JobStore
 from training_service.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 async def open_store(settings: Settings) -> JobStore:
@@ -12,6 +15,7 @@ async def open_store(settings: Settings) -> JobStore:
         from job_tracker.store.sqlite import SqliteStore
 
         return await SqliteStore.open(settings.storage.data_dir / "jobs.db")
+    log.warning("one service at a time may use a store on Redis: replicas do not elect a leader yet")
     # Its client takes a while to import, and only this store needs it.
     from job_tracker.store.redis import Address, RedisStore
 
