@@ -70,9 +70,17 @@ class Scripted:
     answers: list[Answer] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def was_asked(self, times: int) -> None:
+        """Wait until so many requests have come."""
+        while len(self.requests) < times:
+            self.asked.clear()
+            await self.asked.wait()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(f"{request.method} {request.path_qs}")
+        self.asked.set()
         if not self.answers:
             await self.wait(60)
             return web.Response(status=503)
