@@ -6,7 +6,7 @@ import random
 import re
 import shutil
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +25,7 @@ _SILENCE = 300.0  # seconds after which a quiet stream is opened anew, in case i
 _KEEP_SILENCE = 10.0
 _REOPEN_SECONDS = 1.0
 # A node whose logs cannot be had now is not asked for each of its masters every second, for hours.
-_LONGEST_REOPEN_SECONDS = 60.0
+_LONGEST_REOPEN_SECONDS = 300.0
 _TRIES_AFTER_END = 5
 _LONGEST_LINE = 64 * 1024
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d) ")
@@ -143,8 +143,13 @@ class LiveLogs:
                 if time.monotonic() - opened > _LONGEST_REOPEN_SECONDS:
                     pause = _REOPEN_SECONDS  # it was there, and silent
                 within = random.uniform(pause / 2, pause)  # noqa: S311  # not all that broke together at once
-                await self._groups.wait(group, lambda _: self._has_ended(group, rank), within)
+                await self._groups.wait(group, self._has_changed(group, rank), within)
                 pause = min(2 * pause, _LONGEST_REOPEN_SECONDS)
+
+    def _has_changed(self, group: Group, rank: int) -> Callable[[Group], bool]:
+        """Whether the pod is told to be another than now: it has ended, or its node is back."""
+        before = group.pods.get(rank)
+        return lambda _: group.pods.get(rank) is not before or self._has_ended(group, rank)
 
     def _stream(self, pod: Manifest, query: list[tuple[str, str]]) -> AsyncGenerator[bytes, None]:
         return self._client.logs(
