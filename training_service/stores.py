@@ -15,15 +15,16 @@ async def open_store(settings: Settings) -> JobStore:
         from job_tracker.store.sqlite import SqliteStore
 
         return await SqliteStore.open(settings.storage.data_dir / "jobs.db")
-    log.warning("one service at a time may use a store on Redis: replicas do not elect a leader yet")
     # Its client takes a while to import, and only this store needs it.
     from job_tracker.store.redis import Address, RedisStore
 
     address = Address(settings.store.url.get_secret_value(), settings.store.prefix)
     # One memory for each store that was ever used from this folder: str(address) has no password.
     name = hashlib.sha256(str(address).encode()).hexdigest()[:16]
-    return await RedisStore.open(
+    store = await RedisStore.open(
         address,
         answer_seconds=settings.store.answer_seconds,
         memory=settings.storage.data_dir / f"redis-{name}.id",
     )
+    log.warning("one service at a time may use a store on Redis: replicas do not elect a leader yet")
+    return store
