@@ -26,12 +26,15 @@ from job_tracker.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 _PRUNE_BATCH = 100
+_DUE_BATCH = 1000
+_DUE_PAUSE = timedelta(seconds=0.1)
 
 
 class Chore(Enum):
     """Work that concerns no job in particular."""
 
     ADMIT = "admission"
+    DUE = "deadlines"
     REPAIR = "repair"
     PRUNE = "pruning"
 
@@ -85,7 +88,7 @@ class Tracker:
                 tasks.create_task(self._follow_store())
                 tasks.create_task(self._follow_backend())
                 tasks.create_task(self._queue.run())
-                for chore in (Chore.REPAIR, Chore.ADMIT, Chore.PRUNE):
+                for chore in Chore:
                     self._queue.add(chore)
         finally:
             await self._progress.close()
@@ -94,6 +97,8 @@ class Tracker:
         with self._store.changes() as changes:
             async for job_id, state in changes:
                 self._queue.add(job_id if state.is_live else Chore.ADMIT)
+                if state is JobState.QUEUED:
+                    self._queue.add(Chore.DUE)  # it may have a deadline that nobody here has set
 
     async def _follow_backend(self) -> None:
         async for group, observation in self._backend.watch():
@@ -105,6 +110,8 @@ class Tracker:
             case Chore.ADMIT:
                 await self._admit()
                 return None
+            case Chore.DUE:
+                return await self._look_at_what_is_due()
             case Chore.REPAIR:
                 return await self._repair()
             case Chore.PRUNE:
@@ -120,7 +127,7 @@ class Tracker:
             try:
                 match judge(head, in_use=in_use, capacity=self._options.capacity):
                     case Verdict.ADMIT:
-                        await self._save(head, head.admitted())
+                        await self._save(head, head.admitted(self._clock()))
                     case Verdict.NEVER_FITS:
                         now = self._clock()
                         ending = Ending(JobState.FAILED, now, self._too_large(head))
@@ -129,6 +136,16 @@ class Tracker:
                         return
             except StaleJob:
                 continue  # cancelled meanwhile
+
+    async def _look_at_what_is_due(self) -> timedelta:
+        """Look at jobs whose time in their state is over; come again when the next one's is."""
+        now = self._clock()
+        first = await self._store.next_due(_DUE_BATCH)
+        for job_id, due_at in first:
+            if due_at > now:
+                return min(due_at - now, self._options.repair_period)
+            self._queue.add(job_id)
+        return _DUE_PAUSE if len(first) == _DUE_BATCH else self._options.repair_period
 
     async def _repair(self) -> timedelta:
         """Look at everything, in case an event was missed, and stop groups that no live job owns."""
@@ -163,7 +180,7 @@ class Tracker:
             except JobNotFound:
                 job = None
             await self._stop_strays(job_id, job)
-            if job is None or not job.state.is_live:
+            if job is None or job.state.is_terminal:
                 return None
             step = next_step(
                 job,
@@ -193,7 +210,7 @@ class Tracker:
             self._seen[job.group] = await self._backend.launch(self._backend.plan(job))
             self._launched.add(job.group)
         except LaunchFailed as error:
-            await self._save(job, job.decided(Ending(JobState.FAILED, self._clock(), error.diagnosis)))
+            await self._save(job, job.failed(error.diagnosis, self._clock()))
 
     async def _stop(self, job: Job, ending: Ending) -> None:
         seen = await self._backend.stop(job.group, self._options.stop_grace)
@@ -217,11 +234,12 @@ class Tracker:
 
     async def _save(self, before: Job, after: Job) -> None:
         await self._store.update(after)
+        if after.due_at is not None and after.due_at != before.due_at:
+            self._queue.add(Chore.DUE)
         if after.state is not before.state:
+            why = f" ({after.last_failure.category})" if after.last_failure else ""
             log.info(
-                "job %d: %s -> %s%s",
-                *(after.id, before.state, after.state),
-                f" ({after.diagnosis.category})" if after.diagnosis else "",
+                "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why
             )
 
     def _too_large(self, job: Job) -> Diagnosis:

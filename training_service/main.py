@@ -91,6 +91,7 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine) -> Jobs:
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
         pod_policy=settings.kubernetes.pod_policy if settings.backend == "kubernetes" else None,
+        job_policy=settings.job_policy,
     )
     return Jobs(
         store, engine.backend, door, max_queued=settings.scheduling.max_queued, rehearse=engine.rehearse

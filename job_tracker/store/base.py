@@ -62,7 +62,7 @@ class JobStore(Protocol):
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
         Raises StaleJob if it is not, JobNotFound, and IllegalMove for a move that TRANSITIONS lacks.
-        Its progress is left alone.
+        Its progress is left alone, but for that of an earlier attempt, which is forgotten.
         """
         ...
 
@@ -88,6 +88,10 @@ class JobStore(Protocol):
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Sequence[Job]:
         """At most `limit` jobs, newest first, with ids below `before`."""
+        ...
+
+    async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
+        """At most `limit` jobs that are to be looked at on time, by id, and when; the earliest first."""
         ...
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:

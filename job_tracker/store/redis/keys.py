@@ -8,6 +8,7 @@ All begin with one hash tag, `{prefix}`, so that they may be used together on a 
     {p}:jobs                  sorted set of the ids of all jobs, scored by id
     {p}:queued … :cancelled   sorted sets: the ids of the jobs in a state, scored by id
     {p}:finished              sorted set: the ids of all that have ended, scored by when (Unix time)
+    {p}:due                   sorted set: the ids of jobs with a deadline or in back-off, scored by it
     {p}:algorithm:NAME        sorted set: the ids of an algorithm's jobs, scored by id
     {p}:names                 sorted set, all scores 0: NAME, a zero byte, ID
     {p}:requests              hash: request key -> id
@@ -15,7 +16,7 @@ All begin with one hash tag, `{prefix}`, so that they may be used together on a 
     {p}:changes               a channel: "ID STATE TOKEN" for each change
 """
 
-SCHEMA = 1
+SCHEMA = 2
 """The newest layout that this version knows."""
 
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from job_tracker.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, Progress
+from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, Progress, new_job
 from job_tracker.store.base import JobFilter, RequestKey, Tally
 from job_tracker.store.redis import rows, scripts
 from job_tracker.store.redis.changes import Changes
@@ -76,9 +76,10 @@ class RedisStore:
                 *(write.token, max_queued, self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
                 rows.SPEC.dump_json(spec).decode(),
+                *rows.due_fields(new_job(0, spec, at)),
             )
             if outcome == b"new":
-                job = Job(id=int(rest[0]), version=1, spec=spec, state=JobState.QUEUED, submitted_at=at)
+                job = new_job(int(rest[0]), spec, at)
                 self._last_seen = max(self._last_seen, job.id)
                 self._changes.tell(write, job.id, job.state)
                 return job
@@ -169,6 +170,14 @@ class RedisStore:
                 break
             below = f"({rest.decode()}"
         return jobs
+
+    async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
+        """See JobStore."""
+        _, pairs = await self._run(scripts.DUE, limit)
+        return [
+            (int(job_id), datetime.fromtimestamp(float(score), UTC))
+            for job_id, score in zip(pairs[::2], pairs[1::2], strict=True)
+        ]
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
         """See JobStore."""

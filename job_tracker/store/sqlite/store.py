@@ -21,7 +21,7 @@ from job_tracker.errors import (
     StoreUnavailable,
 )
 from job_tracker.feed import Feed
-from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Progress
+from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Progress, new_job
 from job_tracker.store.base import JobFilter, RequestKey, Tally
 from job_tracker.store.sqlite import rows, schema
 from job_tracker.store.sqlite.writer import GroupCommitter
@@ -75,17 +75,17 @@ class SqliteStore:
                 )
             cursor = db.execute(
                 "INSERT INTO jobs (version, state, name, algorithm, instances, attempt, submitted_at,"
-                " request_key, request_digest, spec, ranks)"
-                " VALUES (1, 'queued', ?, ?, ?, 0, ?, ?, ?, ?, '[]')",
+                " request_key, request_digest, spec, ranks, due_at)"
+                " VALUES (1, 'queued', ?, ?, ?, 0, ?, ?, ?, ?, '[]', ?)",
                 (
                     *(spec.name, spec.algorithm, spec.instances, at.timestamp()),
                     *((request_key.key, request_key.digest) if request_key else (None, None)),
                     encoded,
+                    due_at.timestamp() if (due_at := new_job(0, spec, at).due_at) else None,
                 ),
             )
             assert cursor.lastrowid is not None
-            job = Job(id=cursor.lastrowid, version=1, spec=spec, state=JobState.QUEUED, submitted_at=at)
-            return job, True
+            return new_job(cursor.lastrowid, spec, at), True
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
@@ -121,7 +121,7 @@ class SqliteStore:
         values: dict[str, Any] = {**columns, "id": job.id, "version": job.version}
 
         def write(db: sqlite3.Connection) -> None:
-            row = db.execute("SELECT version, state FROM jobs WHERE id = ?", (job.id,)).fetchone()
+            row = db.execute("SELECT version, state, attempt FROM jobs WHERE id = ?", (job.id,)).fetchone()
             if row is None:
                 raise JobNotFound(job.id)
             if row["version"] != job.version:
@@ -129,6 +129,8 @@ class SqliteStore:
             before = JobState(row["state"])
             if before.is_terminal or (job.state is not before and job.state not in TRANSITIONS[before]):
                 raise IllegalMove(job.id, before, job.state)
+            if row["attempt"] != job.attempt:
+                db.execute("UPDATE jobs SET progress = NULL WHERE id = ?", (job.id,))
             # Only column names of our own are in the text; every value is bound.
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
 
@@ -200,6 +202,11 @@ class SqliteStore:
         clause = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         query = f"SELECT * FROM jobs {clause} ORDER BY id DESC LIMIT ?"  # noqa: S608
         return await self._list(query, *values, limit)
+
+    async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
+        """See JobStore."""
+        query = "SELECT id, due_at FROM jobs WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?"
+        return [(row["id"], rows.moment(row["due_at"])) for row in self._all(self._reader, query, limit)]
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
         """See JobStore."""

@@ -51,7 +51,7 @@ async def test_calls_fail_in_time_and_work_again_afterwards(
     assert time.monotonic() - begin < 3
     server.start() if how == "kill" else server.resume()
     assert await answers(store, job.id) == job
-    assert (await store.update(job.admitted())).state is JobState.LAUNCHING
+    assert (await store.update(job.admitted(NOON))).state is JobState.LAUNCHING
 
 
 async def test_a_server_that_was_killed_has_every_acknowledged_job(
@@ -84,7 +84,7 @@ async def test_a_server_that_comes_back_empty_is_left_empty_until_its_data_is_ba
     with redis.Redis(port=server.port) as client:
         backup = {key: client.dump(key) for key in client.scan_iter()}
     server.ask("FLUSHALL")
-    for call in (store.submit(spec(), NOON, None, 10), store.get(job.id), store.update(job.admitted())):
+    for call in (store.submit(spec(), NOON, None, 10), store.get(job.id), store.update(job.admitted(NOON))):
         with pytest.raises(StoreUnavailable, match="has lost its data"):
             await call
     assert server.ask("DBSIZE") == 0
@@ -101,7 +101,7 @@ async def test_a_full_server_refuses_whole_writes(server: RedisServer, connect: 
     with pytest.raises(StoreUnavailable, match=r"refuses: .* memory"):
         await store.submit(spec(), NOON, None, 10)
     with pytest.raises(StoreUnavailable, match=r"refuses: .* memory"):
-        await store.update(job.admitted())
+        await store.update(job.admitted(NOON))
     assert await store.get(job.id) == job
     server.ask("CONFIG", "SET", "maxmemory", "0")
     assert (await store.submit(spec(), NOON, None, 10)).id == 2
@@ -132,7 +132,7 @@ async def test_who_watches_hears_of_what_changed_during_an_outage(server: RedisS
         server.kill()
         server.start()
         await answers(there, job.id)
-        await there.update(job.admitted())
+        await there.update(job.admitted(NOON))
         async with asyncio.timeout(10):
             while (await anext(changes))[1] is not JobState.LAUNCHING:
                 pass
@@ -143,7 +143,7 @@ async def test_a_write_whose_caller_has_gone_is_told_all_the_same(server: RedisS
     job = await store.submit(spec(), NOON, None, 10)
     with store.changes() as changes:
         server.pause()
-        impatient = asyncio.ensure_future(store.update(job.admitted()))
+        impatient = asyncio.ensure_future(store.update(job.admitted(NOON)))
         await asyncio.sleep(0.2)
         impatient.cancel()
         server.resume()
