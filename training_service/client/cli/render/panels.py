@@ -54,14 +54,8 @@ def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableT
     parts: list[RenderableType] = [
         Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status)),
         *_bar(status),
-        _grid(
-            [
-                *facts.identity(status),
-                *facts.situation(status),
-                *_times(status, now),
-                *facts.failed_attempts(status),
-            ]
-        ),
+        _grid([*facts.identity(status), *facts.situation(status), *_times(status, now)]),
+        *_history(status),
     ]
     return Group(*parts, *_explanation(status))
 
@@ -127,6 +121,11 @@ def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     for label, value in labelled:
         grid.add_row(label, Text(value))
     return Padding(grid, (0, 0, 0, 2))
+
+
+def _history(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
+    if status.failed_attempts:
+        yield Padding(_grid(facts.failed_attempts(status)), (1, 0, 0, 0))
 
 
 def _explanation(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
