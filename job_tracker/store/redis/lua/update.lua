@@ -1,6 +1,6 @@
--- ARGV: store, token, id, version, state, the states it may come from (',a,b,'), whether it ends there,
+-- ARGV: store, term, token, id, version, state, the states it may come from (',a,b,'), whether it ends there,
 -- attempt, started at, finished at, score of its end, ranks, ending
-local _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending =
+local _, _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending =
   unpack(ARGV)
 local now = redis.call('HMGET', job_key(id), 'version', 'state', 'instances')
 if not now[1] then return {'missing'} end
