@@ -121,6 +121,12 @@ class StoreSettings(_Group):
     answer_seconds: float = Field(
         default=5, ge=0.1, le=60, description="how long Redis may take to answer before a call fails"
     )
+    lease_seconds: float = Field(
+        default=5,
+        ge=1,
+        le=60,
+        description="how long the leading replica may be silent before another one leads",
+    )
 
     @field_validator("url")
     @classmethod

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from job_tracker.errors import (
 )
 from job_tracker.feed import Feed
 from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Progress, new_job
-from job_tracker.store.base import JobFilter, RequestKey, Tally
+from job_tracker.store.base import JobFilter, RequestKey, Tally, Term
 from job_tracker.store.sqlite import rows, schema
+from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 _MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
@@ -44,6 +45,8 @@ class SqliteStore:
         self._connection = connection
         self._writer = GroupCommitter(connection)
         self._feed: Feed[int, JobState] = Feed()
+        self._lease = Lease()
+        self._resigned: Feed[int, None] = Feed()
         # Nobody else writes the file, so what was read is true until we write: see _changed.
         self._known: dict[int, Job] = {}
 
@@ -114,13 +117,14 @@ class SqliteStore:
             self._known[job_id] = job
         return job
 
-    async def update(self, job: Job) -> Job:
+    async def update(self, job: Job, *, term: Term | None = None) -> Job:
         """See JobStore."""
         columns = rows.changing_columns(job)
         assignments = ", ".join(f"{name} = :{name}" for name in columns)
         values: dict[str, Any] = {**columns, "id": job.id, "version": job.version}
 
         def write(db: sqlite3.Connection) -> None:
+            self._lease.check(term)
             row = db.execute("SELECT version, state, attempt FROM jobs WHERE id = ?", (job.id,)).fetchone()
             if row is None:
                 raise JobNotFound(job.id)
@@ -137,11 +141,14 @@ class SqliteStore:
         await self._writer.run(write, lambda _: self._changed(job.id, job.state))
         return replace(job, version=job.version + 1)
 
-    async def record_progress(self, job_id: int, attempt: int, progress: Progress) -> None:
+    async def record_progress(
+        self, job_id: int, attempt: int, progress: Progress, *, term: Term | None = None
+    ) -> None:
         """See JobStore."""
         encoded = rows.PROGRESS.dump_json(progress).decode()
 
         def write(db: sqlite3.Connection) -> JobState | None:
+            self._lease.check(term)
             row = db.execute(
                 "UPDATE jobs SET progress = ? WHERE id = ? AND attempt = ?"
                 " AND state IN ('launching', 'running') RETURNING state",
@@ -213,10 +220,11 @@ class SqliteStore:
         query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
         return await self._list(query, moment.timestamp(), limit)
 
-    async def delete(self, job_ids: Sequence[int]) -> None:
+    async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
         """See JobStore."""
 
         def write(db: sqlite3.Connection) -> None:
+            self._lease.check(term)
             db.executemany(
                 "DELETE FROM jobs WHERE id = ? AND finished_at IS NOT NULL", [(job_id,) for job_id in job_ids]
             )
@@ -232,6 +240,24 @@ class SqliteStore:
     ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
         """See JobStore."""
         return self._feed.subscribe(job_id)
+
+    async def lead(  # nobody else could see the holder
+        self,
+        holder: str,  # noqa: ARG002
+        lifetime: timedelta,
+        term: Term | None = None,
+    ) -> Term | None:
+        """See JobStore."""
+        return await self._writer.run(lambda _: self._lease.lead(lifetime, term))
+
+    async def resign(self, term: Term) -> None:
+        """See JobStore."""
+        if await self._writer.run(lambda _: self._lease.resign(term)):
+            self._resigned.publish(term.number, None)
+
+    def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
+        """See JobStore."""
+        return self._resigned.subscribe()
 
     async def close(self) -> None:
         """See JobStore."""

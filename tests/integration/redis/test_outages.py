@@ -13,6 +13,7 @@ from job_tracker.store.redis import RedisStore
 from job_tracker.tracker import Tracker, TrackerOptions
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
+from tests.support.leadership import elected
 from tests.support.redis_server import RedisServer
 
 
@@ -109,7 +110,8 @@ async def test_a_full_server_refuses_whole_writes(server: RedisServer, connect: 
 
 async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open) -> None:
     store = await connect()
-    tracker = asyncio.create_task(Tracker(store, FakeBackend(), TrackerOptions(capacity=1)).run())
+    options = TrackerOptions(capacity=1)
+    tracker = asyncio.create_task(Tracker(store, FakeBackend(), options, await elected(store)).run())
     try:
         first = await store.submit(spec({"RUN_SECONDS": "0.5"}), NOON, None, 10)
         waiting = [await store.submit(spec(), NOON, None, 10) for _ in range(3)]

@@ -16,6 +16,7 @@ from job_tracker.store.sqlite import SqliteStore
 from job_tracker.submission import Door
 from job_tracker.tracker import Tracker, TrackerOptions, utc_now
 from tests.support.jobs import spec
+from tests.support.leadership import elected
 
 
 class Service:
@@ -31,7 +32,9 @@ class Service:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
         door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
         self.jobs = Jobs(self.store, self.backend, door, max_queued=1000)
-        self.tracker = Tracker(self.store, self.backend, TrackerOptions(**self.options))
+        self.tracker = Tracker(
+            self.store, self.backend, TrackerOptions(**self.options), await elected(self.store)
+        )
         self._tracking = asyncio.create_task(self.tracker.run())
 
     async def stop(self) -> None:

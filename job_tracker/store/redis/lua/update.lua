@@ -1,7 +1,7 @@
--- ARGV: store, token, id, version, state, the states it may come from (',a,b,'), whether it ends there,
+-- ARGV: store, term, token, id, version, state, the states it may come from (',a,b,'), whether it ends there,
 -- attempt, started at, finished at, score of its end, ranks, ending, when it is due, its score ('' for
 -- never), history
-local _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending, due,
+local _, _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending, due,
   due_score, history = unpack(ARGV)
 local now = redis.call('HMGET', job_key(id), 'version', 'state', 'instances', 'attempt')
 if not now[1] then return {'missing'} end
