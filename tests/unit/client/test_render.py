@@ -273,10 +273,10 @@ def test_a_job_between_two_attempts_says_how_it_got_there_and_when_it_goes_on() 
     for line in (
         r"Attempt +2 of 3",
         r"Next attempt +[0-9: -]+ \(in 20s\)",
-        r"[0-9: -]+ +submitted\n",
+        r"[0-9: -]+ +submitted *\n",
         r"[0-9: -]+ +attempt 1 failed: No quota\.",
-        r"[0-9: -]+ +queued again\n",
-        r"[0-9: -]+ +running, attempt 2\n",
+        r"[0-9: -]+ +queued again *\n",
+        r"[0-9: -]+ +running, attempt 2 *\n",
         r"[0-9: -]+ +attempt 2 failed: The node\\nis lost\.",
     ):
         assert re.search(line, picture), (line, picture)
