@@ -48,6 +48,10 @@ class TrackerOptions:
     """How long the workers may take to end once the master has succeeded."""
     keep_finished: timedelta = timedelta(days=30)
     """How long ended jobs and their logs are kept."""
+    keep_failed_group: timedelta = timedelta(0)
+    """For how long what is left of the group of a failed attempt stays for people to look at."""
+    keep_succeeded_group: timedelta = timedelta(0)
+    """The same, of one that succeeded."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
     """How many jobs are worked on at once."""
@@ -145,7 +149,8 @@ class Tracker:
         return self._options.repair_period
 
     async def _prune(self) -> timedelta:
-        """Forget jobs that ended long ago."""
+        """Remove what was kept of groups for long enough, and forget jobs that ended long ago."""
+        await self._backend.sweep(self._clock())
         horizon = self._clock() - self._options.keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
             for job in old:
@@ -196,12 +201,22 @@ class Tracker:
             await self._save(job, job.decided(Ending(JobState.FAILED, self._clock(), error.diagnosis)))
 
     async def _stop(self, job: Job, ending: Ending) -> None:
-        seen = await self._backend.stop(job.group, self._options.stop_grace)
+        seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
         await self._progress.finish(job.group)
         if seen is not None:
             job = job.observed(seen.statuses)
         await self._save(job, job.ended(ending, self._clock()))
         self._forget(job.group)
+
+    def _keep_until(self, ending: Ending) -> datetime | None:
+        """Until when what is left of a group with that end stays; None: not at all."""
+        options = self._options
+        periods = {
+            JobState.FAILED: options.keep_failed_group,
+            JobState.SUCCEEDED: options.keep_succeeded_group,
+        }
+        period = periods.get(ending.state)
+        return ending.decided_at + period if period else None
 
     async def _stop_strays(self, job_id: int, job: Job | None) -> None:
         """Stop groups of this job that should not be there, as of a job that has ended."""
