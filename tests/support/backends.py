@@ -121,9 +121,9 @@ class KubernetesGroups:
         self._opened.append(backend)
         return backend
 
-    async def kept(self) -> set[str]:
-        """See World."""
-        listing = await self.open().client.list("pods", selector("test", kept=True))
+    async def kept(self, instance: str = "test") -> set[str]:
+        """See World. `instance` is the service that has kept them."""
+        listing = await self.open().client.list("pods", selector(instance, kept=True))
         return {group.name for pod in listing.items if (group := group_of(pod))}
 
     async def end(self) -> None:

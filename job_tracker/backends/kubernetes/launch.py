@@ -76,7 +76,7 @@ class Launcher:
             return None
         if group_of(found) != plan.group:
             raise LaunchFailed(name_taken(name, plan.namespace))
-        if _is_going(found, manifest):
+        if _is_going(found, manifest) and not is_kept(found):  # which has no master any more, and stays
             return None
         if digest_of(found) != plan.digest or is_kept(found):
             # Of a store that was lost, or of a configuration that was changed in mid-launch. It is ours
