@@ -5,8 +5,8 @@ the service, and to every other one, they are gone. All there is to know is on t
 after its time removes it.
 
 Only pods that have ended by themselves stay, as one that runs is ended by its deletion alone. A deadline
-would end it too, but kubelets before 1.27 call such a pod Failed while its processes run on, and never say
-when they have ended (kubernetes/kubernetes 88613).
+would end it too, but early kubelets (seen with 1.20) call such a pod Failed while its processes run on, and
+never say when they have ended (kubernetes/kubernetes issue 88613).
 """
 
 import asyncio
