@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from job_tracker.backends import log_files
@@ -97,7 +97,9 @@ class ProcessBackend:
             async for change in changes:
                 yield change
 
-    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+    async def stop(
+        self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
+    ) -> Observation | None:
         """See Backend."""
         await self._look_once()
         known = self._groups.get(group)
@@ -113,8 +115,15 @@ class ProcessBackend:
         await known.close()
         self._groups.pop(group, None)
         with suppress(FileNotFoundError):  # a stop that ran beside this one was first
-            await asyncio.to_thread(self._folders.retire, known.folder)
+            await asyncio.to_thread(self._folders.retire, known.folder, keep_until)
         return seen
+
+    async def sweep(self, now: datetime) -> None:
+        """See Backend."""
+        try:
+            await asyncio.to_thread(self._folders.sweep, now)
+        except OSError as error:
+            raise BackendUnavailable(f"{self._root} cannot be cleaned up: {error}") from error
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
