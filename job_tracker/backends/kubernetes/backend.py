@@ -29,6 +29,7 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, pl
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
 from job_tracker.model import GroupRef, Job
 
@@ -56,10 +57,17 @@ class KubernetesOptions:
 class KubernetesBackend:
     """See Backend. Everything durable is on the cluster, but for the logs of groups that were stopped."""
 
-    def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: KubernetesOptions) -> None:
+    def __init__(
+        self,
+        root: Path,
+        algorithms: Mapping[str, Algorithm],
+        options: KubernetesOptions,
+        tell: Telling = nothing_more,
+    ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""
         self._algorithms = algorithms
         self._options = options
+        self._tell = tell
         instance = options.plan.instance
         self.client = KubernetesClient(options.access, options.plan.namespace, calls=options.calls)
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
@@ -85,7 +93,7 @@ class KubernetesBackend:
 
     def plan(self, job: Job) -> KubernetesPlan:
         """See Backend."""
-        return plan(job, self._algorithms, self._options.plan)
+        return plan(job, self._algorithms, self._options.plan, self._tell(job))
 
     async def check(self, job: Job) -> None:
         """Raise InvalidField if the API server says that it would refuse the job's master pod.

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 import psutil
@@ -18,7 +20,7 @@ from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
-from job_tracker.model import Phase, RankStatus
+from job_tracker.model import MASTER_RANK, Phase, RankStatus
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +178,11 @@ class ProcessGroup:
 
     def observe(self) -> Observation:
         """What every rank is doing."""
-        return Observation(tuple(rank.observe() for rank in self._ranks))
+        return Observation(tuple(rank.observe() for rank in self._ranks), self._program)
+
+    @cached_property
+    def _program(self) -> str:
+        return shlex.join(self.folder.rank(MASTER_RANK).arguments())
 
     async def stop(self, grace: float) -> None:
         """End every rank; return when nothing of the group is left."""
