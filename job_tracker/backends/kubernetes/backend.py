@@ -1,6 +1,7 @@
 """Backend on a Kubernetes cluster: groups that outlive the service and are found again by their labels."""
 
 import logging
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ from job_tracker.model import GroupRef, Job
 
 log = logging.getLogger(__name__)
 
+_SWEEP_SECONDS = 600.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
@@ -64,6 +67,7 @@ class KubernetesBackend:
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self._launcher = Launcher(self.client, self._cache.put)
+        self._sweep_at = 0.0
         self._kept = KeptLogs(self.client, root)
         self._live = LiveLogs(self.client, self._groups)
         self._stopper = Stopper(
@@ -102,7 +106,7 @@ class KubernetesBackend:
 
     async def launch(self, plan: KubernetesPlan) -> Observation:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
         try:
             await self._launcher.launch(plan)
@@ -116,7 +120,8 @@ class KubernetesBackend:
 
     async def observe(self) -> Mapping[GroupRef, Observation]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
+        await self._sweep()
         return self._groups.observe_all()
 
     async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
@@ -127,14 +132,14 @@ class KubernetesBackend:
 
     async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         return await self._stopper.stop(group, grace)
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
     ) -> AsyncIterator[str]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         live = self._groups.get(group)
         try:
             if live is not None and rank < live.instances:
@@ -163,11 +168,11 @@ class KubernetesBackend:
         self._groups.close()
         await self.client.close()
 
-    async def _sync(self) -> None:
-        """Once: find the groups that an earlier service left running."""
-        if self._cache.is_synced:
+    async def _sweep(self) -> None:
+        """Now and then remove what services that were killed have left. Whoever observes is to do that."""
+        if time.monotonic() < self._sweep_at:
             return
-        await self._cache.sync()
+        self._sweep_at = time.monotonic() + _SWEEP_SECONDS
         try:
             await self._stopper.remove_stray_services()
         except ApiError as error:
