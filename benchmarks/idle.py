@@ -19,6 +19,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
 _SETTLE_SECONDS = 5.0
+_TOGETHER = 1000
 _FOR_EVER = ("sleep", "infinity")
 
 
@@ -95,8 +96,12 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
 
 
 def _each(call: Any, requests: Iterable[Any]) -> list[Any]:
-    """All answers, with many calls under way at a time."""
-    return [future.result() for future in [call.future(each) for each in requests]]
+    """All answers, with many calls under way at a time: fewer than gRPC gives up for having waited 30 s."""
+    left, answers = list(requests), []
+    while left:
+        batch, left = left[:_TOGETHER], left[_TOGETHER:]
+        answers += [future.result() for future in [call.future(each) for each in batch]]
+    return answers
 
 
 def _running(stub: TrainingServiceStub) -> set[int]:

@@ -6,6 +6,7 @@ from rich.progress import Progress
 
 from benchmarks import (
     idle,
+    kills,
     kubernetes_latency,
     kubernetes_pods,
     kubernetes_steady,
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "idle": idle.measure,
     "redis": redis_store.measure,
     "replicas": replicas.measure,
+    "kills": kills.measure,
     "pods": kubernetes_pods.measure,
     "pods-latency": kubernetes_latency.measure,
     "pods-steady": kubernetes_steady.measure,

@@ -150,6 +150,26 @@ def test_another_leads_within_ten_seconds_of_a_kill(replicas: Replicas) -> None:
     }
 
 
+def test_the_last_of_three_leads_when_two_are_killed(replicas: Replicas, hasty: None) -> None:
+    replicas.start(3)
+    *_, last = replicas.servers
+    with replicas.client() as client:
+        job = submit(client, **FOREVER)
+        reaches(client, job, pb.running)
+        before = last.rank(job, 0)
+        for _ in range(2):
+            victim = replicas.leader(within=5)
+            if victim is last:
+                victim = next(each for each in replicas.servers if each.process and each is not last)
+            victim.end(signal.SIGKILL)
+            victim.process = None
+        assert replicas.leader(within=5) is last
+        assert client.status(job).status == pb.running
+        assert last.rank(job, 0) == before
+        client.cancel(job)
+        assert client.wait(job, timeout=20).status == pb.cancelled
+
+
 def test_another_leads_at_once_after_an_orderly_stop(replicas: Replicas) -> None:
     replicas.start(2)
     first, second = replicas.servers
@@ -159,7 +179,7 @@ def test_another_leads_at_once_after_an_orderly_stop(replicas: Replicas) -> None
         before = second.rank(job, 0)
         assert first.process is not None
         first.process.send_signal(signal.SIGTERM)
-        assert replicas.leader(within=2, other_than=first) is second
+        assert replicas.leader(within=3, other_than=first) is second
         assert first.process.wait(10) == 0
         assert second.rank(job, 0) == before
         client.cancel(job)

@@ -1,5 +1,6 @@
 """Services that share the files of groups: who only reads touches nothing, and who was late does no harm."""
 
+import asyncio
 import os
 from contextlib import suppress
 from datetime import timedelta
@@ -9,8 +10,10 @@ import pytest
 
 from job_tracker.backends.process import backend as backend_module
 from job_tracker.backends.process.files import GroupFolder
+from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan
 from job_tracker.errors import LaunchFailed
+from job_tracker.model import Phase
 from tests.integration.processes.test_failures import rank_process
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
@@ -71,6 +74,26 @@ async def test_a_late_launch_does_not_start_a_group_that_another_has_stopped(
         await late.launch(late.plan(job()))
     assert await other.observe() == {}
     assert not list((world.root / "live").glob("*"))
+
+
+async def test_a_group_whose_launch_another_has_completed_is_followed_to_its_end(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add("program", "sh", "-c", "echo up")
+    one, other = world.open(), world.open()
+
+    async def cut_short(group: ProcessGroup) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProcessGroup, "start", cut_short)
+        with pytest.raises(asyncio.CancelledError):
+            await one.launch(one.plan(job()))
+    assert [rank.phase for rank in (await one.observe())[job().group].statuses] == [Phase.PENDING]
+    await other.launch(other.plan(job()))
+    await seen(other, job().group, lambda o: o.has_ended)
+    [rank] = (await one.observe())[job().group].statuses
+    assert rank.phase is Phase.SUCCEEDED
 
 
 async def test_two_that_launch_at_once_make_one_group(
