@@ -171,13 +171,14 @@ class Tracker:
 
     async def _repair(self) -> timedelta:
         """Look at everything, in case an event was missed, and stop groups that no live job owns."""
-        live = [job.id for job in await self._store.live_jobs()]
         known = set(self._seen)  # a group that is launched while we look is in neither
         found = await self._backend.observe()
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)
         self._has_looked = True
+        # Read after the look: jobs that became live during the first one have been passed over until now.
+        live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
             self._queue.add(job_id)
         self._queue.add(Chore.ADMIT)

@@ -12,7 +12,6 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
-    ApiError,
     Forbidden,
     Invalid,
     NotFound,
@@ -113,7 +112,7 @@ class KubernetesBackend:
 
     async def launch(self, plan: KubernetesPlan) -> Observation:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
         try:
             await self._launcher.launch(plan)
@@ -127,7 +126,7 @@ class KubernetesBackend:
 
     async def observe(self) -> Mapping[GroupRef, Observation]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         return self._groups.observe_all()
 
     async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
@@ -140,18 +139,20 @@ class KubernetesBackend:
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime) -> None:
-        """See Backend."""
+        """See Backend. Also removes Services that a service which was killed has left without pods."""
         await self._keeper.sweep(now)
+        await self._cache.sync()
+        await self._stopper.remove_stray_services()
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
     ) -> AsyncIterator[str]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         live = self._groups.get(group)
         try:
             if live is not None and rank < live.instances:
@@ -180,13 +181,3 @@ class KubernetesBackend:
         await self._cache.close()
         self._groups.close()
         await self.client.close()
-
-    async def _sync(self) -> None:
-        """Once: find the groups that an earlier service left running."""
-        if self._cache.is_synced:
-            return
-        await self._cache.sync()
-        try:
-            await self._stopper.remove_stray_services()
-        except ApiError as error:
-            log.warning("Services without pods may be left: %s", error)

@@ -185,8 +185,11 @@ class ProcessBackend:
             for ref in gone:
                 if self._groups.get(ref) is known[ref]:
                     await self._groups.pop(ref).close()
-            new = [self._take_up(folder) for folder in unknown if folder.group not in self._groups]
-            await asyncio.gather(*(group.follow() for group in new))
+            for folder in unknown:
+                if folder.group not in self._groups:
+                    self._take_up(folder)
+            # The old ones as well: another service may have completed a launch that was cut short here.
+            await asyncio.gather(*(group.follow() for group in self._groups.values()))
             self._has_looked = True
 
 

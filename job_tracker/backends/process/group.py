@@ -74,8 +74,8 @@ class RankProcess:
                 log.warning("%s: a process that nothing is written about is ended", self.folder.path)
                 break
             await asyncio.sleep(0.01)
-        if not self.folder.was_started():
-            return
+        if not self._is_pending or not self.folder.was_started():
+            return  # somebody else here was first, or there is nothing to follow yet
         pid = self.folder.supervisor_pid()
         if pid is not None and self.folder.is_supervised():
             with suppress(ProcessLookupError):
