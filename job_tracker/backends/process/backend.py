@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -97,13 +96,13 @@ class ProcessBackend:
         await self._find_again()
         known = self._groups.get(group)
         if known is None:
+            await asyncio.to_thread(self._folders.forget_unborn, group)
             return None
         await known.stop(grace.total_seconds())
         seen = known.observe()
-        await known.close()
-        self._groups.pop(group, None)
-        with suppress(FileNotFoundError):  # a stop that ran beside this one was first
-            await asyncio.to_thread(self._folders.retire, known.folder)
+        if self._groups.pop(group, None) is not None:  # else a stop that runs beside this one was first
+            await known.close()
+            await self._retire(known)
         return seen
 
     async def logs(
@@ -131,6 +130,13 @@ class ProcessBackend:
         for group in self._groups.values():
             await group.close()
         self._groups.clear()
+
+    async def _retire(self, group: ProcessGroup) -> None:
+        try:
+            await asyncio.to_thread(self._folders.retire, group.folder)
+        except OSError as error:
+            self._groups[group.folder.group] = group  # it is still among the live ones
+            raise BackendUnavailable(f"{group.folder.path} cannot be put away: {error}") from error
 
     def _create(self, plan: ProcessPlan) -> GroupFolder:
         taken = {group.folder.master_port for group in self._groups.values()}

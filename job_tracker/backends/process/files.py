@@ -5,6 +5,8 @@ live/<group>/stop.json              it is to end; written before anything is end
 live/<group>/rank-<n>/command       what the supervisor is to run; see supervisor.py
 live/<group>/rank-<n>/…             what the supervisor writes; see supervisor.py
 ended/<group>/                      the same, after the group was stopped: kept for its logs
+
+A name that ends with .part is of a file that is being written, or whose writer died.
 """
 
 import fcntl
@@ -21,6 +23,8 @@ from job_tracker import naming
 from job_tracker.model import GroupRef
 
 log = logging.getLogger(__name__)
+
+_PART = ".part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,13 @@ class RankFolder:
         fields = (limit, str(len(argv)), *argv, *assignments)
         _publish(self.path / "command", b"".join(os.fsencode(field) + b"\0" for field in fields))
 
+    def tidy(self) -> None:
+        """Keep what the rank printed and how it ended, and nothing else. May be repeated."""
+        for name in ("work", "tmp"):  # which may hold more than all logs together
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        (self.path / "command").unlink(missing_ok=True)  # with the secrets in it
+        _remove_parts(self.path)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupFolder:
@@ -162,15 +173,19 @@ class Folders:
 
     def retire(self, folder: GroupFolder) -> None:
         """Move a stopped group out of the live ones, and keep of it what it printed."""
+        # The move comes last: what is cut short before it is done again, since the group is still live.
+        for rank in range(folder.instances):
+            folder.rank(rank).tidy()
+        _remove_parts(folder.path)
         self._ended.mkdir(mode=0o700, parents=True, exist_ok=True)
         # There is one already if a launch failed and the service died before it could say so.
         shutil.rmtree(self._ended / folder.group.name, ignore_errors=True)
-        ended = self._ended / folder.group.name
-        folder.path.rename(ended)
-        for command in ended.glob("*/command"):
-            for name in ("work", "tmp"):  # which may hold more than all logs together
-                shutil.rmtree(command.with_name(name), ignore_errors=True)
-            command.unlink()  # with the secrets in it
+        folder.path.rename(self._ended / folder.group.name)
+
+    def forget_unborn(self, group: GroupRef) -> None:
+        """Delete what a launch that was cut short before its record was written has left."""
+        if self.find(group) is None:
+            shutil.rmtree(self._live / group.name, ignore_errors=True)
 
     def log(self, group: GroupRef, rank: int) -> Path | None:
         """Where the rank's log is, if it has begun one."""
@@ -217,7 +232,7 @@ def _publish_json(path: Path, content: dict[str, Any]) -> None:
 
 def _publish(path: Path, content: bytes) -> None:
     """Write a file that is whole whenever it is there, and that nobody else may read."""
-    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", suffix=_PART, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -225,3 +240,9 @@ def _publish(path: Path, content: bytes) -> None:
     except OSError:
         Path(aside).unlink(missing_ok=True)
         raise
+
+
+def _remove_parts(folder: Path) -> None:
+    """Delete the files that somebody was writing when he died."""
+    for part in folder.glob(f"*{_PART}"):
+        part.unlink(missing_ok=True)
