@@ -281,7 +281,7 @@ async def _fill(path: Path, filling: Filling) -> None:
         await store.submit(spec, now, None, 1 << 40)
 
     async def finish(job_id: int) -> None:
-        job = await store.update((await store.get(job_id)).admitted())
+        job = await store.update((await store.get(job_id)).admitted(now))
         job = await store.update(job.observed((RankStatus(0, Phase.SUCCEEDED, 0),)).running(now))
         await store.update(job.ended(Ending(JobState.SUCCEEDED, now), now))
 

@@ -1,4 +1,4 @@
-"""What the tracker does next about one live job: a pure function of what is written and what is seen."""
+"""What the tracker does next about one job: a pure function of what is written and what is seen."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,7 +40,7 @@ Step = Launch | Save | Stop | Rest
 def next_step(
     job: Job, seen: Observation | None, *, launched: bool, now: datetime, finish_grace: timedelta
 ) -> Step:
-    """The next step for a launching or running job.
+    """The next step for a job that has not ended.
 
     `seen` is None when the backend has no such group. `launched` says whether the launch of this
     attempt is known to be complete: a tracker that has just started does not know, and launches what
@@ -49,20 +49,28 @@ def next_step(
     """
     if job.ending is not None:
         return _end(job.ending, seen, now, finish_grace)
+    is_due = job.due_at is not None and now >= job.due_at
+    match job.state:
+        case JobState.QUEUED:
+            return Save(_given_up(job, now)) if is_due else Rest()
+        case JobState.BACKOFF:
+            return Save(job.queued_again(now)) if is_due else Rest()
     if job.state is JobState.LAUNCHING and not launched:
         return Launch()
     if seen is None:
-        return Save(job.decided(Ending(JobState.FAILED, now, _VANISHED)))
+        return Save(job.failed(_VANISHED, now))
     current = job.observed(seen.statuses)
     master = seen.master.status.phase
     if seen.first_failure is not None:
-        return Save(current.decided(Ending(JobState.FAILED, now, seen.first_failure)))
+        return Save(current.failed(seen.first_failure, now))
     if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
-        return Save(current.decided(Ending(JobState.FAILED, now, _VANISHED)))
+        return Save(current.failed(_VANISHED, now))
     if job.state is JobState.LAUNCHING and master is not Phase.PENDING:
         return Save(current.running(now))
     if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
         return Save(current.decided(Ending(JobState.SUCCEEDED, now)))
+    if is_due:
+        return Save(current.failed(_too_slow(current), now))
     return Rest() if current == job else Save(current)
 
 
@@ -72,6 +80,35 @@ def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: 
         if timedelta(0) < left <= finish_grace:  # more than that is a clock that was set back
             return Rest(at_most=left)
     return Stop(ending)
+
+
+def _given_up(job: Job, now: datetime) -> Job:
+    """The job that has waited for too long: there is no group to stop, so it ends at once."""
+    why = Diagnosis(
+        category=Category.QUEUED_TOO_LONG,
+        summary=f"The job has waited in the queue for longer than it may ({job.spec.deadlines.queue}).",
+        resolution="Submit it again when there is less to do, with fewer instances, or with a longer "
+        "deadlines.queue.",
+    )
+    return job.ended(Ending(JobState.FAILED, now, why), now)
+
+
+def _too_slow(job: Job) -> Diagnosis:
+    if job.state is JobState.RUNNING:
+        return Diagnosis(
+            category=Category.DEADLINE_EXCEEDED,
+            summary=f"The attempt has run for longer than it may ({job.spec.deadlines.run}).",
+            resolution="Train for less (fewer epochs, more instances), or submit the job with a longer "
+            "deadlines.run.",
+        )
+    waiting = [f"Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note]
+    return Diagnosis(
+        category=Category.NEVER_STARTED,
+        summary=f"The master has not come to run within {job.spec.deadlines.start}.",
+        resolution="See below what it waited for; ask for less (resources, node_selector), add machines, or "
+        "submit the job with a longer deadlines.start.",
+        detail="\n".join(waiting) or "Nothing is known of what it waited for.",
+    )
 
 
 _VANISHED = Diagnosis(

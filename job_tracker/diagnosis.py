@@ -31,6 +31,8 @@ class Category(StrEnum):
     NODE_REFUSED = "node_refused"
     POD_DELETED = "pod_deleted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
+    NEVER_STARTED = "never_started"
+    QUEUED_TOO_LONG = "queued_too_long"
     NAME_TAKEN = "name_taken"
     QUOTA_EXCEEDED = "quota_exceeded"
     FORBIDDEN = "forbidden"

@@ -8,6 +8,7 @@ TrackerError
 ├── LimitExceeded            the queue is full
 ├── IllegalMove              a transition that TRANSITIONS does not have
 ├── StaleJob                 somebody else changed the job first: read again
+├── Deposed                  the term is over: another may lead by now
 ├── StoreUnavailable         the store cannot answer now: try again later
 ├── StoreRefused             the store cannot be opened, and why
 ├── StorageUnavailable       the datasets cannot be looked at now: try again later
@@ -71,6 +72,10 @@ class StaleJob(TrackerError):
 
     def __init__(self, job_id: int, version: int) -> None:
         super().__init__(f"job {job_id} is no longer at version {version}")
+
+
+class Deposed(TrackerError):
+    """What only the leader may do was refused: its term is over, and another may lead by now."""
 
 
 class StoreUnavailable(TrackerError):

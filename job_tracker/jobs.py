@@ -1,7 +1,8 @@
 """What users may do with jobs: the operations behind the API, without its protocol."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -94,25 +95,27 @@ class Jobs:
     async def cancel(self, job_id: int) -> JobView:
         """See to it that the job ends as cancelled, unless its outcome is decided. May be repeated.
 
-        A queued job has ended when this returns; the group of a live one is about to be stopped, also
-        if its outcome is decided and its workers had been given time to end.
+        A job without a group (queued, or between two attempts) has ended when this returns; the group
+        of a live one is about to be stopped, also if its outcome is decided and its workers had been
+        given time to end.
         """
         while True:
             job = await self._store.get(job_id)
             if job.state.is_terminal or (job.ending is not None and job.ending.at_once):
                 return await self._view(job)
-            if job.ending is not None:
-                after = replace(job, ending=replace(job.ending, at_once=True))
+            ending = Ending(JobState.CANCELLED, self._clock(), at_once=True)
+            if not job.state.is_live:
+                after = job.ended(ending, ending.decided_at)
+            elif job.ending is None or job.ending.state is JobState.BACKOFF:
+                after = job.decided(ending)
             else:
-                ending = Ending(JobState.CANCELLED, self._clock(), at_once=True)
-                queued = job.state is JobState.QUEUED
-                after = job.ended(ending, self._clock()) if queued else job.decided(ending)
+                after = replace(job, ending=replace(job.ending, at_once=True))
             try:
                 return await self._view(await self._store.update(after))
             except StaleJob:
                 continue
 
-    async def watch(self, job_id: int) -> AsyncIterator[JobView]:
+    async def watch(self, job_id: int) -> AsyncGenerator[JobView, None]:
         """The job now and after every change, until it has ended. Raises JobNotFound."""
         with self._store.changes(job_id) as changes:
             last = await self.get(job_id)
@@ -130,39 +133,64 @@ class Jobs:
                     yield view
 
     async def logs(
-        self, job_id: int, rank: int, *, follow: bool, tail_lines: int | None
+        self, job_id: int, rank: int, *, attempt: int = 0, follow: bool, tail_lines: int | None
     ) -> AsyncIterator[LogPiece]:
-        """What the rank printed; with `follow` also what it is going to, until the job has ended.
+        """What the rank printed in an attempt; 0 is the last.
 
-        Raises JobNotFound, and InvalidField for a rank that the job does not have.
+        With `follow` also what it is going to: in that attempt, or with 0 in this and all further ones,
+        until the job has ended. Raises JobNotFound, and InvalidField for a rank or attempt that the job
+        does not have.
         """
         job = await self._store.get(job_id)
-        if not 0 <= rank < job.spec.instances:
-            raise InvalidField(
-                "rank", f"{rank} is not a rank of job {job_id}: it has 0 to {job.spec.instances - 1}"
-            )
-        if tail_lines is not None and tail_lines < 0:
-            raise InvalidField("tail_lines", f"{tail_lines} is negative")
-        if follow:
-            job = await self._launched(job_id)
-        while job.attempt:
+        _check_log_of(job, rank, attempt, tail_lines)
+        number = attempt or max(job.attempt, 1)
+        while True:
+            if follow:
+                job = await self._at_attempt(job_id, number)
+            if job.attempt < number:
+                return
+            async for text in self._log_of(job, number, rank, follow=follow, tail_lines=tail_lines):
+                yield LogPiece(text, rank, number)
+            if attempt or not follow:
+                return
+            number, tail_lines = number + 1, None
+
+    async def _log_of(
+        self, job: Job, attempt: int, rank: int, *, follow: bool, tail_lines: int | None
+    ) -> AsyncIterator[str]:
+        group = job.groups[attempt - 1]
+        while True:
             try:
-                pieces = self._backend.logs(job.group, rank, follow=follow, tail_lines=tail_lines)
-                async for text in pieces:
-                    yield LogPiece(text, rank, job.attempt)
+                async for text in self._backend.logs(group, rank, follow=follow, tail_lines=tail_lines):
+                    yield text
                 return
             except LogsNotFound:
-                if not (follow and job.state.is_live):
+                if not (follow and job.state.is_live and job.attempt == attempt):
                     return
                 await asyncio.sleep(_LOG_SECONDS)
-                job = await self._store.get(job_id)
+                job = await self._store.get(job.id)
 
-    async def _launched(self, job_id: int) -> Job:
-        async for view in self.watch(job_id):
-            if view.job.state is not JobState.QUEUED:
-                return view.job
-        return await self._store.get(job_id)
+    async def _at_attempt(self, job_id: int, attempt: int) -> Job:
+        """The job once it has come to this attempt, or has ended."""
+        async with aclosing(self.watch(job_id)) as views:
+            async for view in views:
+                if view.job.attempt >= attempt:
+                    break
+        return view.job
 
     async def _view(self, job: Job) -> JobView:
         queued = job.state is JobState.QUEUED
         return JobView(job, await self._store.queue_position(job) if queued else 0)
+
+
+def _check_log_of(job: Job, rank: int, attempt: int, tail_lines: int | None) -> None:
+    if not 0 <= rank < job.spec.instances:
+        raise InvalidField(
+            "rank", f"{rank} is not a rank of job {job.id}: it has 0 to {job.spec.instances - 1}"
+        )
+    if not 0 <= attempt <= max(job.attempt, 1):
+        raise InvalidField(
+            "attempt", f"{attempt} is not an attempt of job {job.id}: it is at {job.attempt}; 0 is the last"
+        )
+    if tail_lines is not None and tail_lines < 0:
+        raise InvalidField("tail_lines", f"{tail_lines} is negative")

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from job_tracker import naming
 from job_tracker.diagnosis import Diagnosis
 from job_tracker.errors import IllegalMove
+from job_tracker.policies import Deadlines, RetryPolicy
 
 MASTER_RANK = 0
 
@@ -21,11 +22,15 @@ class JobState(StrEnum):
     It is RUNNING from the moment that its master runs. It ends as SUCCEEDED when the master exits
     with 0, as FAILED when any rank fails or the group cannot be launched, and as CANCELLED when
     somebody asked for that first. A job that has ended never changes again.
+
+    A failed attempt that its policy allows to be followed by another leads to BACKOFF instead, as soon
+    as the group is gone; after a while the job is QUEUED again, at its old place.
     """
 
     QUEUED = "queued"
     LAUNCHING = "launching"
     RUNNING = "running"
+    BACKOFF = "backoff"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -43,8 +48,9 @@ class JobState(StrEnum):
 
 TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.LAUNCHING, JobState.FAILED, JobState.CANCELLED}),
-    JobState.LAUNCHING: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
-    JobState.RUNNING: frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}),
+    JobState.LAUNCHING: frozenset({JobState.RUNNING, JobState.BACKOFF, JobState.FAILED, JobState.CANCELLED}),
+    JobState.RUNNING: frozenset({JobState.SUCCEEDED, JobState.BACKOFF, JobState.FAILED, JobState.CANCELLED}),
+    JobState.BACKOFF: frozenset({JobState.QUEUED, JobState.CANCELLED}),
     JobState.SUCCEEDED: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),
@@ -109,17 +115,32 @@ class JobSpec:
     checkpoint_root: str
     pod_options: Mapping[str, Any] = field(default_factory=dict)
     """What the request sets of its pods, checked: RequestedPodOptions as JSON."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A decided outcome whose group is still to be stopped. Written before the stopping starts."""
+    """A decided outcome whose group is still to be stopped. Written before the stopping starts.
+
+    That of the job, or in state BACKOFF that of an attempt which another is to follow.
+    """
 
     state: JobState
     decided_at: datetime
     diagnosis: Diagnosis | None = None
     at_once: bool = False
     """Whether workers that a succeeded master has left behind get no time to end by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt that was followed, or is going to be, by another; `started_at` None: it never ran."""
+
+    number: int
+    started_at: datetime | None
+    ended_at: datetime
+    diagnosis: Diagnosis
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +170,10 @@ class Job:
     ranks: tuple[RankStatus, ...] = ()
     ending: Ending | None = None
     progress: Progress | None = None
+    due_at: datetime | None = None
+    """When the job leaves its state, if nothing else happens: a deadline, or the end of a back-off."""
+    history: tuple[FailedAttempt, ...] = ()
+    """The attempts before the current one."""
 
     @property
     def group(self) -> GroupRef:
@@ -166,6 +191,11 @@ class Job:
         return self.ending.diagnosis if self.ending else None
 
     @property
+    def last_failure(self) -> Diagnosis | None:
+        """Why the job, or else its last attempt before this one, failed."""
+        return self.diagnosis or (self.history[-1].diagnosis if self.history else None)
+
+    @property
     def model_uri(self) -> str:
         """The folder that the trained model is written to: each job has its own."""
         return f"{self.spec.model_root}/{self.id}"
@@ -175,33 +205,78 @@ class Job:
         """The folder of the job's checkpoints, shared by its attempts."""
         return f"{self.spec.checkpoint_root}/{self.id}"
 
-    def admitted(self) -> "Job":
-        """The job at the start of its next attempt."""
-        return replace(self._moved(JobState.LAUNCHING), attempt=self.attempt + 1, ranks=())
+    def admitted(self, at: datetime) -> "Job":
+        """The job at the start of its next attempt, of which nothing is known yet."""
+        moved = self._moved(JobState.LAUNCHING, until=_later(at, self.spec.deadlines.start))
+        return replace(moved, attempt=self.attempt + 1, started_at=None, ranks=(), progress=None)
 
     def running(self, at: datetime) -> "Job":
         """The job from the moment that its master runs."""
-        return replace(self._moved(JobState.RUNNING), started_at=at)
+        moved = self._moved(JobState.RUNNING, until=_later(at, self.spec.deadlines.run))
+        return replace(moved, started_at=at)
 
     def observed(self, ranks: tuple[RankStatus, ...]) -> "Job":
         """The job with its ranks as they were last seen."""
         return replace(self, ranks=ranks)
 
     def decided(self, ending: Ending) -> "Job":
-        """The job with its outcome fixed. The first decision stands: a later one is refused."""
-        if self.ending is not None or ending.state not in TRANSITIONS[self.state]:
+        """The job with its outcome fixed.
+
+        The first decision stands, and a later one is refused; but for a cancel that comes before
+        another attempt.
+        """
+        failed = self.ending is not None and self.ending.state is JobState.BACKOFF
+        overruled = failed and ending.state is JobState.CANCELLED
+        if (self.ending is not None and not overruled) or ending.state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, ending.state)
-        return replace(self, ending=ending)
+        history = self._history_with(self.ending) if self.ending else self.history
+        return replace(self, ending=ending, due_at=None, history=history)
+
+    def failed(self, diagnosis: Diagnosis, at: datetime) -> "Job":
+        """The job with the failure of its attempt decided, and whether another is to follow."""
+        again = self.spec.retry.allows(self.attempt, diagnosis)
+        return self.decided(Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis))
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
-        """The job after its end, when its group is gone; ranks not seen to end were stopped."""
+        """The job after its end, or that of its attempt, when its group is gone.
+
+        Ranks that were not seen to end were stopped.
+        """
         ranks = tuple(r if r.phase.has_ended else RankStatus(r.rank, Phase.STOPPED) for r in self.ranks)
+        if ending.state is JobState.BACKOFF:
+            moved = self._moved(JobState.BACKOFF, until=at + self.spec.retry.delay_after(self.attempt))
+            return replace(moved, ending=None, ranks=ranks, history=self._history_with(ending))
         return replace(self._moved(ending.state), ending=ending, finished_at=at, ranks=ranks)
+
+    def queued_again(self, at: datetime) -> "Job":
+        """The job after its back-off."""
+        return self._moved(JobState.QUEUED, until=_later(at, self.spec.deadlines.queue))
+
+    def _history_with(self, ending: Ending) -> tuple[FailedAttempt, ...]:
+        assert ending.diagnosis is not None
+        failed = FailedAttempt(self.attempt, self.started_at, ending.decided_at, ending.diagnosis)
+        return (*self.history, failed)
 
     def _group_of(self, attempt: int) -> GroupRef:
         return GroupRef(naming.group_name(self.spec.algorithm, self.id, attempt), self.id, attempt)
 
-    def _moved(self, state: JobState) -> "Job":
+    def _moved(self, state: JobState, *, until: datetime | None = None) -> "Job":
         if state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, state)
-        return replace(self, state=state)
+        return replace(self, state=state, due_at=until)
+
+
+def new_job(job_id: int, spec: JobSpec, at: datetime) -> Job:
+    """A job that has just been submitted, as a store records it."""
+    return Job(
+        id=job_id,
+        version=1,
+        spec=spec,
+        state=JobState.QUEUED,
+        submitted_at=at,
+        due_at=_later(at, spec.deadlines.queue),
+    )
+
+
+def _later(at: datetime, duration: timedelta | None) -> datetime | None:
+    return None if duration is None else at + duration

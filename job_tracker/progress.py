@@ -21,7 +21,7 @@ from typing import Any
 from job_tracker.backends.base import Backend
 from job_tracker.errors import LogsNotFound, TrackerError
 from job_tracker.model import MASTER_RANK, GroupRef, Job, Progress
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import JobStore, Term
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +59,12 @@ def parse(line: str, last: Progress, at: datetime) -> Progress | None:
 class ProgressReader:
     """Follows the log of every running master, and keeps its last report in the store."""
 
-    def __init__(self, store: JobStore, backend: Backend[Any], clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, store: JobStore, backend: Backend[Any], term: Term, clock: Callable[[], datetime]
+    ) -> None:
         self._store = store
         self._backend = backend
+        self._term = term
         self._clock = clock
         self._readers: dict[GroupRef, asyncio.Task[None]] = {}
 
@@ -90,7 +93,7 @@ class ProgressReader:
         async def save() -> None:
             changed.clear()
             with suppress(TrackerError):  # the next report says more than this one
-                await self._store.record_progress(job.id, job.attempt, latest)
+                await self._store.record_progress(job.id, job.attempt, latest, term=self._term)
 
         async def save_now_and_then() -> None:
             while await changed.wait():

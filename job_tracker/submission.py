@@ -9,7 +9,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from job_tracker import naming
-from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, Parameter, PodPolicy, shown
+from job_tracker.catalog import (
+    INSTANCES_PARAMETER,
+    Algorithm,
+    Dataset,
+    JobPolicy,
+    Parameter,
+    PodPolicy,
+    shown,
+)
 from job_tracker.dataset_versions import DatasetVersions
 from job_tracker.errors import InvalidField, UnknownReference
 from job_tracker.model import JobSpec
@@ -36,12 +44,18 @@ class JobRequest:
     parameters: Mapping[str, str]
     request_key: str = ""
     pod_options: Mapping[str, Any] = field(default_factory=dict)
+    retry: Mapping[str, Any] = field(default_factory=dict)
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+
+
+_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines")
 
 
 class Door:
     """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity.
 
-    `pod_policy` says what they may set of pods; None, where there are none, is nothing.
+    `pod_policy` says what they may set of pods; None, where there are none, is nothing. `job_policy` is
+    what they say of the job's life, where they do not say otherwise.
     """
 
     def __init__(
@@ -53,6 +67,7 @@ class Door:
         models_uri: str,
         checkpoints_uri: str,
         pod_policy: PodPolicy | None = None,
+        job_policy: JobPolicy | None = None,
     ) -> None:
         self._algorithms = algorithms
         self._versions = DatasetVersions(datasets)
@@ -60,6 +75,7 @@ class Door:
         self._models_uri = models_uri
         self._checkpoints_uri = checkpoints_uri
         self._pod_policy = pod_policy
+        self._job_policy = job_policy or JobPolicy()
 
     def key_of(self, request: JobRequest) -> RequestKey | None:
         """What makes the request repeatable, if it has a key. Raises InvalidField."""
@@ -72,8 +88,9 @@ class Door:
                 f"{shown(key)} is not allowed: it has at most {MAX_NAME} characters, all of them printable",
             )
         values = {**asdict(request), "request_key": ""}
-        if not values["pod_options"]:
-            del values["pod_options"]  # keys that were written before there were any still fit
+        for name in _YOUNGER_FIELDS:
+            if not values[name]:
+                del values[name]  # keys that were written before there were any still fit
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest())
 
@@ -100,6 +117,8 @@ class Door:
         environment = algorithm.resolve(request.parameters)
         instances = self._instances(request.parameters, algorithm)
         pod_options = self._pod_options(request.pod_options, algorithm)
+        retry = self._job_policy.retry_of(request.retry)
+        deadlines = self._job_policy.deadlines_of(request.deadlines)
         return JobSpec(
             algorithm=request.algorithm,
             dataset_id=request.dataset_id,
@@ -113,6 +132,8 @@ class Door:
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
             pod_options=pod_options,
+            retry=retry,
+            deadlines=deadlines,
         )
 
     def _algorithm(self, name: str) -> Algorithm:

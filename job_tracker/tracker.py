@@ -16,7 +16,8 @@ from typing import Any
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import JobNotFound, LaunchFailed, StaleJob
+from job_tracker.errors import Deposed, JobNotFound, LaunchFailed, StaleJob
+from job_tracker.leadership import Tenure
 from job_tracker.model import LIVE_STATES, Ending, GroupRef, Job, JobState
 from job_tracker.progress import ProgressReader
 from job_tracker.scheduling.fifo import Verdict, judge
@@ -26,12 +27,15 @@ from job_tracker.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 _PRUNE_BATCH = 100
+_DUE_BATCH = 1000
+_DUE_PAUSE = timedelta(seconds=0.1)
 
 
 class Chore(Enum):
     """Work that concerns no job in particular."""
 
     ADMIT = "admission"
+    DUE = "deadlines"
     REPAIR = "repair"
     PRUNE = "pruning"
 
@@ -59,21 +63,27 @@ def utc_now() -> datetime:
 
 
 class Tracker:
-    """Moves jobs through their lives until `run` is cancelled. Groups then go on without it."""
+    """Moves jobs through their lives until `run` is cancelled. Groups then go on without it.
+
+    It writes in the term of its tenure, and asks whether that goes on before each call to the backend
+    that changes anything: a process that was stopped for long does not know that another has taken over.
+    """
 
     def __init__(
         self,
         store: JobStore,
         backend: Backend[Any],
         options: TrackerOptions,
+        tenure: Tenure,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store = store
         self._backend = backend
         self._options = options
+        self._tenure = tenure
         self._clock = clock
         self._queue: WorkQueue[int | Chore] = WorkQueue(self._work, workers=options.workers)
-        self._progress = ProgressReader(store, backend, clock)
+        self._progress = ProgressReader(store, backend, tenure.term, clock)
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
@@ -85,7 +95,7 @@ class Tracker:
                 tasks.create_task(self._follow_store())
                 tasks.create_task(self._follow_backend())
                 tasks.create_task(self._queue.run())
-                for chore in (Chore.REPAIR, Chore.ADMIT, Chore.PRUNE):
+                for chore in Chore:
                     self._queue.add(chore)
         finally:
             await self._progress.close()
@@ -94,6 +104,8 @@ class Tracker:
         with self._store.changes() as changes:
             async for job_id, state in changes:
                 self._queue.add(job_id if state.is_live else Chore.ADMIT)
+                if state is JobState.QUEUED:
+                    self._queue.add(Chore.DUE)  # it may have a deadline that nobody here has set
 
     async def _follow_backend(self) -> None:
         async for group, observation in self._backend.watch():
@@ -101,10 +113,19 @@ class Tracker:
             self._queue.add(group.job_id)
 
     async def _work(self, key: int | Chore) -> timedelta | None:
+        try:
+            return await self._work_on(key)
+        except Deposed as error:
+            self._tenure.end(str(error))
+            return None
+
+    async def _work_on(self, key: int | Chore) -> timedelta | None:
         match key:
             case Chore.ADMIT:
                 await self._admit()
                 return None
+            case Chore.DUE:
+                return await self._look_at_what_is_due()
             case Chore.REPAIR:
                 return await self._repair()
             case Chore.PRUNE:
@@ -120,7 +141,7 @@ class Tracker:
             try:
                 match judge(head, in_use=in_use, capacity=self._options.capacity):
                     case Verdict.ADMIT:
-                        await self._save(head, head.admitted())
+                        await self._save(head, head.admitted(self._clock()))
                     case Verdict.NEVER_FITS:
                         now = self._clock()
                         ending = Ending(JobState.FAILED, now, self._too_large(head))
@@ -129,6 +150,16 @@ class Tracker:
                         return
             except StaleJob:
                 continue  # cancelled meanwhile
+
+    async def _look_at_what_is_due(self) -> timedelta:
+        """Look at jobs whose time in their state is over; come again when the next one's is."""
+        now = self._clock()
+        first = await self._store.next_due(_DUE_BATCH)
+        for job_id, due_at in first:
+            if due_at > now:
+                return min(due_at - now, self._options.repair_period)
+            self._queue.add(job_id)
+        return _DUE_PAUSE if len(first) == _DUE_BATCH else self._options.repair_period
 
     async def _repair(self) -> timedelta:
         """Look at everything, in case an event was missed, and stop groups that no live job owns."""
@@ -150,8 +181,9 @@ class Tracker:
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
             for job in old:
                 for group in job.groups:
+                    self._tenure.check()
                     await self._backend.discard(group)
-            await self._store.delete([job.id for job in old])
+            await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)
         return self._options.repair_period
 
@@ -163,7 +195,7 @@ class Tracker:
             except JobNotFound:
                 job = None
             await self._stop_strays(job_id, job)
-            if job is None or not job.state.is_live:
+            if job is None or job.state.is_terminal:
                 return None
             step = next_step(
                 job,
@@ -190,12 +222,15 @@ class Tracker:
 
     async def _launch(self, job: Job) -> None:
         try:
-            self._seen[job.group] = await self._backend.launch(self._backend.plan(job))
+            plan = self._backend.plan(job)
+            self._tenure.check()
+            self._seen[job.group] = await self._backend.launch(plan)
             self._launched.add(job.group)
         except LaunchFailed as error:
-            await self._save(job, job.decided(Ending(JobState.FAILED, self._clock(), error.diagnosis)))
+            await self._save(job, job.failed(error.diagnosis, self._clock()))
 
     async def _stop(self, job: Job, ending: Ending) -> None:
+        self._tenure.check()
         seen = await self._backend.stop(job.group, self._options.stop_grace)
         await self._progress.finish(job.group)
         if seen is not None:
@@ -207,6 +242,7 @@ class Tracker:
         """Stop groups of this job that should not be there, as of a job that has ended."""
         owned = job.group if job is not None and job.state.is_live else None
         for group in [g for g in self._seen if g.job_id == job_id and g != owned]:
+            self._tenure.check()
             log.warning("stopping group %s: no live job owns it", group.name)
             await self._backend.stop(group, self._options.stop_grace)
             self._forget(group)
@@ -216,12 +252,13 @@ class Tracker:
         self._launched.discard(group)
 
     async def _save(self, before: Job, after: Job) -> None:
-        await self._store.update(after)
+        await self._store.update(after, term=self._tenure.term)
+        if after.due_at is not None and after.due_at != before.due_at:
+            self._queue.add(Chore.DUE)
         if after.state is not before.state:
+            why = f" ({after.last_failure.category})" if after.last_failure else ""
             log.info(
-                "job %d: %s -> %s%s",
-                *(after.id, before.state, after.state),
-                f" ({after.diagnosis.category})" if after.diagnosis else "",
+                "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why
             )
 
     def _too_large(self, job: Job) -> Diagnosis:

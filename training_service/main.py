@@ -5,7 +5,9 @@ import logging
 import os
 import resource
 import signal
+import socket
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -13,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from job_tracker.errors import TrackerError
 from job_tracker.jobs import Jobs
+from job_tracker.leadership import Leadership, Tenure
 from job_tracker.store.base import JobStore
 from job_tracker.submission import Door
 from job_tracker.tracker import Tracker, TrackerOptions
@@ -55,12 +58,11 @@ async def serve(settings: Settings) -> None:
         await engine.connect()
         metrics = Metrics()
         metrics.observe_requests(engine.requests)
+        leadership = make_leadership(settings, store, engine, metrics)
         stack.callback(_metrics_server(metrics, settings).close)
         servicer = TrainingServicer(make_jobs(settings, store, engine))
-        tracking = asyncio.create_task(
-            Tracker(store, engine.backend, tracker_options(settings)).run(), name="tracker"
-        )
-        stack.push_async_callback(_end, tracking)
+        leading = asyncio.create_task(leadership.run(), name="leadership")
+        stack.push_async_callback(_end, leading)
 
         server, serving = _make_server(settings, servicer, metrics)
         port = _bind(server, settings.server.address)
@@ -70,15 +72,16 @@ async def serve(settings: Settings) -> None:
         log.info("serving at %s:%d, pid %d", settings.server.address.rpartition(":")[0], port, os.getpid())
 
         stopping = asyncio.create_task(told_to_stop.wait())
-        await asyncio.wait([stopping, tracking], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([stopping, leading], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
 
         log.info("stopping; running groups are left alone")
         await serving.enter_graceful_shutdown()
         servicer.close()
-        await server.stop(settings.server.shutdown_seconds)
+        # Another replica may lead while calls are still answered here.
+        await asyncio.gather(_end(leading), server.stop(settings.server.shutdown_seconds))
     if not told_to_stop.is_set():
-        raise CannotServe("the tracker ended, which it never should; see the log")
+        raise CannotServe("the campaign for leadership ended, which it never should; see the log")
     log.info("stopped")
 
 
@@ -91,9 +94,26 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine) -> Jobs:
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
         pod_policy=settings.kubernetes.pod_policy if settings.backend == "kubernetes" else None,
+        job_policy=settings.job_policy,
     )
     return Jobs(
         store, engine.backend, door, max_queued=settings.scheduling.max_queued, rehearse=engine.rehearse
+    )
+
+
+def make_leadership(settings: Settings, store: JobStore, engine: Engine, metrics: Metrics) -> Leadership:
+    """What makes this replica track whenever no other does."""
+    options = tracker_options(settings)
+
+    async def track(tenure: Tenure) -> None:
+        await Tracker(store, engine.backend, options, tenure).run()
+
+    return Leadership(
+        store,
+        track,
+        holder=f"{socket.gethostname()}/{os.getpid()}",
+        lifetime=timedelta(seconds=settings.store.lease_seconds),
+        on_change=metrics.observe_leading,
     )
 
 
@@ -165,7 +185,7 @@ async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     result = (await asyncio.gather(task, return_exceptions=True))[0]
     if isinstance(result, Exception) and not isinstance(result, TrackerError):
-        log.critical("the tracker failed", exc_info=result)
+        log.critical("the campaign for leadership failed", exc_info=result)
 
 
 def _allow_many_files() -> None:

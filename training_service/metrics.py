@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 import grpc
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The service's measurements: calls and how long they took; requests to its engine."""
+    """The service's measurements: calls and how long they took; requests to its engine; whether it leads."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -24,6 +24,11 @@ class Metrics:
         )
         self._seconds = Histogram(
             "training_service_call_seconds", "Time to answer a call", ["method"], registry=self.registry
+        )
+        self._leader = Gauge(
+            "training_service_leader",
+            "1 in the one replica that tracks, 0 in the others",
+            registry=self.registry,
         )
         self._of = functools.cache(self._find)  # there are few, and finding them takes longer than counting
 
@@ -35,6 +40,10 @@ class Metrics:
         calls, duration = self._of(method, code)
         calls.inc()
         duration.observe(seconds)
+
+    def observe_leading(self, leads: bool) -> None:
+        """Show whether this replica leads."""
+        self._leader.set(leads)
 
     def observe_requests(self, requests: Callable[[], Mapping[str, int]]) -> None:
         """Show what `requests` then says: how many of each kind the backend has sent to its engine."""

@@ -7,12 +7,14 @@ defaults below, which need no configuration at all.
 import os
 import re
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -27,14 +29,19 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from job_tracker.catalog import (
     Algorithm,
     Dataset,
+    JobPolicy,
     KubernetesRecipe,
     Parameter,
     PodOptions,
     PodPolicy,
     ProcessRecipe,
 )
+from job_tracker.catalog.job_policy import categories
 from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, PodOptionName
 from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Resources
+from job_tracker.diagnosis import Category
+from job_tracker.errors import InvalidField
+from job_tracker.policies import LONGEST, MOST_ATTEMPTS, Deadlines, RetryPolicy
 
 _LAST_PORT = 65535
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
@@ -114,6 +121,12 @@ class StoreSettings(_Group):
     answer_seconds: float = Field(
         default=5, ge=0.1, le=60, description="how long Redis may take to answer before a call fails"
     )
+    lease_seconds: float = Field(
+        default=5,
+        ge=1,
+        le=60,
+        description="how long the leading replica may be silent before another one leads",
+    )
 
     @field_validator("url")
     @classmethod
@@ -157,6 +170,53 @@ class JobSettings(_Group):
         le=timedelta(days=36_500),
         description="how long ended jobs and their logs are kept (ISO 8601, such as P30D, or seconds)",
     )
+
+
+LongDuration = Annotated[Duration, Field(ge=timedelta(0), le=LONGEST)]
+
+
+_RETRY = RetryPolicy()
+
+
+def _known_categories(words: Sequence[str]) -> tuple[Category, ...]:
+    try:
+        return categories("retry_on", words)
+    except InvalidField as error:
+        raise ValueError(str(error)) from error
+
+
+class RetrySettings(_Group):
+    """When a failed attempt is followed by another; a request may say otherwise for its job."""
+
+    max_attempts: int = Field(
+        default=3, ge=1, le=MOST_ATTEMPTS, description="how often a job's group may be started in all"
+    )
+    backoff: LongDuration = Field(
+        default=_RETRY.backoff,
+        description="the wait before the second attempt; it doubles with each further one",
+    )
+    max_backoff: LongDuration = Field(default=_RETRY.max_backoff, description="the longest such wait")
+    retry_on: Annotated[tuple[str, ...], AfterValidator(_known_categories)] = Field(
+        default=(),
+        description="categories of diagnoses that are worth another attempt, besides those that are so by "
+        'nature (lost nodes and the like); "any" is every failure',
+    )
+
+    @model_validator(mode="after")
+    def _backoffs_are_in_order(self) -> "RetrySettings":
+        if self.backoff > self.max_backoff:
+            raise ValueError(f"backoff {self.backoff} is more than max_backoff {self.max_backoff}")
+        return self
+
+
+class DeadlineSettings(_Group):
+    """How long a job may be in a state before it fails; none: for ever. A request may say otherwise."""
+
+    queue: LongDuration | None = Field(default=None, description="to wait in the queue, each time")
+    start: LongDuration | None = Field(
+        default=timedelta(hours=1), description="to be launched until its master runs, for each attempt"
+    )
+    run: LongDuration | None = Field(default=None, description="to run, for each attempt")
 
 
 class ProcessSettings(_Group):
@@ -290,6 +350,8 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     jobs: JobSettings = JobSettings()
+    retry: RetrySettings = RetrySettings()
+    deadlines: DeadlineSettings = DeadlineSettings()
     process: ProcessSettings = ProcessSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -301,6 +363,11 @@ class Settings(BaseSettings):
     datasets: dict[str, Dataset] = Field(
         default={}, description='where datasets are, by id; "*" stands for any other id'
     )
+
+    @property
+    def job_policy(self) -> JobPolicy:
+        """What holds for a job whose request does not say otherwise."""
+        return JobPolicy(retry=RetryPolicy(**dict(self.retry)), deadlines=Deadlines(**dict(self.deadlines)))
 
     @property
     def all_datasets(self) -> dict[str, Dataset]:

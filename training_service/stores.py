@@ -1,12 +1,9 @@
 """Where jobs are recorded, as configured."""
 
 import hashlib
-import logging
 
 from job_tracker.store.base import JobStore
 from training_service.settings import Settings
-
-log = logging.getLogger(__name__)
 
 
 async def open_store(settings: Settings) -> JobStore:
@@ -21,10 +18,8 @@ async def open_store(settings: Settings) -> JobStore:
     address = Address(settings.store.url.get_secret_value(), settings.store.prefix)
     # One memory for each store that was ever used from this folder: str(address) has no password.
     name = hashlib.sha256(str(address).encode()).hexdigest()[:16]
-    store = await RedisStore.open(
+    return await RedisStore.open(
         address,
         answer_seconds=settings.store.answer_seconds,
         memory=settings.storage.data_dir / f"redis-{name}.id",
     )
-    log.warning("one service at a time may use a store on Redis: replicas do not elect a leader yet")
-    return store

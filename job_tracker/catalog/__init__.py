@@ -2,6 +2,7 @@
 
 from job_tracker.catalog.algorithms import Algorithm, ProcessRecipe
 from job_tracker.catalog.datasets import Dataset
+from job_tracker.catalog.job_policy import JobPolicy
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Parameter, shown
 from job_tracker.catalog.pod_policy import PodPolicy
 from job_tracker.catalog.pods import KubernetesRecipe, PodOptions, RequestedPodOptions
@@ -11,6 +12,7 @@ __all__ = [
     "PARAMETER_NAME",
     "Algorithm",
     "Dataset",
+    "JobPolicy",
     "KubernetesRecipe",
     "Parameter",
     "PodOptions",

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from job_tracker.model import Job, JobSpec, JobState, Progress
@@ -34,10 +34,19 @@ class Tally:
     instances: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A time during which one replica leads. Its number is for people; its token is nobody else's."""
+
+    number: int
+    token: str
+
+
 class JobStore(Protocol):
     """Keeps jobs. One contract suite (tests/contract) says in detail what each method owes.
 
-    Every write is atomic and durable when it returns. Any call may raise StoreUnavailable.
+    Every write is atomic and durable when it returns. Any call may raise StoreUnavailable. A write that
+    is given a term raises Deposed, having changed nothing, unless that is the last term that was won.
     """
 
     async def submit(
@@ -58,15 +67,17 @@ class JobStore(Protocol):
         """The job as it is now. Raises JobNotFound."""
         ...
 
-    async def update(self, job: Job) -> Job:
+    async def update(self, job: Job, *, term: Term | None = None) -> Job:
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
         Raises StaleJob if it is not, JobNotFound, and IllegalMove for a move that TRANSITIONS lacks.
-        Its progress is left alone.
+        Its progress is left alone, but for that of an earlier attempt, which is forgotten.
         """
         ...
 
-    async def record_progress(self, job_id: int, attempt: int, progress: Progress) -> None:
+    async def record_progress(
+        self, job_id: int, attempt: int, progress: Progress, *, term: Term | None = None
+    ) -> None:
         """Keep the last progress of a live attempt; that of any other is ignored. Need not be durable."""
         ...
 
@@ -90,11 +101,15 @@ class JobStore(Protocol):
         """At most `limit` jobs, newest first, with ids below `before`."""
         ...
 
+    async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
+        """At most `limit` jobs that are to be looked at on time, by id, and when; the earliest first."""
+        ...
+
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
         """At most `limit` jobs that ended before `moment`, the oldest end first."""
         ...
 
-    async def delete(self, job_ids: Sequence[int]) -> None:
+    async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
         """Forget ended jobs; others, and unknown ones, are left as they are."""
         ...
 
@@ -105,6 +120,23 @@ class JobStore(Protocol):
 
         A hint to read again, not a log: several changes of a job may arrive as one.
         """
+        ...
+
+    async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
+        """Win the lease for so long if it is free, or renew it for so long if `term` is still the last.
+
+        Returns a term that was never won before, or `term` itself; None if another holds the lease, or
+        has won it since `term`. A term that nobody has taken over may be renewed after its lease is over,
+        and may write. `holder` says who leads, to people.
+        """
+        ...
+
+    async def resign(self, term: Term) -> None:
+        """Free the lease at once, and tell those who wait for it. Nothing if the term is not the last."""
+        ...
+
+    def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
+        """Something whenever the lease may have become free before its time, from now on."""
         ...
 
     async def close(self) -> None:

@@ -56,6 +56,7 @@ def wrap_processes(seams: Seams, folder: Path) -> None:
         ("mkdir", errno.ENOSPC, NO_SPACE),
         ("open", errno.ENOSPC, NO_SPACE),
         ("rename", errno.ENOSPC, NO_SPACE),
+        ("link", errno.ENOSPC, NO_SPACE),
         ("unlink", errno.EIO, INPUT_OUTPUT),
     ):
         seam = Seam("file", _name_of_file(function, folder), refusals={why: _os_error(error)})

@@ -8,5 +8,6 @@ echo '::progress:: {"step": 1, "total_steps": 2}'
 case $DO in
 wait) flock --shared "$WITNESS/gate" true ;;
 hold) sleep 1000000 ;;
+"die once") [ "$JOB_ATTEMPT" -gt 1 ] || kill -KILL $$ ;;
 esac
 exit "${EXIT_CODE:-0}"

@@ -21,15 +21,17 @@ class PlannedJob:
     status: int
     category: str = ""
     instances: int = 1
+    attempts: int = 1
+    """How many it needs; none if it is never started."""
     ranks: Mapping[str, str] = field(default_factory=dict)
 
 
 FIRST = PlannedJob("first", pb.succeed, instances=2, ranks={"DO": "wait"})
 FAILING = PlannedJob("failing", pb.failure, "crashed", ranks={"EXIT_CODE": "3"})
 HOLDING = PlannedJob("cancelled-while-running", pb.cancelled, instances=2, ranks={"DO": "hold"})
-UNWANTED = PlannedJob("cancelled-while-queued", pb.cancelled)
-LAST = PlannedJob("last", pb.succeed)
-JOBS = (FIRST, FAILING, HOLDING, UNWANTED, LAST)
+UNWANTED = PlannedJob("cancelled-while-queued", pb.cancelled, attempts=0)
+RETRIED = PlannedJob("retried", pb.succeed, attempts=2, ranks={"DO": "die once"})
+JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED)
 """In the order in which they are submitted. No two of them that follow each other fit in together."""
 
 

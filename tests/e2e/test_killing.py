@@ -4,7 +4,10 @@ import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.duration_pb2 import Duration
+
 from training_service._generated import training_service_pb2 as pb
+from training_service.client import RetryPolicy
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Server
@@ -15,8 +18,21 @@ else:
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 
 
-def submit(client: TrainingClient, parameters: Mapping[str, str] | None = None, *, instances: int = 1) -> int:
-    return client.submit("program", "1", "v1", instances=instances, parameters=parameters or {})
+def submit(
+    client: TrainingClient,
+    parameters: Mapping[str, str] | None = None,
+    *,
+    instances: int = 1,
+    attempts: int = 1,
+) -> int:
+    return client.submit(
+        "program",
+        "1",
+        "v1",
+        instances=instances,
+        parameters=parameters or {},
+        retry_policy=RetryPolicy(max_attempts=attempts, backoff=Duration(nanos=100_000_000)),
+    )
 
 
 def reaches(client: TrainingClient, job_id: int, status: int) -> pb.GetTrainingStatusResponse:
@@ -110,6 +126,37 @@ def test_a_rank_killed_by_hand_fails_the_job_and_stops_the_others(server: Server
             pb.RANK_PHASE_STOPPED,
         ]
         assert not any(process.is_running() for process in others)
+
+
+def test_a_group_with_a_rank_killed_by_hand_is_started_again_as_a_whole(server: Server) -> None:
+    with server.start() as client:
+        job = submit(client, FOREVER, instances=3, attempts=2)
+        reaches(client, job, pb.running)
+        first = [server.rank(job, rank) for rank in range(3)]
+        first[1].kill()
+        again = next(seen for seen in client.watch(job) if (seen.attempt, seen.status) == (2, pb.running))
+        assert not any(process.is_running() for process in first)
+        assert [failed.diagnosis.category for failed in again.failed_attempts] == ["killed"]
+        second = [server.rank(job, rank) for rank in range(3)]
+        assert [process.environ()["JOB_ATTEMPT"] for process in second] == ["2"] * 3
+        assert "".join(piece.text for piece in client.logs(job, attempt=1)) == "up\n"
+        second[2].kill()
+        failed = client.wait(job, timeout=20)
+        assert (failed.status, failed.attempt, failed.diagnosis.rank) == (pb.failure, 2, 2)
+
+
+def test_a_backoff_is_not_cut_short_by_a_kill(server: Server) -> None:
+    with server.start() as client:
+        job = submit(client, FOREVER, attempts=2)
+        reaches(client, job, pb.running)
+        server.rank(job, 0).kill()
+        waiting = next(seen for seen in client.watch(job) if seen.HasField("next_attempt_at"))
+    server.end(signal.SIGKILL)
+    with server.start() as client:
+        again = next(seen for seen in client.watch(job) if (seen.attempt, seen.status) == (2, pb.running))
+        assert again.started_at.ToDatetime() >= waiting.next_attempt_at.ToDatetime()
+        client.cancel(job)
+        assert client.wait(job, timeout=20).status == pb.cancelled
 
 
 def test_a_second_order_to_stop_ends_the_service_at_once(server: Server) -> None:

@@ -102,6 +102,9 @@ class RedisServer:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port; with 10,000 more it is still one, which a node of a cluster wants."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            if (port := int(probe.getsockname()[1])) < 55_536:
+                return port

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2training_service/_generated/training_service.proto\x12\x08training\x1a\x1fgoogle/protobuf/timestamp.proto\"\x7f\n\x0cTrainRequest\x12/\n\x08metadata\x18\x01 \x01(\x0b\x32\x1d.training.TrainingJobMetadata\x12\x13\n\x0brequest_key\x18\x02 \x01(\t\x12)\n\x0bpod_options\x18\x03 \x01(\x0b\x32\x14.training.PodOptions\"\x96\x04\n\nPodOptions\x12\x36\n\tresources\x18\x01 \x03(\x0b\x32#.training.PodOptions.ResourcesEntry\x12\x16\n\x0enproc_per_node\x18\x02 \x01(\x05\x12=\n\rnode_selector\x18\x03 \x03(\x0b\x32&.training.PodOptions.NodeSelectorEntry\x12)\n\x0btolerations\x18\x04 \x03(\x0b\x32\x14.training.Toleration\x12\x16\n\x0epriority_class\x18\x05 \x01(\t\x12\x30\n\x06labels\x18\x06 \x03(\x0b\x32 .training.PodOptions.LabelsEntry\x12:\n\x0b\x61nnotations\x18\x07 \x03(\x0b\x32%.training.PodOptions.AnnotationsEntry\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x33\n\x11NodeSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x82\x01\n\nToleration\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x04 \x01(\t\x12\x1f\n\x12toleration_seconds\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x15\n\x13_toleration_seconds\"\x1f\n\rTrainResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\"*\n\x18GetTrainingStatusRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\"\xfd\x03\n\x19GetTrainingStatusResponse\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.training.TrainingStatus\x12\x0e\n\x06job_id\x18\x02 \x01(\x05\x12\x0f\n\x07message\x18\x03 \x01(\t\x12/\n\x08metadata\x18\x04 \x01(\x0b\x32\x1d.training.TrainingJobMetadata\x12\x17\n\x0fpositionInQueue\x18\x05 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x30\n\x0csubmitted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inished_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tinstances\x18\n \x01(\x05\x12#\n\x05ranks\x18\x0b \x03(\x0b\x32\x14.training.RankStatus\x12&\n\tdiagnosis\x18\x0c \x01(\x0b\x32\x13.training.Diagnosis\x12$\n\x08progress\x18\r \x01(\x0b\x32\x12.training.Progress\x12\x0e\n\x06\x65nding\x18\x0e \x01(\x08\x12\x11\n\tmodel_uri\x18\x0f \x01(\t\"\xfc\x01\n\x13TrainingJobMetadata\x12\x11\n\talgorithm\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x1f\n\x17train_data_version_hash\x18\x04 \x01(\t\x12\x41\n\nparameters\x18\x05 \x03(\x0b\x32-.training.TrainingJobMetadata.ParametersEntry\x12\x19\n\x11output_model_name\x18\x06 \x01(\t\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x80\x01\n\nRankStatus\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\"\n\x05phase\x18\x03 \x01(\x0e\x32\x13.training.RankPhase\x12\x16\n\texit_code\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04note\x18\x05 \x01(\tB\x0c\n\n_exit_code\"\x81\x01\n\tDiagnosis\x12\x10\n\x08\x63\x61tegory\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x12\n\nresolution\x18\x04 \x01(\t\x12\x11\n\tretryable\x18\x05 \x01(\x08\x12\x11\n\x04rank\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x07\n\x05_rank\"\xe5\x01\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x14\n\x0ctotal_epochs\x18\x04 \x01(\x03\x12\x30\n\x07metrics\x18\x05 \x03(\x0b\x32\x1f.training.Progress.MetricsEntry\x12/\n\x0breported_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x94\x01\n\x17ListTrainingJobsRequest\x12*\n\x08statuses\x18\x01 \x03(\x0e\x32\x18.training.TrainingStatus\x12\x13\n\x0bname_prefix\x18\x02 \x01(\t\x12\x11\n\talgorithm\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"f\n\x18ListTrainingJobsResponse\x12\x31\n\x04jobs\x18\x01 \x03(\x0b\x32#.training.GetTrainingStatusResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\'\n\x15\x43\x61ncelTrainingRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\"&\n\x14WatchTrainingRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\"n\n\x16GetTrainingLogsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x17\n\ntail_lines\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\r\n\x0b_tail_lines\"F\n\x17GetTrainingLogsResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05*_\n\x0eTrainingStatus\x12\x0b\n\x07queuing\x10\x00\x12\n\n\x06launch\x10\x01\x12\x0b\n\x07running\x10\x02\x12\x0b\n\x07succeed\x10\x03\x12\x0b\n\x07\x66\x61ilure\x10\x04\x12\r\n\tcancelled\x10\x05*\xa0\x01\n\tRankPhase\x12\x1a\n\x16RANK_PHASE_UNSPECIFIED\x10\x00\x12\x16\n\x12RANK_PHASE_PENDING\x10\x01\x12\x16\n\x12RANK_PHASE_RUNNING\x10\x02\x12\x18\n\x14RANK_PHASE_SUCCEEDED\x10\x03\x12\x15\n\x11RANK_PHASE_FAILED\x10\x04\x12\x16\n\x12RANK_PHASE_STOPPED\x10\x05\x32\x8e\x04\n\x0fTrainingService\x12\x38\n\x05Train\x12\x16.training.TrainRequest\x1a\x17.training.TrainResponse\x12\\\n\x11GetTrainingStatus\x12\".training.GetTrainingStatusRequest\x1a#.training.GetTrainingStatusResponse\x12Y\n\x10ListTrainingJobs\x12!.training.ListTrainingJobsRequest\x1a\".training.ListTrainingJobsResponse\x12V\n\x0e\x43\x61ncelTraining\x12\x1f.training.CancelTrainingRequest\x1a#.training.GetTrainingStatusResponse\x12V\n\rWatchTraining\x12\x1e.training.WatchTrainingRequest\x1a#.training.GetTrainingStatusResponse0\x01\x12X\n\x0fGetTrainingLogs\x12 .training.GetTrainingLogsRequest\x1a!.training.GetTrainingLogsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2training_service/_generated/training_service.proto\x12\x08training\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\x01\n\x0cTrainRequest\x12/\n\x08metadata\x18\x01 \x01(\x0b\x32\x1d.training.TrainingJobMetadata\x12\x13\n\x0brequest_key\x18\x02 \x01(\t\x12)\n\x0bpod_options\x18\x03 \x01(\x0b\x32\x14.training.PodOptions\x12+\n\x0cretry_policy\x18\x04 \x01(\x0b\x32\x15.training.RetryPolicy\x12&\n\tdeadlines\x18\x05 \x01(\x0b\x32\x13.training.Deadlines\"\xa7\x01\n\x0bRetryPolicy\x12\x19\n\x0cmax_attempts\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12*\n\x07\x62\x61\x63koff\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bmax_backoff\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08retry_on\x18\x04 \x03(\tB\x0f\n\r_max_attempts\"\x87\x01\n\tDeadlines\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05start\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03run\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x96\x04\n\nPodOptions\x12\x36\n\tresources\x18\x01 \x03(\x0b\x32#.training.PodOptions.ResourcesEntry\x12\x16\n\x0enproc_per_node\x18\x02 \x01(\x05\x12=\n\rnode_selector\x18\x03 \x03(\x0b\x32&.training.PodOptions.NodeSelectorEntry\x12)\n\x0btolerations\x18\x04 \x03(\x0b\x32\x14.training.Toleration\x12\x16\n\x0epriority_class\x18\x05 \x01(\t\x12\x30\n\x06labels\x18\x06 \x03(\x0b\x32 .training.PodOptions.LabelsEntry\x12:\n\x0b\x61nnotations\x18\x07 \x03(\x0b\x32%.training.PodOptions.AnnotationsEntry\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x33\n\x11NodeSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x82\x01\n\nToleration\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x04 \x01(\t\x12\x1f\n\x12toleration_seconds\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x15\n\x13_toleration_seconds\"\x1f\n\rTrainResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\"*\n\x18GetTrainingStatusRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\"\xab\x05\n\x19GetTrainingStatusResponse\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.training.TrainingStatus\x12\x0e\n\x06job_id\x18\x02 \x01(\x05\x12\x0f\n\x07message\x18\x03 \x01(\t\x12/\n\x08metadata\x18\x04 \x01(\x0b\x32\x1d.training.TrainingJobMetadata\x12\x17\n\x0fpositionInQueue\x18\x05 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x30\n\x0csubmitted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inished_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tinstances\x18\n \x01(\x05\x12#\n\x05ranks\x18\x0b \x03(\x0b\x32\x14.training.RankStatus\x12&\n\tdiagnosis\x18\x0c \x01(\x0b\x32\x13.training.Diagnosis\x12$\n\x08progress\x18\r \x01(\x0b\x32\x12.training.Progress\x12\x0e\n\x06\x65nding\x18\x0e \x01(\x08\x12\x11\n\tmodel_uri\x18\x0f \x01(\t\x12\x14\n\x0cmax_attempts\x18\x10 \x01(\x05\x12\x30\n\x0f\x66\x61iled_attempts\x18\x11 \x03(\x0b\x32\x17.training.FailedAttempt\x12\x33\n\x0fnext_attempt_at\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65\x61\x64line_at\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xa6\x01\n\rFailedAttempt\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x05\x12.\n\nstarted_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\tdiagnosis\x18\x04 \x01(\x0b\x32\x13.training.Diagnosis\"\xfc\x01\n\x13TrainingJobMetadata\x12\x11\n\talgorithm\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x1f\n\x17train_data_version_hash\x18\x04 \x01(\t\x12\x41\n\nparameters\x18\x05 \x03(\x0b\x32-.training.TrainingJobMetadata.ParametersEntry\x12\x19\n\x11output_model_name\x18\x06 \x01(\t\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x80\x01\n\nRankStatus\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\"\n\x05phase\x18\x03 \x01(\x0e\x32\x13.training.RankPhase\x12\x16\n\texit_code\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04note\x18\x05 \x01(\tB\x0c\n\n_exit_code\"\x81\x01\n\tDiagnosis\x12\x10\n\x08\x63\x61tegory\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x12\n\nresolution\x18\x04 \x01(\t\x12\x11\n\tretryable\x18\x05 \x01(\x08\x12\x11\n\x04rank\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x07\n\x05_rank\"\xe5\x01\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x14\n\x0ctotal_epochs\x18\x04 \x01(\x03\x12\x30\n\x07metrics\x18\x05 \x03(\x0b\x32\x1f.training.Progress.MetricsEntry\x12/\n\x0breported_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x94\x01\n\x17ListTrainingJobsRequest\x12*\n\x08statuses\x18\x01 \x03(\x0e\x32\x18.training.TrainingStatus\x12\x13\n\x0bname_prefix\x18\x02 \x01(\t\x12\x11\n\talgorithm\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"f\n\x18ListTrainingJobsResponse\x12\x31\n\x04jobs\x18\x01 \x03(\x0b\x32#.training.GetTrainingStatusResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\'\n\x15\x43\x61ncelTrainingRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\"&\n\x14WatchTrainingRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\"\x7f\n\x16GetTrainingLogsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x05\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x17\n\ntail_lines\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x42\r\n\x0b_tail_lines\"F\n\x17GetTrainingLogsResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05*_\n\x0eTrainingStatus\x12\x0b\n\x07queuing\x10\x00\x12\n\n\x06launch\x10\x01\x12\x0b\n\x07running\x10\x02\x12\x0b\n\x07succeed\x10\x03\x12\x0b\n\x07\x66\x61ilure\x10\x04\x12\r\n\tcancelled\x10\x05*\xa0\x01\n\tRankPhase\x12\x1a\n\x16RANK_PHASE_UNSPECIFIED\x10\x00\x12\x16\n\x12RANK_PHASE_PENDING\x10\x01\x12\x16\n\x12RANK_PHASE_RUNNING\x10\x02\x12\x18\n\x14RANK_PHASE_SUCCEEDED\x10\x03\x12\x15\n\x11RANK_PHASE_FAILED\x10\x04\x12\x16\n\x12RANK_PHASE_STOPPED\x10\x05\x32\x8e\x04\n\x0fTrainingService\x12\x38\n\x05Train\x12\x16.training.TrainRequest\x1a\x17.training.TrainResponse\x12\\\n\x11GetTrainingStatus\x12\".training.GetTrainingStatusRequest\x1a#.training.GetTrainingStatusResponse\x12Y\n\x10ListTrainingJobs\x12!.training.ListTrainingJobsRequest\x1a\".training.ListTrainingJobsResponse\x12V\n\x0e\x43\x61ncelTraining\x12\x1f.training.CancelTrainingRequest\x1a#.training.GetTrainingStatusResponse\x12V\n\rWatchTraining\x12\x1e.training.WatchTrainingRequest\x1a#.training.GetTrainingStatusResponse0\x01\x12X\n\x0fGetTrainingLogs\x12 .training.GetTrainingLogsRequest\x1a!.training.GetTrainingLogsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,54 +45,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRAININGJOBMETADATA_PARAMETERSENTRY']._serialized_options = b'8\001'
   _globals['_PROGRESS_METRICSENTRY']._loaded_options = None
   _globals['_PROGRESS_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_TRAININGSTATUS']._serialized_start=2755
-  _globals['_TRAININGSTATUS']._serialized_end=2850
-  _globals['_RANKPHASE']._serialized_start=2853
-  _globals['_RANKPHASE']._serialized_end=3013
-  _globals['_TRAINREQUEST']._serialized_start=97
-  _globals['_TRAINREQUEST']._serialized_end=224
-  _globals['_PODOPTIONS']._serialized_start=227
-  _globals['_PODOPTIONS']._serialized_end=761
-  _globals['_PODOPTIONS_RESOURCESENTRY']._serialized_start=561
-  _globals['_PODOPTIONS_RESOURCESENTRY']._serialized_end=609
-  _globals['_PODOPTIONS_NODESELECTORENTRY']._serialized_start=611
-  _globals['_PODOPTIONS_NODESELECTORENTRY']._serialized_end=662
-  _globals['_PODOPTIONS_LABELSENTRY']._serialized_start=664
-  _globals['_PODOPTIONS_LABELSENTRY']._serialized_end=709
-  _globals['_PODOPTIONS_ANNOTATIONSENTRY']._serialized_start=711
-  _globals['_PODOPTIONS_ANNOTATIONSENTRY']._serialized_end=761
-  _globals['_TOLERATION']._serialized_start=764
-  _globals['_TOLERATION']._serialized_end=894
-  _globals['_TRAINRESPONSE']._serialized_start=896
-  _globals['_TRAINRESPONSE']._serialized_end=927
-  _globals['_GETTRAININGSTATUSREQUEST']._serialized_start=929
-  _globals['_GETTRAININGSTATUSREQUEST']._serialized_end=971
-  _globals['_GETTRAININGSTATUSRESPONSE']._serialized_start=974
-  _globals['_GETTRAININGSTATUSRESPONSE']._serialized_end=1483
-  _globals['_TRAININGJOBMETADATA']._serialized_start=1486
-  _globals['_TRAININGJOBMETADATA']._serialized_end=1738
-  _globals['_TRAININGJOBMETADATA_PARAMETERSENTRY']._serialized_start=1689
-  _globals['_TRAININGJOBMETADATA_PARAMETERSENTRY']._serialized_end=1738
-  _globals['_RANKSTATUS']._serialized_start=1741
-  _globals['_RANKSTATUS']._serialized_end=1869
-  _globals['_DIAGNOSIS']._serialized_start=1872
-  _globals['_DIAGNOSIS']._serialized_end=2001
-  _globals['_PROGRESS']._serialized_start=2004
-  _globals['_PROGRESS']._serialized_end=2233
-  _globals['_PROGRESS_METRICSENTRY']._serialized_start=2187
-  _globals['_PROGRESS_METRICSENTRY']._serialized_end=2233
-  _globals['_LISTTRAININGJOBSREQUEST']._serialized_start=2236
-  _globals['_LISTTRAININGJOBSREQUEST']._serialized_end=2384
-  _globals['_LISTTRAININGJOBSRESPONSE']._serialized_start=2386
-  _globals['_LISTTRAININGJOBSRESPONSE']._serialized_end=2488
-  _globals['_CANCELTRAININGREQUEST']._serialized_start=2490
-  _globals['_CANCELTRAININGREQUEST']._serialized_end=2529
-  _globals['_WATCHTRAININGREQUEST']._serialized_start=2531
-  _globals['_WATCHTRAININGREQUEST']._serialized_end=2569
-  _globals['_GETTRAININGLOGSREQUEST']._serialized_start=2571
-  _globals['_GETTRAININGLOGSREQUEST']._serialized_end=2681
-  _globals['_GETTRAININGLOGSRESPONSE']._serialized_start=2683
-  _globals['_GETTRAININGLOGSRESPONSE']._serialized_end=2753
-  _globals['_TRAININGSERVICE']._serialized_start=3016
-  _globals['_TRAININGSERVICE']._serialized_end=3542
+  _globals['_TRAININGSTATUS']._serialized_start=3541
+  _globals['_TRAININGSTATUS']._serialized_end=3636
+  _globals['_RANKPHASE']._serialized_start=3639
+  _globals['_RANKPHASE']._serialized_end=3799
+  _globals['_TRAINREQUEST']._serialized_start=130
+  _globals['_TRAINREQUEST']._serialized_end=342
+  _globals['_RETRYPOLICY']._serialized_start=345
+  _globals['_RETRYPOLICY']._serialized_end=512
+  _globals['_DEADLINES']._serialized_start=515
+  _globals['_DEADLINES']._serialized_end=650
+  _globals['_PODOPTIONS']._serialized_start=653
+  _globals['_PODOPTIONS']._serialized_end=1187
+  _globals['_PODOPTIONS_RESOURCESENTRY']._serialized_start=987
+  _globals['_PODOPTIONS_RESOURCESENTRY']._serialized_end=1035
+  _globals['_PODOPTIONS_NODESELECTORENTRY']._serialized_start=1037
+  _globals['_PODOPTIONS_NODESELECTORENTRY']._serialized_end=1088
+  _globals['_PODOPTIONS_LABELSENTRY']._serialized_start=1090
+  _globals['_PODOPTIONS_LABELSENTRY']._serialized_end=1135
+  _globals['_PODOPTIONS_ANNOTATIONSENTRY']._serialized_start=1137
+  _globals['_PODOPTIONS_ANNOTATIONSENTRY']._serialized_end=1187
+  _globals['_TOLERATION']._serialized_start=1190
+  _globals['_TOLERATION']._serialized_end=1320
+  _globals['_TRAINRESPONSE']._serialized_start=1322
+  _globals['_TRAINRESPONSE']._serialized_end=1353
+  _globals['_GETTRAININGSTATUSREQUEST']._serialized_start=1355
+  _globals['_GETTRAININGSTATUSREQUEST']._serialized_end=1397
+  _globals['_GETTRAININGSTATUSRESPONSE']._serialized_start=1400
+  _globals['_GETTRAININGSTATUSRESPONSE']._serialized_end=2083
+  _globals['_FAILEDATTEMPT']._serialized_start=2086
+  _globals['_FAILEDATTEMPT']._serialized_end=2252
+  _globals['_TRAININGJOBMETADATA']._serialized_start=2255
+  _globals['_TRAININGJOBMETADATA']._serialized_end=2507
+  _globals['_TRAININGJOBMETADATA_PARAMETERSENTRY']._serialized_start=2458
+  _globals['_TRAININGJOBMETADATA_PARAMETERSENTRY']._serialized_end=2507
+  _globals['_RANKSTATUS']._serialized_start=2510
+  _globals['_RANKSTATUS']._serialized_end=2638
+  _globals['_DIAGNOSIS']._serialized_start=2641
+  _globals['_DIAGNOSIS']._serialized_end=2770
+  _globals['_PROGRESS']._serialized_start=2773
+  _globals['_PROGRESS']._serialized_end=3002
+  _globals['_PROGRESS_METRICSENTRY']._serialized_start=2956
+  _globals['_PROGRESS_METRICSENTRY']._serialized_end=3002
+  _globals['_LISTTRAININGJOBSREQUEST']._serialized_start=3005
+  _globals['_LISTTRAININGJOBSREQUEST']._serialized_end=3153
+  _globals['_LISTTRAININGJOBSRESPONSE']._serialized_start=3155
+  _globals['_LISTTRAININGJOBSRESPONSE']._serialized_end=3257
+  _globals['_CANCELTRAININGREQUEST']._serialized_start=3259
+  _globals['_CANCELTRAININGREQUEST']._serialized_end=3298
+  _globals['_WATCHTRAININGREQUEST']._serialized_start=3300
+  _globals['_WATCHTRAININGREQUEST']._serialized_end=3338
+  _globals['_GETTRAININGLOGSREQUEST']._serialized_start=3340
+  _globals['_GETTRAININGLOGSREQUEST']._serialized_end=3467
+  _globals['_GETTRAININGLOGSRESPONSE']._serialized_start=3469
+  _globals['_GETTRAININGLOGSRESPONSE']._serialized_end=3539
+  _globals['_TRAININGSERVICE']._serialized_start=3802
+  _globals['_TRAININGSERVICE']._serialized_end=4328
 # @@protoc_insertion_point(module_scope)

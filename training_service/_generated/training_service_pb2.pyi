@@ -10,6 +10,7 @@ New fields take new numbers; new calls are added beside the old.
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -32,6 +33,7 @@ class _TrainingStatus:
 class _TrainingStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrainingStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     queuing: _TrainingStatus.ValueType  # 0
+    """Also between two attempts: see next_attempt_at."""
     launch: _TrainingStatus.ValueType  # 1
     running: _TrainingStatus.ValueType  # 2
     succeed: _TrainingStatus.ValueType  # 3
@@ -41,6 +43,7 @@ class _TrainingStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Traini
 class TrainingStatus(_TrainingStatus, metaclass=_TrainingStatusEnumTypeWrapper): ...
 
 queuing: TrainingStatus.ValueType  # 0
+"""Also between two attempts: see next_attempt_at."""
 launch: TrainingStatus.ValueType  # 1
 running: TrainingStatus.ValueType  # 2
 succeed: TrainingStatus.ValueType  # 3
@@ -80,6 +83,8 @@ class TrainRequest(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     REQUEST_KEY_FIELD_NUMBER: _builtins.int
     POD_OPTIONS_FIELD_NUMBER: _builtins.int
+    RETRY_POLICY_FIELD_NUMBER: _builtins.int
+    DEADLINES_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
     """Chosen by the client, at most 128 characters. A request repeated with the same key and the
     same metadata gives the same job; with other metadata it is refused with ALREADY_EXISTS.
@@ -90,20 +95,106 @@ class TrainRequest(_message.Message):
     def pod_options(self) -> Global___PodOptions:
         """What each instance's pod is to have, on Kubernetes; only what the service's configuration allows."""
 
+    @_builtins.property
+    def retry_policy(self) -> Global___RetryPolicy:
+        """When the job is tried again, and how long it may take; what is not set is as the service is configured."""
+
+    @_builtins.property
+    def deadlines(self) -> Global___Deadlines: ...
     def __init__(
         self,
         *,
         metadata: Global___TrainingJobMetadata | None = ...,
         request_key: _builtins.str = ...,
         pod_options: Global___PodOptions | None = ...,
+        retry_policy: Global___RetryPolicy | None = ...,
+        deadlines: Global___Deadlines | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "pod_options", b"pod_options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "pod_options", b"pod_options", "request_key", b"request_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "request_key", b"request_key", "retry_policy", b"retry_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrainRequest: _TypeAlias = TrainRequest  # noqa: Y015
+
+@_typing.final
+class RetryPolicy(_message.Message):
+    """A failed attempt is followed by another, in which the whole group starts anew, if its diagnosis is
+    retryable (a lost node, an evicted pod, …) or has a category of `retry_on`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    BACKOFF_FIELD_NUMBER: _builtins.int
+    MAX_BACKOFF_FIELD_NUMBER: _builtins.int
+    RETRY_ON_FIELD_NUMBER: _builtins.int
+    max_attempts: _builtins.int
+    """How often the group may be started in all: 1 to 100."""
+    @_builtins.property
+    def backoff(self) -> _duration_pb2.Duration:
+        """The wait before the second attempt; it doubles with each further one, up to max_backoff."""
+
+    @_builtins.property
+    def max_backoff(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def retry_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Categories of diagnoses, as in "crashed"; "any" is every failure."""
+
+    def __init__(
+        self,
+        *,
+        max_attempts: _builtins.int | None = ...,
+        backoff: _duration_pb2.Duration | None = ...,
+        max_backoff: _duration_pb2.Duration | None = ...,
+        retry_on: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "backoff", b"backoff", "max_attempts", b"max_attempts", "max_backoff", b"max_backoff"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "backoff", b"backoff", "max_attempts", b"max_attempts", "max_backoff", b"max_backoff", "retry_on", b"retry_on"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
+    _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
+
+Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
+
+@_typing.final
+class Deadlines(_message.Message):
+    """How long a job may be in a state before it fails; a duration of 0 is for ever."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queue(self) -> _duration_pb2.Duration:
+        """To wait in the queue, each time."""
+
+    @_builtins.property
+    def start(self) -> _duration_pb2.Duration:
+        """To be launched until its master runs, for each attempt."""
+
+    @_builtins.property
+    def run(self) -> _duration_pb2.Duration:
+        """To run, for each attempt."""
+
+    def __init__(
+        self,
+        *,
+        queue: _duration_pb2.Duration | None = ...,
+        start: _duration_pb2.Duration | None = ...,
+        run: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "run", b"run", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "run", b"run", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Deadlines: _TypeAlias = Deadlines  # noqa: Y015
 
 @_typing.final
 class PodOptions(_message.Message):
@@ -324,6 +415,10 @@ class GetTrainingStatusResponse(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     ENDING_FIELD_NUMBER: _builtins.int
     MODEL_URI_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    FAILED_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    NEXT_ATTEMPT_AT_FIELD_NUMBER: _builtins.int
+    DEADLINE_AT_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     job_id: _builtins.int
     message: _builtins.str
@@ -338,6 +433,8 @@ class GetTrainingStatusResponse(_message.Message):
     """The outcome is decided (failed, cancelled, …) and the group is being stopped."""
     model_uri: _builtins.str
     """Where the trained model is written."""
+    max_attempts: _builtins.int
+    """How often the group may be started in all."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata: ...
     @_builtins.property
@@ -360,6 +457,18 @@ class GetTrainingStatusResponse(_message.Message):
     def progress(self) -> Global___Progress:
         """The last progress that the master reported; absent before the first report."""
 
+    @_builtins.property
+    def failed_attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedAttempt]:
+        """The attempts before the current one; each failed."""
+
+    @_builtins.property
+    def next_attempt_at(self) -> _timestamp_pb2.Timestamp:
+        """When the job is queued for its next attempt; absent unless it waits for that."""
+
+    @_builtins.property
+    def deadline_at(self) -> _timestamp_pb2.Timestamp:
+        """When the job fails if it is still in its state then; absent without a deadline."""
+
     def __init__(
         self,
         *,
@@ -378,14 +487,51 @@ class GetTrainingStatusResponse(_message.Message):
         progress: Global___Progress | None = ...,
         ending: _builtins.bool = ...,
         model_uri: _builtins.str = ...,
+        max_attempts: _builtins.int = ...,
+        failed_attempts: _abc.Iterable[Global___FailedAttempt] | None = ...,
+        next_attempt_at: _timestamp_pb2.Timestamp | None = ...,
+        deadline_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["diagnosis", b"diagnosis", "finished_at", b"finished_at", "metadata", b"metadata", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "instances", b"instances", "job_id", b"job_id", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "positionInQueue", b"positionInQueue", "progress", b"progress", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "failed_attempts", b"failed_attempts", "finished_at", b"finished_at", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "next_attempt_at", b"next_attempt_at", "positionInQueue", b"positionInQueue", "progress", b"progress", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTrainingStatusResponse: _TypeAlias = GetTrainingStatusResponse  # noqa: Y015
+
+@_typing.final
+class FailedAttempt(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    ENDED_AT_FIELD_NUMBER: _builtins.int
+    DIAGNOSIS_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When its master was first seen running; absent if it never was."""
+
+    @_builtins.property
+    def ended_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def diagnosis(self) -> Global___Diagnosis: ...
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        ended_at: _timestamp_pb2.Timestamp | None = ...,
+        diagnosis: Global___Diagnosis | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["diagnosis", b"diagnosis", "ended_at", b"ended_at", "started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "diagnosis", b"diagnosis", "ended_at", b"ended_at", "started_at", b"started_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FailedAttempt: _TypeAlias = FailedAttempt  # noqa: Y015
 
 @_typing.final
 class TrainingJobMetadata(_message.Message):
@@ -682,12 +828,15 @@ class GetTrainingLogsRequest(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
     TAIL_LINES_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     rank: _builtins.int
     follow: _builtins.bool
     """Wait for what is still to come: also for a job that has not started. Ends with the job."""
     tail_lines: _builtins.int
     """Begin with the last so many lines; absent: from the start."""
+    attempt: _builtins.int
+    """Which attempt; 0: the last, and with `follow` all that come after it."""
     def __init__(
         self,
         *,
@@ -695,10 +844,11 @@ class GetTrainingLogsRequest(_message.Message):
         rank: _builtins.int = ...,
         follow: _builtins.bool = ...,
         tail_lines: _builtins.int | None = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines", "tail_lines", b"tail_lines"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines", "follow", b"follow", "job_id", b"job_id", "rank", b"rank", "tail_lines", b"tail_lines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines", "attempt", b"attempt", "follow", b"follow", "job_id", b"job_id", "rank", b"rank", "tail_lines", b"tail_lines"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__tail_lines: _TypeAlias = _typing.Literal["tail_lines"]  # noqa: Y015
     _WhichOneofArgType__tail_lines: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines"]  # noqa: Y015

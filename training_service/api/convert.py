@@ -1,8 +1,10 @@
 """Between the words of the wire and those of the domain."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -20,11 +22,12 @@ STATUSES: Mapping[JobState, pb.TrainingStatus.ValueType] = {
     JobState.QUEUED: pb.queuing,
     JobState.LAUNCHING: pb.launch,
     JobState.RUNNING: pb.running,
+    JobState.BACKOFF: pb.queuing,
     JobState.SUCCEEDED: pb.succeed,
     JobState.FAILED: pb.failure,
     JobState.CANCELLED: pb.cancelled,
 }
-_STATES = {status: state for state, status in STATUSES.items()}
+_STATES = {status: {s for s in JobState if STATUSES[s] == status} for status in STATUSES.values()}
 
 _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
     Phase.PENDING: pb.RANK_PHASE_PENDING,
@@ -54,7 +57,27 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
             if message.HasField("pod_options")
             else {}
         ),
+        retry=dict(_retry_of(message.retry_policy)),
+        deadlines={
+            descriptor.name: _seconds(duration) for descriptor, duration in message.deadlines.ListFields()
+        },
     )
+
+
+def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
+    """What was sent of it."""
+    if message.HasField("max_attempts"):
+        yield "max_attempts", message.max_attempts
+    if message.HasField("backoff"):
+        yield "backoff", _seconds(message.backoff)
+    if message.HasField("max_backoff"):
+        yield "max_backoff", _seconds(message.max_backoff)
+    if message.retry_on:
+        yield "retry_on", list(message.retry_on)
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
 
 
 def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
@@ -66,7 +89,7 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
             "page_token", f"{shown(message.page_token)} is not the next_page_token of an earlier page"
         )
     try:
-        states = frozenset(_STATES[status] for status in message.statuses)
+        states = frozenset[JobState]().union(*(_STATES[status] for status in message.statuses))
     except KeyError as error:
         allowed = ", ".join(pb.TrainingStatus.keys())
         raise InvalidField(
@@ -112,16 +135,32 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         progress=_progress(job.progress),
         ending=job.ending is not None and not job.state.is_terminal,
         model_uri=job.model_uri,
+        max_attempts=spec.retry.max_attempts,
+        failed_attempts=[
+            pb.FailedAttempt(
+                attempt=failed.number,
+                started_at=_timestamp(failed.started_at),
+                ended_at=_timestamp(failed.ended_at),
+                diagnosis=_diagnosis(failed.diagnosis),
+            )
+            for failed in job.history
+        ],
+        next_attempt_at=_timestamp(job.due_at) if job.state is JobState.BACKOFF else None,
+        deadline_at=_timestamp(job.due_at) if job.state is not JobState.BACKOFF else None,
     )
 
 
 def _message(view: JobView) -> str:
     job = view.job
     if job.ending is not None and not job.state.is_terminal:
+        if job.ending.state is JobState.BACKOFF:
+            return f"Attempt {_of_attempts(job)} failed, and its group is being stopped. {_why(job)}"
         return f"Ending as {job.ending.state}: the group is being stopped."
     match job.state:
         case JobState.QUEUED:
             return f"Queueing, there are {view.position} training jobs waiting before this."
+        case JobState.BACKOFF:
+            return f"Attempt {_of_attempts(job)} failed; the next one follows after a pause. {_why(job)}"
         case JobState.LAUNCHING:
             return f"Launching {_instances(job)}.{_waiting(job)}"
         case JobState.RUNNING:
@@ -131,8 +170,18 @@ def _message(view: JobView) -> str:
         case JobState.CANCELLED:
             return "Cancelled on request."
         case JobState.FAILED:
-            why = job.diagnosis
-            return f"{why.summary} {why.resolution}" if why else "Training failed."
+            if not job.diagnosis:
+                return "Training failed."
+            tries = f" Given up after {job.attempt} attempts." if job.history else ""
+            return f"{job.diagnosis.summary} {job.diagnosis.resolution}{tries}"
+
+
+def _why(job: Job) -> str:
+    return job.last_failure.summary if job.last_failure else ""
+
+
+def _of_attempts(job: Job) -> str:
+    return f"{job.attempt} of {job.spec.retry.max_attempts}"
 
 
 def _waiting(job: Job) -> str:

@@ -63,7 +63,11 @@ class TrainingServicer(TrainingServiceServicer):
         tail_lines = request.tail_lines if request.HasField("tail_lines") else None
         async with self._until_closed():
             async for piece in self._jobs.logs(
-                request.job_id, request.rank, follow=request.follow, tail_lines=tail_lines
+                request.job_id,
+                request.rank,
+                attempt=request.attempt,
+                follow=request.follow,
+                tail_lines=tail_lines,
             ):
                 yield pb.GetTrainingLogsResponse(text=piece.text, rank=piece.rank, attempt=piece.attempt)
 

@@ -7,7 +7,13 @@ messages of `proto/training_service.proto`. The command line on top of them is `
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from training_service._generated.training_service_pb2 import PodOptions, Toleration, TrainingStatus
+from training_service._generated.training_service_pb2 import (
+    Deadlines,
+    PodOptions,
+    RetryPolicy,
+    Toleration,
+    TrainingStatus,
+)
 from training_service.client.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -31,12 +37,14 @@ __all__ = [
     "AlreadyExists",
     "AsyncTrainingClient",
     "DeadlineExceeded",
+    "Deadlines",
     "FailedPrecondition",
     "InvalidRequest",
     "NotAllowed",
     "NotFound",
     "PodOptions",
     "ResourceExhausted",
+    "RetryPolicy",
     "ServerError",
     "Toleration",
     "TrainingClient",

@@ -6,9 +6,11 @@ from types import TracebackType
 from typing import Self
 
 from training_service._generated.training_service_pb2 import (
+    Deadlines,
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
     PodOptions,
+    RetryPolicy,
     TrainingStatus,
 )
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -63,6 +65,8 @@ class AsyncTrainingClient:
         output_model_name: str = "",
         request_key: str | None = None,
         pod_options: PodOptions | None = None,
+        retry_policy: RetryPolicy | None = None,
+        deadlines: Deadlines | None = None,
     ) -> int:
         """Queues a training job and returns its id; see `TrainingClient.submit`."""
         request = requests.train(
@@ -75,6 +79,8 @@ class AsyncTrainingClient:
             output_model_name=output_model_name,
             request_key=request_key,
             pod_options=pod_options,
+            retry_policy=retry_policy,
+            deadlines=deadlines,
         )
         with translated_errors(self.address):
             return (await self._stub.Train(request, timeout=self._timeout)).job_id
@@ -127,10 +133,16 @@ class AsyncTrainingClient:
         return status
 
     async def logs(
-        self, job_id: int, *, rank: int = 0, follow: bool = False, tail_lines: int | None = None
+        self,
+        job_id: int,
+        *,
+        rank: int = 0,
+        attempt: int = 0,
+        follow: bool = False,
+        tail_lines: int | None = None,
     ) -> AsyncIterator[GetTrainingLogsResponse]:
         """What one process printed, in chunks of whole lines; see `TrainingClient.logs`."""
-        request = requests.logs(job_id, rank=rank, follow=follow, tail_lines=tail_lines)
+        request = requests.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines)
         with reading(self._stub.GetTrainingLogs(request), self.address) as chunks:
             async for chunk in chunks:
                 yield chunk

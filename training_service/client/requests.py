@@ -7,10 +7,12 @@ from uuid import uuid4
 
 from training_service._generated.training_service_pb2 import (
     CancelTrainingRequest,
+    Deadlines,
     GetTrainingLogsRequest,
     GetTrainingStatusRequest,
     ListTrainingJobsRequest,
     PodOptions,
+    RetryPolicy,
     TrainingJobMetadata,
     TrainingStatus,
     TrainRequest,
@@ -56,6 +58,8 @@ def train(
     output_model_name: str,
     request_key: str | None,
     pod_options: PodOptions | None,
+    retry_policy: RetryPolicy | None,
+    deadlines: Deadlines | None,
 ) -> TrainRequest:
     """A submission. Without a request key it gets a fresh one, so that sending it twice is harmless."""
     texts = {key: _as_text(value) for key, value in (parameters or {}).items()}
@@ -75,6 +79,8 @@ def train(
         request_key=request_key or new_request_key(),
         # Options that say nothing are not sent, so that a service without pods does not refuse them.
         pod_options=pod_options if pod_options and pod_options.ListFields() else None,
+        retry_policy=retry_policy,
+        deadlines=deadlines,
     )
 
 
@@ -123,6 +129,10 @@ def watch(job_id: int) -> WatchTrainingRequest:
 
 
 @_refused_at_home
-def logs(job_id: int, *, rank: int, follow: bool, tail_lines: int | None) -> GetTrainingLogsRequest:
+def logs(
+    job_id: int, *, rank: int, attempt: int, follow: bool, tail_lines: int | None
+) -> GetTrainingLogsRequest:
     """What one process of a job printed."""
-    return GetTrainingLogsRequest(job_id=job_id, rank=rank, follow=follow, tail_lines=tail_lines)
+    return GetTrainingLogsRequest(
+        job_id=job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines
+    )

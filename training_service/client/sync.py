@@ -6,9 +6,11 @@ from types import TracebackType
 from typing import Self
 
 from training_service._generated.training_service_pb2 import (
+    Deadlines,
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
     PodOptions,
+    RetryPolicy,
     TrainingStatus,
 )
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -67,12 +69,15 @@ class TrainingClient:
         output_model_name: str = "",
         request_key: str | None = None,
         pod_options: PodOptions | None = None,
+        retry_policy: RetryPolicy | None = None,
+        deadlines: Deadlines | None = None,
     ) -> int:
         """Queues a training job and returns its id. When it returns, the job is durable.
 
         `dataset_version` is the version's hash. `instances` is how many processes train together
-        (the parameter PARALLEL_INSTANCES), and `pod_options` what each of them gets on Kubernetes. What
-        is left out gets the service's default.
+        (the parameter PARALLEL_INSTANCES), and `pod_options` what each of them gets on Kubernetes.
+        `retry_policy` says which failures are followed by another attempt, and `deadlines` how long the
+        job may wait, start and run. What is left out gets the service's default.
 
         A request key is always sent, a fresh one unless given, so that the retries of this call
         queue one job. Give your own (at most 128 characters) to repeat the call itself, after
@@ -92,6 +97,8 @@ class TrainingClient:
             output_model_name=output_model_name,
             request_key=request_key,
             pod_options=pod_options,
+            retry_policy=retry_policy,
+            deadlines=deadlines,
         )
         with translated_errors(self.address):
             return self._stub.Train(request, timeout=self._timeout).job_id
@@ -159,13 +166,20 @@ class TrainingClient:
         return status
 
     def logs(
-        self, job_id: int, *, rank: int = 0, follow: bool = False, tail_lines: int | None = None
+        self,
+        job_id: int,
+        *,
+        rank: int = 0,
+        attempt: int = 0,
+        follow: bool = False,
+        tail_lines: int | None = None,
     ) -> Iterator[GetTrainingLogsResponse]:
         """What one process printed, in chunks of whole lines.
 
-        `rank` 0 is the master. `follow` waits for what is still to come, also for a job that has not
-        started, and ends with the job. `tail_lines` begins with the last so many lines; None, with
-        the first.
+        `rank` 0 is the master. `attempt` 0 is the last attempt, and with `follow` also those that come
+        after it; each chunk says of which it is. `follow` waits for what is still to come, also for a
+        job that has not started, and ends with the job, or with the one attempt that was asked for.
+        `tail_lines` begins with the last so many lines; None, with the first.
 
         A stream that breaks after the first chunk raises Unavailable and is not begun again: nobody
         could tell which lines of the second reading are new, since a log may have been cut, or
@@ -173,7 +187,7 @@ class TrainingClient:
         `tail_lines` for a little overlap, to go on. Before the first chunk it is retried like any
         other call.
         """
-        request = requests.logs(job_id, rank=rank, follow=follow, tail_lines=tail_lines)
+        request = requests.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines)
         with reading(self._stub.GetTrainingLogs(request), self.address) as chunks:
             yield from chunks
 

@@ -35,7 +35,12 @@ class ProcessOptions:
 
 
 class ProcessBackend:
-    """See Backend. Everything durable is in files (files.py); what is here is a cache of them."""
+    """See Backend. Everything durable is in files (files.py); what is here is a cache of them.
+
+    Several services may share the files. Logs are read by any of them, out of the files alone; a group is
+    taken up, which includes clearing up after a supervisor that was killed, only by who observes,
+    launches or stops.
+    """
 
     def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: ProcessOptions) -> None:
         self._folders = Folders(root.absolute())
@@ -44,8 +49,8 @@ class ProcessBackend:
         self._options = options
         self._groups: dict[GroupRef, ProcessGroup] = {}
         self._feed: Feed[GroupRef, Observation] = Feed()
-        self._found_again = False
-        self._finding = asyncio.Lock()
+        self._has_looked = False
+        self._looking = asyncio.Lock()
 
     def plan(self, job: Job) -> ProcessPlan:
         """See Backend."""
@@ -61,7 +66,7 @@ class ProcessBackend:
 
     async def launch(self, plan: ProcessPlan) -> Observation:
         """See Backend."""
-        await self._find_again()
+        await self._look_once()
         group = self._groups.get(plan.group)
         if group is None:
             # No await between the choice of the port and its being taken, so that no two groups get one.
@@ -82,7 +87,7 @@ class ProcessBackend:
 
     async def observe(self) -> Mapping[GroupRef, Observation]:
         """See Backend."""
-        await self._find_again()
+        await self._look()
         return {ref: group.observe() for ref, group in self._groups.items()}
 
     async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
@@ -93,11 +98,16 @@ class ProcessBackend:
 
     async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
         """See Backend."""
-        await self._find_again()
+        await self._look_once()
         known = self._groups.get(group)
         if known is None:
-            await asyncio.to_thread(self._folders.forget_unborn, group)
-            return None
+            # Another service may have launched it since.
+            folder = await asyncio.to_thread(self._folders.find, group)
+            if folder is None:
+                await asyncio.to_thread(self._folders.forget_unborn, group)
+                return None
+            known = self._groups.get(group) or self._take_up(folder)
+            await known.follow()
         await known.stop(grace.total_seconds())
         seen = known.observe()
         if self._groups.pop(group, None) is not None:  # else a stop that runs beside this one was first
@@ -109,16 +119,13 @@ class ProcessBackend:
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
     ) -> AsyncIterator[str]:
         """See Backend."""
-
-        def is_growing() -> bool:
-            known = self._groups.get(group)
-            return follow and known is not None and not known.has_ended(rank)
-
-        await self._find_again()
-        path = self._folders.log(group, rank)
-        if path is None:
+        folder = self._folders.rank(group, rank)
+        if folder is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        async for text in log_files.read(path, tail_lines=tail_lines, is_growing=is_growing):
+        pieces = log_files.read(
+            folder.log, tail_lines=tail_lines, is_growing=lambda: follow and folder.is_supervised()
+        )
+        async for text in pieces:
             yield text
 
     async def discard(self, group: GroupRef) -> None:
@@ -134,6 +141,8 @@ class ProcessBackend:
     async def _retire(self, group: ProcessGroup) -> None:
         try:
             await asyncio.to_thread(self._folders.retire, group.folder)
+        except FileNotFoundError:
+            pass  # another service was first
         except OSError as error:
             self._groups[group.folder.group] = group  # it is still among the live ones
             raise BackendUnavailable(f"{group.folder.path} cannot be put away: {error}") from error
@@ -151,17 +160,24 @@ class ProcessBackend:
         self._groups[folder.group] = group
         return group
 
-    async def _find_again(self) -> None:
-        """Once: take up the groups that an earlier service left running."""
-        async with self._finding:
-            if self._found_again:
-                return
+    async def _look_once(self) -> None:
+        if not self._has_looked:
+            await self._look()
+
+    async def _look(self) -> None:
+        """Take up groups that other services have launched, and let go of those that they have stopped."""
+        async with self._looking:
+            known = dict(self._groups)  # one that is launched or stopped while we look is not judged
             try:
-                folders = await asyncio.to_thread(self._folders.find_live)
+                unknown, gone = await asyncio.to_thread(self._folders.compare, known)
             except OSError as error:
                 raise BackendUnavailable(f"{self._root} cannot be read: {error}") from error
-            await asyncio.gather(*(self._take_up(folder).follow() for folder in folders))
-            self._found_again = True
+            for ref in gone:
+                if self._groups.get(ref) is known[ref]:
+                    await self._groups.pop(ref).close()
+            new = [self._take_up(folder) for folder in unknown if folder.group not in self._groups]
+            await asyncio.gather(*(group.follow() for group in new))
+            self._has_looked = True
 
 
 def _prepare(folder: GroupFolder, plan: ProcessPlan) -> None:

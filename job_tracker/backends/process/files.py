@@ -15,6 +15,8 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,8 +105,9 @@ class RankFolder:
 
     def prepare(self, argv: tuple[str, ...], environment: dict[str, str], memory: int | None) -> None:
         """Make the folder, ready for a supervisor."""
-        for name in ("work", "tmp"):
-            (self.path / name).mkdir(parents=True, exist_ok=True)
+        # Without its parents: a group that another service has stopped meanwhile is not to rise again.
+        for place in (self.path, self.path / "work", self.path / "tmp"):
+            place.mkdir(exist_ok=True)
         limit = "" if memory is None else str(memory)
         assignments = (f"{name}={value}" for name, value in environment.items())
         fields = (limit, str(len(argv)), *argv, *assignments)
@@ -147,18 +150,21 @@ class Folders:
         self._live = root / "live"
         self._ended = root / "ended"
 
-    def find_live(self) -> list[GroupFolder]:
-        """Every group that was launched and not stopped."""
+    def compare(self, known: Collection[GroupRef]) -> tuple[list[GroupFolder], list[GroupRef]]:
+        """The live groups that are not known yet, and the known ones that live no more."""
+        there = {path.name for path in self._live.glob("*")}
+        names = {group.name for group in known}
         # A folder without a record is of a launch that was cut short: nothing of it ever ran.
-        found = (self._read_live(path) for path in sorted(self._live.glob("*")))
-        return [folder for folder in found if folder is not None]
+        found = (self._read_live(self._live / name) for name in sorted(there - names))
+        gone = [group for group in known if group.name not in there]
+        return [folder for folder in found if folder is not None], gone
 
     def find(self, group: GroupRef) -> GroupFolder | None:
         """The folder of a live group."""
         return self._read_live(self._live / group.name)
 
     def create(self, group: GroupRef, instances: int, master_port: int) -> GroupFolder:
-        """A new live group."""
+        """A new live group; or the one that another service made a moment before."""
         path = self._live / group.name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         record = {
@@ -168,8 +174,9 @@ class Folders:
             "instances": instances,
             "master_port": master_port,
         }
-        _publish_json(path / "group.json", record)
-        return GroupFolder(path, group, instances, master_port)
+        with suppress(FileExistsError):
+            _publish_json(path / "group.json", record, anew=True)
+        return self._read_live(path) or GroupFolder(path, group, instances, master_port)
 
     def retire(self, folder: GroupFolder) -> None:
         """Move a stopped group out of the live ones, and keep of it what it printed."""
@@ -178,21 +185,27 @@ class Folders:
             folder.rank(rank).tidy()
         _remove_parts(folder.path)
         self._ended.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # There is one already if a launch failed and the service died before it could say so.
-        shutil.rmtree(self._ended / folder.group.name, ignore_errors=True)
-        folder.path.rename(self._ended / folder.group.name)
+        ended = self._ended / folder.group.name
+        try:
+            folder.path.rename(ended)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            # There is one already if a launch failed and the service died before it could say so.
+            shutil.rmtree(ended, ignore_errors=True)
+            folder.path.rename(ended)
 
     def forget_unborn(self, group: GroupRef) -> None:
         """Delete what a launch that was cut short before its record was written has left."""
         if self.find(group) is None:
             shutil.rmtree(self._live / group.name, ignore_errors=True)
 
-    def log(self, group: GroupRef, rank: int) -> Path | None:
-        """Where the rank's log is, if it has begun one."""
+    def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
+        """Where the rank has begun a log, if it has."""
         for place in (self._live, self._ended):
-            log = RankFolder(place / group.name / naming.instance_name(group.name, rank)).log
-            if log.exists():
-                return log
+            folder = RankFolder(place / group.name / naming.instance_name(group.name, rank))
+            if folder.log.exists():
+                return folder
         return None
 
     def remove(self, group: GroupRef) -> None:
@@ -226,20 +239,25 @@ def _read(path: Path, **shape: type) -> dict[str, Any] | None:
     return None
 
 
-def _publish_json(path: Path, content: dict[str, Any]) -> None:
-    _publish(path, json.dumps(content).encode())
+def _publish_json(path: Path, content: dict[str, Any], *, anew: bool = False) -> None:
+    _publish(path, json.dumps(content).encode(), anew=anew)
 
 
-def _publish(path: Path, content: bytes) -> None:
-    """Write a file that is whole whenever it is there, and that nobody else may read."""
+def _publish(path: Path, content: bytes, *, anew: bool = False) -> None:
+    """Write a file that is whole whenever it is there, and that nobody else may read.
+
+    Raises FileExistsError if it is to be `anew` and is there already.
+    """
     descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", suffix=_PART, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        Path(aside).rename(path)
-    except OSError:
+        if anew:
+            path.hardlink_to(aside)
+        else:
+            Path(aside).rename(path)
+    finally:
         Path(aside).unlink(missing_ok=True)
-        raise
 
 
 def _remove_parts(folder: Path) -> None:

@@ -46,8 +46,10 @@ class Changes:
     ) -> None:
         """`catch_up` reads what those who missed messages should look at."""
         self.feed: Feed[int, JobState] = Feed()
+        self.resignations: Feed[str, None] = Feed()
         self._connection = connection
         self._catch_up = catch_up
+        self._resignations = keys.resignations(connection.address.prefix)
         self._writes: dict[str, Write] = {}
         self._tokens = (f"{uuid.uuid4().hex}-{number}" for number in itertools.count())
         self._listener: asyncio.Task[None] | None = None
@@ -118,17 +120,20 @@ class Changes:
                 continue
             for job_id, state in missed:
                 self.feed.publish(job_id, state)
+            self.resignations.publish("unknown", None)
             return channel
 
     async def _subscribe(self) -> PubSub:
         # What was sent before is not going to arrive any more.
         for token in [write.token for write in self._writes.values() if write.told]:
             del self._writes[token]
+        changes = keys.changes(self._connection.address.prefix)
         channel: Any = self._connection.client.pubsub()
         async with asyncio.timeout(self._connection.answer_seconds):
-            await channel.subscribe(keys.changes(self._connection.address.prefix))
-            while (await channel.get_message(timeout=None))["type"] != "subscribe":
-                pass
+            await channel.subscribe(changes, self._resignations)
+            for _ in range(2):
+                while (await channel.get_message(timeout=None))["type"] != "subscribe":
+                    pass
         return channel  # type: ignore[no-any-return]
 
     async def _follow(self, channel: PubSub) -> None:
@@ -141,6 +146,8 @@ class Changes:
                 raise TimeoutError
             if message is None:
                 await channel.ping()
+            elif message["type"] == "message" and message["channel"].decode() == self._resignations:
+                self.resignations.publish(message["data"].decode(errors="replace"), None)
             elif message["type"] == "message":
                 self._hear(message["data"].decode(errors="replace"))
             asked = message is None

@@ -5,12 +5,13 @@ from datetime import datetime
 
 from pydantic import TypeAdapter
 
-from job_tracker.model import Ending, Job, JobSpec, JobState, Progress, RankStatus
+from job_tracker.model import Ending, FailedAttempt, Job, JobSpec, JobState, Progress, RankStatus
 
 SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)
 _RANKS = TypeAdapter(tuple[RankStatus, ...])
 _ENDING = TypeAdapter(Ending)
+_HISTORY = TypeAdapter(tuple[FailedAttempt, ...])
 
 
 def job_of(pairs: Sequence[bytes]) -> Job | None:
@@ -32,11 +33,14 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         ranks=_RANKS.validate_json(row["ranks"]),
         ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
         progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
+        # What a store of schema 1 does not have.
+        due_at=moment(row.get("due_at", b"")),
+        history=_HISTORY.validate_json(row.get("history", b"[]")),
     )
 
 
 def changing_fields(job: Job) -> tuple[str, ...]:
-    """What an update may change, as update.lua wants it: attempt, start, end, its score, ranks, ending."""
+    """What an update may change, in the order in which update.lua wants it."""
     return (
         str(job.attempt),
         text_of(job.started_at),
@@ -45,7 +49,14 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         repr(job.finished_at.timestamp()) if job.finished_at else "+inf",
         _RANKS.dump_json(job.ranks).decode(),
         _ENDING.dump_json(job.ending).decode() if job.ending else "",
+        *due_fields(job),
+        _HISTORY.dump_json(job.history).decode(),
     )
+
+
+def due_fields(job: Job) -> tuple[str, str]:
+    """When the job is due, as text and as a score; both empty for never."""
+    return text_of(job.due_at), repr(job.due_at.timestamp()) if job.due_at else ""
 
 
 def text_of(at: datetime | None) -> str:

@@ -4,7 +4,8 @@ Redis does not undo what a script that fails has written; it refuses a script's 
 memory, a disk that is full, a replica) rather than a later one, so that nothing is ever half done.
 
 Every script but OPEN gets the id of the store, and touches nothing in any other: a server that lost
-its data stays as empty as it is. The first element of what a script returns says how it went.
+its data stays as empty as it is. Those of the tracker also get its term, and do nothing in one that is
+over. The first element of what a script returns says how it went.
 """
 
 import hashlib
@@ -21,23 +22,25 @@ class Script:
     digest: str
 
 
-def _load(name: str, *, guarded: bool = True) -> Script:
+def _load(name: str, *before: str) -> Script:
     folder = resources.files(__package__) / "lua"
-    parts = ["common.lua", "guard.lua", f"{name}.lua"] if guarded else ["common.lua", f"{name}.lua"]
-    text = "\n".join((folder / part).read_text() for part in parts)
+    text = "\n".join((folder / f"{part}.lua").read_text() for part in ("common", *before, name))
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-OPEN = _load("open", guarded=False)
-SUBMIT = _load("submit")
-FIND_SUBMITTED = _load("find_submitted")
-GET = _load("get")
-UPDATE = _load("update")
-PROGRESS = _load("progress")
-HEAD = _load("head")
-POSITION = _load("position")
-LIVE = _load("live")
-TALLIES = _load("tallies")
-LIST = _load("list")
-OLD = _load("old")
-DELETE = _load("delete")
+OPEN = _load("open")
+SUBMIT = _load("submit", "guard")
+FIND_SUBMITTED = _load("find_submitted", "guard")
+GET = _load("get", "guard")
+UPDATE = _load("update", "guard", "fence")
+PROGRESS = _load("progress", "guard", "fence")
+HEAD = _load("head", "guard")
+POSITION = _load("position", "guard")
+LIVE = _load("live", "guard")
+TALLIES = _load("tallies", "guard")
+LIST = _load("list", "guard")
+DUE = _load("due", "guard")
+OLD = _load("old", "guard")
+DELETE = _load("delete", "guard", "fence")
+LEAD = _load("lead", "guard")
+RESIGN = _load("resign", "guard")

@@ -1,13 +1,15 @@
 """JobStore on a Redis server, which any number of services may share."""
 
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from job_tracker.errors import (
+    Deposed,
     IllegalMove,
     JobNotFound,
     LimitExceeded,
@@ -16,8 +18,8 @@ from job_tracker.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, Progress
-from job_tracker.store.base import JobFilter, RequestKey, Tally
+from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, Progress, new_job
+from job_tracker.store.base import JobFilter, RequestKey, Tally, Term
 from job_tracker.store.redis import rows, scripts
 from job_tracker.store.redis.changes import Changes
 from job_tracker.store.redis.checks import open_checked
@@ -76,9 +78,10 @@ class RedisStore:
                 *(write.token, max_queued, self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
                 rows.SPEC.dump_json(spec).decode(),
+                *rows.due_fields(new_job(0, spec, at)),
             )
             if outcome == b"new":
-                job = Job(id=int(rest[0]), version=1, spec=spec, state=JobState.QUEUED, submitted_at=at)
+                job = new_job(int(rest[0]), spec, at)
                 self._last_seen = max(self._last_seen, job.id)
                 self._changes.tell(write, job.id, job.state)
                 return job
@@ -102,11 +105,11 @@ class RedisStore:
             raise JobNotFound(job_id)
         return job
 
-    async def update(self, job: Job) -> Job:
+    async def update(self, job: Job, *, term: Term | None = None) -> Job:
         """See JobStore."""
         with self._changes.writing() as write:
-            outcome, *rest = await self._run(
-                scripts.UPDATE,
+            outcome, *rest = await self._run_fenced(
+                *(scripts.UPDATE, term),
                 *(write.token, job.id, job.version, job.state, _SOURCES[job.state]),
                 "1" if job.state.is_terminal else "0",
                 *rows.changing_fields(job),
@@ -122,11 +125,15 @@ class RedisStore:
                 raise IllegalMove(job.id, rest[0].decode(), job.state)
         return replace(job, version=job.version + 1)
 
-    async def record_progress(self, job_id: int, attempt: int, progress: Progress) -> None:
+    async def record_progress(
+        self, job_id: int, attempt: int, progress: Progress, *, term: Term | None = None
+    ) -> None:
         """See JobStore."""
         encoded = rows.PROGRESS.dump_json(progress).decode()
         with self._changes.writing() as write:
-            outcome, *rest = await self._run(scripts.PROGRESS, write.token, job_id, attempt, encoded)
+            outcome, *rest = await self._run_fenced(
+                scripts.PROGRESS, term, write.token, job_id, attempt, encoded
+            )
             if outcome == b"done":
                 self._changes.tell(write, job_id, JobState(rest[0].decode()))
 
@@ -170,21 +177,45 @@ class RedisStore:
             below = f"({rest.decode()}"
         return jobs
 
+    async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
+        """See JobStore."""
+        _, pairs = await self._run(scripts.DUE, limit)
+        return [
+            (int(job_id), datetime.fromtimestamp(float(score), UTC))
+            for job_id, score in zip(pairs[::2], pairs[1::2], strict=True)
+        ]
+
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
         """See JobStore."""
         _, found = await self._run(scripts.OLD, repr(moment.timestamp()), limit)
         return _jobs(found)
 
-    async def delete(self, job_ids: Sequence[int]) -> None:
+    async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
         """See JobStore."""
         for start in range(0, len(job_ids), _DELETED_AT_ONCE):
-            await self._run(scripts.DELETE, *job_ids[start : start + _DELETED_AT_ONCE])
+            await self._run_fenced(scripts.DELETE, term, *job_ids[start : start + _DELETED_AT_ONCE])
 
     def changes(
         self, job_id: int | None = None
     ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
         """See JobStore. Those of other services arrive as they come; after a break, all that may be new."""
         return self._changes.feed.subscribe(job_id)
+
+    async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
+        """See JobStore. After a loss of the last second a number may come again, but never a token."""
+        outcome, *rest = await self._run(
+            *(scripts.LEAD, holder, round(lifetime.total_seconds() * 1000)),
+            *(term.token if term else "", uuid.uuid4().hex),
+        )
+        return Term(int(rest[0]), rest[1].decode()) if outcome == b"leads" else None
+
+    async def resign(self, term: Term) -> None:
+        """See JobStore."""
+        await self._run(scripts.RESIGN, term.token)
+
+    def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
+        """See JobStore. After a break there is one in any case."""
+        return self._changes.resignations.subscribe()
 
     async def close(self) -> None:
         """See JobStore."""
@@ -196,6 +227,12 @@ class RedisStore:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         return await self._connection.run(script, *arguments)
+
+    async def _run_fenced(self, script: Script, term: Term | None, *arguments: str | int) -> list[Any]:
+        answer = await self._run(script, term.token if term else "", *arguments)
+        if term is not None and answer[0] == b"deposed":
+            raise Deposed(f"term {term.number} is over")
+        return answer
 
     async def _to_look_at(self) -> list[tuple[int, JobState]]:
         """What somebody who missed changes should look at. Raises StoreUnavailable."""

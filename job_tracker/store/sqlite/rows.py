@@ -6,12 +6,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from job_tracker.model import Ending, Job, JobSpec, JobState, Progress, RankStatus
+from job_tracker.model import Ending, FailedAttempt, Job, JobSpec, JobState, Progress, RankStatus
 
 SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)
 _RANKS = TypeAdapter(tuple[RankStatus, ...])
 _ENDING = TypeAdapter(Ending)
+_HISTORY = TypeAdapter(tuple[FailedAttempt, ...])
 
 
 def job_of(row: sqlite3.Row) -> Job:
@@ -21,13 +22,15 @@ def job_of(row: sqlite3.Row) -> Job:
         version=row["version"],
         spec=SPEC.validate_json(row["spec"]),
         state=JobState(row["state"]),
-        submitted_at=_moment(row["submitted_at"]),
+        submitted_at=moment(row["submitted_at"]),
         attempt=row["attempt"],
-        started_at=_moment(row["started_at"]) if row["started_at"] else None,
-        finished_at=_moment(row["finished_at"]) if row["finished_at"] else None,
+        started_at=moment(row["started_at"]) if row["started_at"] else None,
+        finished_at=moment(row["finished_at"]) if row["finished_at"] else None,
         ranks=_RANKS.validate_json(row["ranks"]),
         ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
         progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
+        due_at=moment(row["due_at"]) if row["due_at"] else None,
+        history=_HISTORY.validate_json(row["history"]),
     )
 
 
@@ -40,8 +43,11 @@ def changing_columns(job: Job) -> dict[str, Any]:
         "finished_at": job.finished_at.timestamp() if job.finished_at else None,
         "ranks": _RANKS.dump_json(job.ranks).decode(),
         "ending": _ENDING.dump_json(job.ending).decode() if job.ending else None,
+        "due_at": job.due_at.timestamp() if job.due_at else None,
+        "history": _HISTORY.dump_json(job.history).decode(),
     }
 
 
-def _moment(timestamp: float) -> datetime:
+def moment(timestamp: float) -> datetime:
+    """The moment of a column, which is in seconds since 1970."""
     return datetime.fromtimestamp(timestamp, UTC)

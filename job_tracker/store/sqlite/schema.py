@@ -63,6 +63,23 @@ MIGRATIONS: tuple[str, ...] = (
         UPDATE tallies SET jobs = jobs - 1, instances = instances - old.instances WHERE state = old.state;
     END;
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN due_at REAL;
+    ALTER TABLE jobs ADD COLUMN history TEXT NOT NULL DEFAULT '[]';
+    CREATE INDEX jobs_by_due ON jobs (due_at) WHERE due_at IS NOT NULL;
+
+    -- A job may come back into the queue.
+    DROP TRIGGER jobs_move;
+    CREATE TRIGGER jobs_move AFTER UPDATE OF state ON jobs WHEN old.state <> new.state BEGIN
+        UPDATE tallies SET jobs = jobs - 1, instances = instances - old.instances WHERE state = old.state;
+        INSERT INTO tallies VALUES (new.state, 1, new.instances)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1, instances = instances + excluded.instances;
+        UPDATE queue_blocks SET jobs = jobs - 1 WHERE block = old.id >> 8 AND old.state = 'queued';
+        DELETE FROM queue_blocks WHERE block = old.id >> 8 AND jobs = 0;
+        INSERT INTO queue_blocks SELECT new.id >> 8, 1 WHERE new.state = 'queued'
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+    END;
+    """,
 )
 
 

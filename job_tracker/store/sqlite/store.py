@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from job_tracker.errors import (
     StoreUnavailable,
 )
 from job_tracker.feed import Feed
-from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Progress
-from job_tracker.store.base import JobFilter, RequestKey, Tally
+from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Progress, new_job
+from job_tracker.store.base import JobFilter, RequestKey, Tally, Term
 from job_tracker.store.sqlite import rows, schema
+from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 _MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
@@ -44,6 +45,8 @@ class SqliteStore:
         self._connection = connection
         self._writer = GroupCommitter(connection)
         self._feed: Feed[int, JobState] = Feed()
+        self._lease = Lease()
+        self._resigned: Feed[int, None] = Feed()
         # Nobody else writes the file, so what was read is true until we write: see _changed.
         self._known: dict[int, Job] = {}
 
@@ -75,17 +78,17 @@ class SqliteStore:
                 )
             cursor = db.execute(
                 "INSERT INTO jobs (version, state, name, algorithm, instances, attempt, submitted_at,"
-                " request_key, request_digest, spec, ranks)"
-                " VALUES (1, 'queued', ?, ?, ?, 0, ?, ?, ?, ?, '[]')",
+                " request_key, request_digest, spec, ranks, due_at)"
+                " VALUES (1, 'queued', ?, ?, ?, 0, ?, ?, ?, ?, '[]', ?)",
                 (
                     *(spec.name, spec.algorithm, spec.instances, at.timestamp()),
                     *((request_key.key, request_key.digest) if request_key else (None, None)),
                     encoded,
+                    due_at.timestamp() if (due_at := new_job(0, spec, at).due_at) else None,
                 ),
             )
             assert cursor.lastrowid is not None
-            job = Job(id=cursor.lastrowid, version=1, spec=spec, state=JobState.QUEUED, submitted_at=at)
-            return job, True
+            return new_job(cursor.lastrowid, spec, at), True
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
@@ -114,14 +117,15 @@ class SqliteStore:
             self._known[job_id] = job
         return job
 
-    async def update(self, job: Job) -> Job:
+    async def update(self, job: Job, *, term: Term | None = None) -> Job:
         """See JobStore."""
         columns = rows.changing_columns(job)
         assignments = ", ".join(f"{name} = :{name}" for name in columns)
         values: dict[str, Any] = {**columns, "id": job.id, "version": job.version}
 
         def write(db: sqlite3.Connection) -> None:
-            row = db.execute("SELECT version, state FROM jobs WHERE id = ?", (job.id,)).fetchone()
+            self._lease.check(term)
+            row = db.execute("SELECT version, state, attempt FROM jobs WHERE id = ?", (job.id,)).fetchone()
             if row is None:
                 raise JobNotFound(job.id)
             if row["version"] != job.version:
@@ -129,17 +133,22 @@ class SqliteStore:
             before = JobState(row["state"])
             if before.is_terminal or (job.state is not before and job.state not in TRANSITIONS[before]):
                 raise IllegalMove(job.id, before, job.state)
+            if row["attempt"] != job.attempt:
+                db.execute("UPDATE jobs SET progress = NULL WHERE id = ?", (job.id,))
             # Only column names of our own are in the text; every value is bound.
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
 
         await self._writer.run(write, lambda _: self._changed(job.id, job.state))
         return replace(job, version=job.version + 1)
 
-    async def record_progress(self, job_id: int, attempt: int, progress: Progress) -> None:
+    async def record_progress(
+        self, job_id: int, attempt: int, progress: Progress, *, term: Term | None = None
+    ) -> None:
         """See JobStore."""
         encoded = rows.PROGRESS.dump_json(progress).decode()
 
         def write(db: sqlite3.Connection) -> JobState | None:
+            self._lease.check(term)
             row = db.execute(
                 "UPDATE jobs SET progress = ? WHERE id = ? AND attempt = ?"
                 " AND state IN ('launching', 'running') RETURNING state",
@@ -201,15 +210,21 @@ class SqliteStore:
         query = f"SELECT * FROM jobs {clause} ORDER BY id DESC LIMIT ?"  # noqa: S608
         return await self._list(query, *values, limit)
 
+    async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
+        """See JobStore."""
+        query = "SELECT id, due_at FROM jobs WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?"
+        return [(row["id"], rows.moment(row["due_at"])) for row in self._all(self._reader, query, limit)]
+
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
         """See JobStore."""
         query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
         return await self._list(query, moment.timestamp(), limit)
 
-    async def delete(self, job_ids: Sequence[int]) -> None:
+    async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
         """See JobStore."""
 
         def write(db: sqlite3.Connection) -> None:
+            self._lease.check(term)
             db.executemany(
                 "DELETE FROM jobs WHERE id = ? AND finished_at IS NOT NULL", [(job_id,) for job_id in job_ids]
             )
@@ -225,6 +240,24 @@ class SqliteStore:
     ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
         """See JobStore."""
         return self._feed.subscribe(job_id)
+
+    async def lead(  # nobody else could see the holder
+        self,
+        holder: str,  # noqa: ARG002
+        lifetime: timedelta,
+        term: Term | None = None,
+    ) -> Term | None:
+        """See JobStore."""
+        return await self._writer.run(lambda _: self._lease.lead(lifetime, term))
+
+    async def resign(self, term: Term) -> None:
+        """See JobStore."""
+        if await self._writer.run(lambda _: self._lease.resign(term)):
+            self._resigned.publish(term.number, None)
+
+    def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
+        """See JobStore."""
+        return self._resigned.subscribe()
 
     async def close(self) -> None:
         """See JobStore."""

@@ -9,6 +9,7 @@ import pytest
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
 from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, Progress, RankStatus
+from job_tracker.policies import Deadlines, RetryPolicy
 from job_tracker.store.base import JobStore, RequestKey
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
@@ -32,6 +33,14 @@ async def test_a_submitted_job_is_queued_and_read_back_whole(store: JobStore, re
     assert await (await reopen()).get(job.id) == job
 
 
+RETRYABLE = Diagnosis(category=Category.NODE_LOST, summary="Lost.", resolution="Wait.", retryable=True)
+
+
+async def back_in_queue(store: JobStore, job: Job) -> Job:
+    job = await store.update(job.ended(Ending(JobState.BACKOFF, NOON, RETRYABLE), NOON))
+    return await store.update(job.queued_again(NOON))
+
+
 async def test_a_job_that_never_was_is_not_found(store: JobStore) -> None:
     for job_id in (0, -1, 1, 2**31 - 1, 2**40):
         with pytest.raises(JobNotFound, match=f"Job {job_id} doesn't exist"):
@@ -39,7 +48,7 @@ async def test_a_job_that_never_was_is_not_found(store: JobStore) -> None:
 
 
 async def test_an_update_is_read_back_whole(store: JobStore, reopen: Reopen) -> None:
-    job = (await submit(store, instances=2)).admitted()
+    job = (await submit(store, instances=2)).admitted(NOON)
     job = await store.update(job)
     ranks = (RankStatus(0, Phase.RUNNING), RankStatus(1, Phase.FAILED, 137))
     job = await store.update(job.observed(ranks).running(NOON + timedelta(seconds=1)))
@@ -56,7 +65,7 @@ async def test_an_update_is_read_back_whole(store: JobStore, reopen: Reopen) -> 
 
 async def test_an_update_of_an_older_version_is_refused_and_changes_nothing(store: JobStore) -> None:
     job = await submit(store)
-    winner = await store.update(job.admitted())
+    winner = await store.update(job.admitted(NOON))
     with pytest.raises(StaleJob):
         await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
     assert await store.get(job.id) == winner
@@ -64,7 +73,9 @@ async def test_an_update_of_an_older_version_is_refused_and_changes_nothing(stor
 
 async def test_of_many_updates_at_once_one_wins(store: JobStore) -> None:
     job = await submit(store)
-    results = await asyncio.gather(*(store.update(job.admitted()) for _ in range(20)), return_exceptions=True)
+    results = await asyncio.gather(
+        *(store.update(job.admitted(NOON)) for _ in range(20)), return_exceptions=True
+    )
     winners = [result for result in results if isinstance(result, Job)]
     assert len(winners) == 1
     assert sum(isinstance(result, StaleJob) for result in results) == 19
@@ -74,7 +85,7 @@ async def test_of_many_updates_at_once_one_wins(store: JobStore) -> None:
 async def test_an_update_of_a_job_that_never_was_is_refused(store: JobStore) -> None:
     job = await submit(store)
     with pytest.raises(JobNotFound):
-        await store.update(replace(job.admitted(), id=99))
+        await store.update(replace(job.admitted(NOON), id=99))
 
 
 @pytest.mark.parametrize("source", JobState)
@@ -88,6 +99,7 @@ async def test_only_the_moves_of_the_table_are_stored(
             JobState.LAUNCHING: [JobState.LAUNCHING],
             JobState.CANCELLED: [JobState.CANCELLED],
             JobState.FAILED: [JobState.FAILED],
+            JobState.BACKOFF: [JobState.LAUNCHING, JobState.BACKOFF],
         }.get(source, [JobState.LAUNCHING, JobState.RUNNING, source][: 2 + source.is_terminal])
         for state in path:
             job = await store.update(replace(job, state=state))
@@ -133,12 +145,12 @@ async def test_a_full_queue_takes_no_more_until_a_job_has_left_it(store: JobStor
     jobs = [await store.submit(spec(), NOON, None, 2) for _ in range(2)]
     with pytest.raises(LimitExceeded, match="2 jobs are queued"):
         await store.submit(spec(), NOON, None, 2)
-    await store.update(jobs[0].admitted())
+    await store.update(jobs[0].admitted(NOON))
     assert (await store.submit(spec(), NOON, None, 2)).id == 3
 
 
 async def test_progress_is_kept_beside_the_job_s_version(store: JobStore, reopen: Reopen) -> None:
-    job = await store.update((await submit(store)).admitted())
+    job = await store.update((await submit(store)).admitted(NOON))
     progress = Progress(3, 10, 1, 2, {"loss": 0.5}, NOON)
     await store.record_progress(job.id, 1, progress)
     stored = await store.get(job.id)
@@ -147,12 +159,37 @@ async def test_progress_is_kept_beside_the_job_s_version(store: JobStore, reopen
     assert (await (await reopen()).get(job.id)).progress == progress
 
 
+async def test_an_attempt_begins_without_the_progress_of_the_one_before(store: JobStore) -> None:
+    job = await store.update((await submit(store)).admitted(NOON))
+    await store.record_progress(job.id, 1, Progress(step=3))
+    job = await back_in_queue(store, job)
+    assert (await store.get(job.id)).progress == Progress(step=3)
+    job = await store.update(job.admitted(NOON))
+    assert (await store.get(job.id)).progress is None
+
+
+async def test_a_failed_attempt_is_read_back_whole(store: JobStore, reopen: Reopen) -> None:
+    policy = RetryPolicy(max_attempts=3, backoff=timedelta(seconds=7), retry_on=(Category.CRASHED,))
+    deadlines = Deadlines(queue=timedelta(seconds=60), run=timedelta(days=2))
+    job = await store.submit(spec(retry=policy, deadlines=deadlines), NOON, None, MANY)
+    assert job.due_at == NOON + timedelta(seconds=60)
+    assert await store.get(job.id) == job
+    job = await store.update(job.admitted(NOON))
+    job = await store.update(job.running(NOON + timedelta(seconds=1)))
+    failed = job.failed(RETRYABLE, NOON + timedelta(seconds=2))
+    assert failed.ending is not None
+    job = await store.update(failed.ended(failed.ending, NOON + timedelta(seconds=3)))
+    assert (job.state, job.due_at) == (JobState.BACKOFF, NOON + timedelta(seconds=10))
+    assert [attempt.diagnosis for attempt in job.history] == [RETRYABLE]
+    assert await (await reopen()).get(job.id) == job
+
+
 async def test_progress_of_an_attempt_that_is_not_live_is_ignored(store: JobStore) -> None:
     job = await submit(store)
     progress = Progress(step=1)
     await store.record_progress(job.id, 0, progress)
     await store.record_progress(99, 1, progress)
-    job = await store.update(job.admitted())
+    job = await store.update(job.admitted(NOON))
     await store.record_progress(job.id, 2, progress)
     assert (await store.get(job.id)).progress is None
     ending = Ending(JobState.FAILED, NOON)

@@ -1,12 +1,14 @@
 """What every store owes: the queue, lists, counts, changes, and forgetting."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from job_tracker.errors import JobNotFound
 from job_tracker.model import Ending, Job, JobState
+from job_tracker.policies import Deadlines
 from job_tracker.store.base import JobFilter, JobStore, RequestKey, Tally
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
@@ -25,9 +27,41 @@ async def test_the_queue_is_first_in_first_out(store: JobStore, reopen: Reopen) 
     assert await store.next_queued() is None
     jobs = [await submit(store) for _ in range(3)]
     assert await store.next_queued() == jobs[0]
-    await store.update(jobs[0].admitted())
+    await store.update(jobs[0].admitted(NOON))
     await end(store, jobs[1])
     assert await (await reopen()).next_queued() == jobs[2]
+
+
+async def test_a_job_that_comes_back_has_its_old_place_in_the_queue(store: JobStore) -> None:
+    jobs = [await submit(store) for _ in range(3)]
+    job = await store.update(jobs[1].admitted(NOON))
+    job = await store.update(replace(job, state=JobState.BACKOFF))
+    assert [await store.queue_position(jobs[n]) for n in (0, 2)] == [0, 1]
+    job = await store.update(replace(job, state=JobState.QUEUED))
+    assert [await store.queue_position(each) for each in jobs] == [0, 1, 2]
+    tallies = await store.tallies()
+    assert (tallies[JobState.QUEUED], tallies[JobState.BACKOFF]) == (Tally(3, 3), Tally())
+    await store.update(jobs[0].admitted(NOON))
+    assert await store.next_queued() == job
+    await store.update(job.admitted(NOON))
+    assert await store.queue_position(jobs[2]) == 0
+
+
+async def test_what_is_due_comes_in_the_order_of_time(store: JobStore, reopen: Reopen) -> None:
+    assert await store.next_due(10) == []
+    waits = [timedelta(seconds=n) for n in (30, 10, 20)]
+    jobs = [await submit(store, deadlines=Deadlines(queue=wait, run=wait)) for wait in waits]
+    await submit(store)
+    due = [(jobs[1].id, NOON + waits[1]), (jobs[2].id, NOON + waits[2]), (jobs[0].id, NOON + waits[0])]
+    assert await store.next_due(10) == due
+    assert await store.next_due(2) == due[:2]
+    launching = await store.update(jobs[1].admitted(NOON))
+    assert await store.next_due(10) == due[1:]
+    await store.update(launching.running(NOON + timedelta(hours=1)))
+    await end(store, jobs[2])
+    expected = [due[2], (jobs[1].id, NOON + timedelta(hours=1) + waits[1])]
+    assert await store.next_due(10) == expected
+    assert await (await reopen()).next_due(10) == expected
 
 
 @pytest.mark.parametrize("count", [3, 700])
@@ -36,7 +70,7 @@ async def test_a_position_counts_the_queued_jobs_before(store: JobStore, count: 
     jobs.sort(key=lambda job: job.id)
     assert [await store.queue_position(job) for job in jobs] == list(range(count))
     leaving = jobs[::3]
-    await asyncio.gather(*(store.update(job.admitted()) for job in leaving))
+    await asyncio.gather(*(store.update(job.admitted(NOON)) for job in leaving))
     left = [job for job in jobs if job not in leaving]
     assert [await store.queue_position(job) for job in left] == list(range(len(left)))
 
@@ -44,9 +78,9 @@ async def test_a_position_counts_the_queued_jobs_before(store: JobStore, count: 
 async def test_tallies_follow_every_move(store: JobStore, reopen: Reopen) -> None:
     assert await store.tallies() == dict.fromkeys(JobState, Tally())
     jobs = [await submit(store, instances=size) for size in (1, 2, 4, 8)]
-    running = await store.update((await store.update(jobs[1].admitted())).running(NOON))
+    running = await store.update((await store.update(jobs[1].admitted(NOON))).running(NOON))
     await store.update(running.decided(Ending(JobState.FAILED, NOON)))
-    await store.update(jobs[2].admitted())
+    await store.update(jobs[2].admitted(NOON))
     ended = await end(store, jobs[3])
     expected = {
         **dict.fromkeys(JobState, Tally()),
@@ -64,8 +98,8 @@ async def test_tallies_follow_every_move(store: JobStore, reopen: Reopen) -> Non
 
 async def test_live_jobs_are_those_that_launch_or_run(store: JobStore) -> None:
     jobs = [await submit(store) for _ in range(4)]
-    launching = await store.update(jobs[1].admitted())
-    running = await store.update((await store.update(jobs[2].admitted())).running(NOON))
+    launching = await store.update(jobs[1].admitted(NOON))
+    running = await store.update((await store.update(jobs[2].admitted(NOON))).running(NOON))
     await end(store, jobs[3])
     assert {job.id for job in await store.live_jobs()} == {launching.id, running.id}
 
@@ -103,8 +137,8 @@ async def test_changes_are_told_to_those_who_ask(store: JobStore) -> None:
             (first.id, JobState.QUEUED),
             (second.id, JobState.QUEUED),
         ]
-        await store.update(first.admitted())
-        second = await store.update(second.admitted())
+        await store.update(first.admitted(NOON))
+        second = await store.update(second.admitted(NOON))
         assert await anext(of_two) == (second.id, JobState.LAUNCHING)
 
 

@@ -15,6 +15,7 @@ from job_tracker.model import JobState
 from job_tracker.store.base import JobFilter, Tally
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracker import Tracker
+from tests.support.leadership import elected
 from training_service import main
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -143,7 +144,8 @@ class Service:
         return details
 
     async def _track(self, backend: FakeBackend) -> None:
-        await Tracker(self.store, backend, main.tracker_options(self.settings)).run()
+        options = main.tracker_options(self.settings)
+        await Tracker(self.store, backend, options, await elected(self.store)).run()
 
     @staticmethod
     async def _end(task: asyncio.Task[None]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from tests.integration.api.conftest import CAPACITY, Serve, Service, metadata
 from training_service._generated import training_service_pb2 as pb
@@ -67,6 +68,40 @@ async def test_an_unknown_version_is_refused_saying_what_is_missing(door: Servic
     details = await door.refuses(door.train(train_data_version_hash="v2"), NOT_FOUND)
     assert details.startswith("train_data_version_hash: version 'v2' of dataset '1' doesn't exist")
     assert details.endswith("v2/examples.csv")
+
+
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        ({"max_attempts": 0}, "retry_policy.max_attempts: 0 is not from 1 to 100"),
+        ({"max_attempts": -3}, "retry_policy.max_attempts: -3 is not from 1 to 100"),
+        ({"max_attempts": 101}, "retry_policy.max_attempts: 101 is not from 1 to 100"),
+        ({"backoff": Duration(seconds=-1)}, "retry_policy.backoff: -1 s is not from 0 to 3650 days"),
+        ({"backoff": Duration(seconds=2**62)}, "is not from 0 to 3650 days"),
+        ({"max_backoff": Duration(nanos=-1)}, "retry_policy.max_backoff: -1e-09 s is not from 0"),
+        (
+            {"backoff": Duration(seconds=60), "max_backoff": Duration(seconds=30)},
+            "retry_policy.backoff: 0:01:00 is more than max_backoff, which is 0:00:30",
+        ),
+        ({"backoff": Duration(seconds=3600)}, "is more than max_backoff, which is 0:10:00"),
+        ({"retry_on": ["crashed", "bad luck"]}, "retry_policy.retry_on: 'bad luck' is no category"),
+        ({"retry_on": [""]}, "retry_policy.retry_on: '' is no category of diagnoses; there are any, crashed"),
+    ],
+)
+async def test_a_retry_policy_that_makes_no_sense_is_refused(
+    door: Service, policy: dict[str, Any], complaint: str
+) -> None:
+    request = pb.TrainRequest(metadata=metadata(), retry_policy=pb.RetryPolicy(**policy))
+    assert complaint in await door.refuses(door.stub.Train(request), INVALID)
+
+
+@pytest.mark.parametrize("field", ["queue", "start", "run"])
+async def test_a_deadline_that_makes_no_sense_is_refused(door: Service, field: str) -> None:
+    for duration in (Duration(seconds=-1), Duration(seconds=2**40)):
+        request = pb.TrainRequest(metadata=metadata(), deadlines=pb.Deadlines(**{field: duration}))
+        details = await door.refuses(door.stub.Train(request), INVALID)
+        assert details.startswith(f"deadlines.{field}: ")
+        assert details.endswith("s is not from 0 to 3650 days")
 
 
 @pytest.mark.parametrize("field", ["dataset_id", "train_data_version_hash", "output_model_name"])

@@ -148,7 +148,7 @@ async def test_an_old_client_reads_every_state(door: Service) -> None:
     for end in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED):
         job = await door.store.get((await client.train(**REQUEST)).job_id)
         seen = [(await client.status(job.id)).status]
-        for step in (Job.admitted, running, partial(ended, state=end)):
+        for step in (admitted, running, partial(ended, state=end)):
             job = await door.store.update(step(job))
             seen.append((await client.status(job.id)).status)
         last = {
@@ -214,6 +214,11 @@ async def test_fields_that_the_service_does_not_know_are_ignored(door: Service) 
     request = client._train_request(metadata=client.metadata(**REQUEST)).SerializeToString()
     await door.call_raw("Train", request + b"\xfa\x3f\x03abc")  # field 1023
     assert (await client.status(1)).status == STATUSES["queuing"]
+
+
+def admitted(job: Job) -> Job:
+    """The job at its launch."""
+    return job.admitted(utc_now())
 
 
 def running(job: Job) -> Job:

@@ -56,16 +56,18 @@ async def test_a_stop_that_was_cut_short_is_finished_by_the_next(
 async def test_a_file_that_was_being_written_does_not_stay(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, name: str, is_launched_again: bool
 ) -> None:
-    rename = os.rename
+    call = "link" if name == "group.json" else "rename"
+    original = getattr(os, call)
 
     def dies_at_it(source: str, target: Path) -> None:
         if Path(target).name == name:
             raise Died
-        rename(source, target)
+        original(source, target)
 
     first = world.open()
     with monkeypatch.context() as patched:
-        patched.setattr(os, "rename", dies_at_it)
+        patched.setattr(os, call, dies_at_it)
+        patched.setattr(Path, "unlink", dies)  # the dead tidy nothing up
         with pytest.raises(Died):
             await first.launch(first.plan(job(FOREVER)))
     second = world.open()

@@ -13,6 +13,7 @@ from job_tracker.store.redis import RedisStore
 from job_tracker.tracker import Tracker, TrackerOptions
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
+from tests.support.leadership import elected
 from tests.support.redis_server import RedisServer
 
 
@@ -51,7 +52,7 @@ async def test_calls_fail_in_time_and_work_again_afterwards(
     assert time.monotonic() - begin < 3
     server.start() if how == "kill" else server.resume()
     assert await answers(store, job.id) == job
-    assert (await store.update(job.admitted())).state is JobState.LAUNCHING
+    assert (await store.update(job.admitted(NOON))).state is JobState.LAUNCHING
 
 
 async def test_a_server_that_was_killed_has_every_acknowledged_job(
@@ -84,7 +85,7 @@ async def test_a_server_that_comes_back_empty_is_left_empty_until_its_data_is_ba
     with redis.Redis(port=server.port) as client:
         backup = {key: client.dump(key) for key in client.scan_iter()}
     server.ask("FLUSHALL")
-    for call in (store.submit(spec(), NOON, None, 10), store.get(job.id), store.update(job.admitted())):
+    for call in (store.submit(spec(), NOON, None, 10), store.get(job.id), store.update(job.admitted(NOON))):
         with pytest.raises(StoreUnavailable, match="has lost its data"):
             await call
     assert server.ask("DBSIZE") == 0
@@ -101,7 +102,7 @@ async def test_a_full_server_refuses_whole_writes(server: RedisServer, connect: 
     with pytest.raises(StoreUnavailable, match=r"refuses: .* memory"):
         await store.submit(spec(), NOON, None, 10)
     with pytest.raises(StoreUnavailable, match=r"refuses: .* memory"):
-        await store.update(job.admitted())
+        await store.update(job.admitted(NOON))
     assert await store.get(job.id) == job
     server.ask("CONFIG", "SET", "maxmemory", "0")
     assert (await store.submit(spec(), NOON, None, 10)).id == 2
@@ -109,7 +110,8 @@ async def test_a_full_server_refuses_whole_writes(server: RedisServer, connect: 
 
 async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open) -> None:
     store = await connect()
-    tracker = asyncio.create_task(Tracker(store, FakeBackend(), TrackerOptions(capacity=1)).run())
+    options = TrackerOptions(capacity=1)
+    tracker = asyncio.create_task(Tracker(store, FakeBackend(), options, await elected(store)).run())
     try:
         first = await store.submit(spec({"RUN_SECONDS": "0.5"}), NOON, None, 10)
         waiting = [await store.submit(spec(), NOON, None, 10) for _ in range(3)]
@@ -132,7 +134,7 @@ async def test_who_watches_hears_of_what_changed_during_an_outage(server: RedisS
         server.kill()
         server.start()
         await answers(there, job.id)
-        await there.update(job.admitted())
+        await there.update(job.admitted(NOON))
         async with asyncio.timeout(10):
             while (await anext(changes))[1] is not JobState.LAUNCHING:
                 pass
@@ -143,7 +145,7 @@ async def test_a_write_whose_caller_has_gone_is_told_all_the_same(server: RedisS
     job = await store.submit(spec(), NOON, None, 10)
     with store.changes() as changes:
         server.pause()
-        impatient = asyncio.ensure_future(store.update(job.admitted()))
+        impatient = asyncio.ensure_future(store.update(job.admitted(NOON)))
         await asyncio.sleep(0.2)
         impatient.cancel()
         server.resume()

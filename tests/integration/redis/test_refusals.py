@@ -9,6 +9,7 @@ import pytest
 from job_tracker.errors import StoreRefused
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.redis.checks import problem_of
+from job_tracker.store.redis.keys import SCHEMA
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer, server_or_skip
@@ -71,7 +72,7 @@ async def test_a_wrong_password_is_refused_and_not_repeated(redis_server: RedisS
 
 
 async def test_a_store_of_a_newer_version_is_refused(server: RedisServer) -> None:
-    server.ask("HSET", "{t}:meta", "schema", "2", "store", "x")
+    server.ask("HSET", "{t}:meta", "schema", str(SCHEMA + 1), "store", "x")
     assert "newer version" in await refused(server.url)
 
 

@@ -18,7 +18,7 @@ async def test_one_hears_of_what_the_other_writes(server: RedisServer, connect: 
         async with asyncio.timeout(5):
             job = await there.submit(spec(), NOON, None, 10)
             assert await anext(changes) == (job.id, JobState.QUEUED)
-            job = await there.update(job.admitted())
+            job = await there.update(job.admitted(NOON))
             assert await anext(changes) == (job.id, JobState.LAUNCHING)
             assert await here.get(job.id) == job
             await there.record_progress(job.id, 1, Progress(step=1))
@@ -41,7 +41,7 @@ async def test_of_updates_by_several_services_one_wins(server: RedisServer, conn
     for _ in range(20):
         job = await stores[0].submit(spec(), NOON, None, 100)
         results = await asyncio.gather(
-            *(store.update(job.admitted()) for store in stores * 3), return_exceptions=True
+            *(store.update(job.admitted(NOON)) for store in stores * 3), return_exceptions=True
         )
         assert sum(isinstance(result, Job) for result in results) == 1
         assert sum(isinstance(result, StaleJob) for result in results) == 8
@@ -60,8 +60,8 @@ async def test_an_operator_sees_the_lists(server: RedisServer, connect: Open) ->
     """What docs/redis.md shows."""
     store = await connect()
     jobs = [await store.submit(spec(instances=2), NOON, RequestKey(f"k{n}", b"d"), 10) for n in range(4)]
-    await store.update(jobs[0].admitted())
-    running = (await store.update(jobs[1].admitted())).running(NOON)
+    await store.update(jobs[0].admitted(NOON))
+    running = (await store.update(jobs[1].admitted(NOON))).running(NOON)
     await store.update(running)
     await store.update(jobs[2].ended(Ending(JobState.CANCELLED, NOON), NOON))
     for name, ids in {
@@ -138,5 +138,5 @@ async def test_a_node_of_a_cluster_serves_as_well(redis_server: RedisServer, con
     with here.changes() as changes:
         job = await there.submit(spec(), NOON, RequestKey("k", b"d"), 10)
         assert await asyncio.wait_for(anext(changes), 5) == (job.id, JobState.QUEUED)
-    assert await here.update(job.admitted()) == await there.get(job.id)
+    assert await here.update(job.admitted(NOON)) == await there.get(job.id)
     assert await here.list_jobs(JobFilter(name_prefix="a", algorithm="program"), limit=5)

@@ -95,7 +95,7 @@ async def test_what_waits_is_written_before_the_end_and_later_calls_are_refused(
 async def test_a_caller_that_goes_away_hides_nothing_from_the_others(store: SqliteStore) -> None:
     job = await store.submit(spec(), NOON, None, 10)
     with store.changes() as changes:
-        impatient = asyncio.ensure_future(store.update(job.admitted()))
+        impatient = asyncio.ensure_future(store.update(job.admitted(NOON)))
         await asyncio.sleep(0)
         impatient.cancel()
         assert (await store.get(job.id)).state is JobState.QUEUED

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from job_tracker.jobs import Jobs, JobView
 from job_tracker.model import Job, JobState
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.submission import Door
-from job_tracker.tracker import Tracker, TrackerOptions
-from tests.support.jobs import NOON, spec
+from job_tracker.tracker import Tracker, TrackerOptions, utc_now
+from tests.support.jobs import spec
+from tests.support.leadership import elected
 
 
 class Service:
@@ -30,7 +32,9 @@ class Service:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
         door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
         self.jobs = Jobs(self.store, self.backend, door, max_queued=1000)
-        self.tracker = Tracker(self.store, self.backend, TrackerOptions(**self.options))
+        self.tracker = Tracker(
+            self.store, self.backend, TrackerOptions(**self.options), await elected(self.store)
+        )
         self._tracking = asyncio.create_task(self.tracker.run())
 
     async def stop(self) -> None:
@@ -42,18 +46,18 @@ class Service:
         await self.stop()
         await self.start()
 
-    async def submit(self, parameters: dict[str, str] | None = None, instances: int = 1) -> Job:
-        return await self.store.submit(spec(parameters, instances=instances), NOON, None, 1000)
+    async def submit(
+        self, parameters: dict[str, str] | None = None, instances: int = 1, **changes: Any
+    ) -> Job:
+        wanted = spec(parameters, instances=instances, **changes)
+        return await self.store.submit(wanted, utc_now(), None, 1000)
 
     async def until(self, job_id: int, condition: Callable[[Job], bool]) -> Job:
         """The job as soon as it meets the condition; the test's time-out bounds it."""
-        views = self.jobs.watch(job_id)
-        try:
+        async with aclosing(self.jobs.watch(job_id)) as views:
             async for view in views:
                 if condition(view.job):
                     return view.job
-        finally:
-            await views.aclose()  # type: ignore[attr-defined]
         raise AssertionError(f"job {job_id} ended otherwise: {await self.jobs.get(job_id)}")
 
     async def reaches(self, job_id: int, state: JobState) -> Job:

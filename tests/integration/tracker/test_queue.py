@@ -6,6 +6,7 @@ from job_tracker.diagnosis import Category
 from job_tracker.jobs import Jobs
 from job_tracker.model import JobState
 from job_tracker.store.sqlite import SqliteStore
+from tests.support.jobs import NOON
 
 if TYPE_CHECKING:
     from tests.integration.tracker.conftest import Service
@@ -76,7 +77,7 @@ async def test_a_job_that_was_about_to_be_launched_is_launched_after_a_restart(s
     store = await SqliteStore.open(service.folder / "jobs.db")
     current = await store.get(job.id)
     if current.state is JobState.QUEUED:
-        await store.update(current.admitted())  # intent is written; nothing is started
+        await store.update(current.admitted(NOON))  # intent is written; nothing is started
     await store.close()
     await service.start()
     await service.reaches(job.id, JobState.SUCCEEDED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -236,3 +237,40 @@ def test_progress_without_a_total_has_a_bar_only_while_the_job_goes_on() -> None
     )
     assert "━" in drawn(panels.live(going, NOW))
     assert "━" not in drawn(panels.live(ended, NOW))
+
+
+RETRYING = Status(
+    job_id=5,
+    status=pb.queuing,
+    metadata=metadata(),
+    attempt=2,
+    max_attempts=3,
+    next_attempt_at=before_now(seconds=-20),
+    failed_attempts=[
+        pb.FailedAttempt(
+            attempt=1, ended_at=before_now(minutes=9), diagnosis=pb.Diagnosis(summary="No quota.")
+        ),
+        pb.FailedAttempt(
+            attempt=2,
+            started_at=before_now(minutes=5),
+            ended_at=before_now(minutes=1),
+            diagnosis=pb.Diagnosis(summary="The node\nis lost."),
+        ),
+    ],
+)
+
+
+def test_a_job_between_two_attempts_says_how_it_got_there_and_when_it_goes_on() -> None:
+    picture = drawn(panels.description(RETRYING, NOW))
+    for line in (
+        r"Attempt +2 of 3",
+        r"Next attempt +[0-9: -]+ \(in 20s\)",
+        r"Attempt 1 +never ran: No quota\.",
+        r"Attempt 2 +after 4m 00s: The node\\nis lost\.",
+    ):
+        assert re.search(line, picture), (line, picture)
+    assert "Queue" not in picture
+    text = lines.description(RETRYING)
+    assert "\nattempt: 2 of 3\n" in text
+    assert "\nattempt 1: never ran: No quota.\n" in text
+    assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, the next follows"

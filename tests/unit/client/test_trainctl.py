@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from training_service._generated import training_service_pb2 as pb
 
@@ -85,9 +86,34 @@ def test_submit_says_nothing_of_pods_unless_asked(training: ServerInThread, trai
     assert not training.service.requests[0].HasField("pod_options")
 
 
+def test_submit_sends_how_often_it_is_tried_and_how_long_it_may_take(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    attempts = ("--max-attempts", "5", "--retry-on", "crashed", "--retry-on", "killed", "--backoff", "1.5m")
+    deadlines = ("--queue-deadline", "1d", "--start-deadline", "90", "--run-deadline", "0")
+    assert trainctl(*SUBMIT, *attempts, "--max-backoff", "2h", *deadlines).exit_code == 0
+    [request] = training.service.requests
+    assert request.retry_policy == pb.RetryPolicy(
+        max_attempts=5,
+        retry_on=["crashed", "killed"],
+        backoff=Duration(seconds=90),
+        max_backoff=Duration(seconds=7200),
+    )
+    assert request.deadlines == pb.Deadlines(
+        queue=Duration(seconds=86400), start=Duration(seconds=90), run=Duration()
+    )
+    assert trainctl(*SUBMIT).exit_code == 0
+    assert not training.service.requests[1].HasField("retry_policy")
+    assert not training.service.requests[1].HasField("deadlines")
+
+
 @pytest.mark.parametrize(
     ("parameters", "complaint"),
     [
+        (("--backoff", "soon"), "'soon' is not a span of time"),
+        (("--run-deadline", "-1"), "'-1' is not a span of time"),
+        (("--run-deadline", "9999d"), "up to 3650d"),
+        (("--max-attempts", "0"), "--max-attempts"),
         (("-r", "cpu"), "'cpu' is not KEY=VALUE"),
         (("--label", "a=1", "--label", "a=2"), "'a' is given twice"),
         (("-p", "EPOCHS"), "'EPOCHS' is not KEY=VALUE"),

@@ -1,5 +1,6 @@
 """What the tracker does next: every state against everything that can be seen."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -8,8 +9,9 @@ from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import IllegalMove
-from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, RankStatus
-from tests.support.jobs import NOON, job
+from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, RankStatus, new_job
+from job_tracker.policies import Deadlines, RetryPolicy
+from tests.support.jobs import NOON, job, spec
 
 WHY = Diagnosis(category=Category.CRASHED, summary="It broke.", resolution="Mend it.", rank=1)
 P, R, S, F, X = Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED
@@ -86,7 +88,7 @@ def test_workers_have_their_time_after_a_success_only() -> None:
 @pytest.mark.parametrize("source", JobState)
 @pytest.mark.parametrize("target", JobState)
 def test_a_job_refuses_every_move_that_the_table_lacks(source: JobState, target: JobState) -> None:
-    current, ending = job(state=source), Ending(target, NOON)
+    current, ending = job(state=source), Ending(target, NOON, WHY)
     if target in TRANSITIONS[source]:
         assert current.ended(ending, NOON).state is target
     else:
@@ -98,3 +100,91 @@ def test_a_decision_is_not_taken_twice() -> None:
     decided = RUNNING.decided(Ending(JobState.SUCCEEDED, NOON))
     with pytest.raises(IllegalMove):
         decided.decided(Ending(JobState.CANCELLED, NOON))
+
+
+POLICY = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=10))
+DEADLINES = Deadlines(queue=timedelta(seconds=5), start=timedelta(seconds=60), run=timedelta(hours=1))
+LOST = Diagnosis(category=Category.NODE_LOST, summary="Lost.", resolution="Wait.", retryable=True, rank=0)
+
+
+def lost(*phases: Phase) -> Observation:
+    return Observation(
+        tuple(RankObservation(RankStatus(n, p), LOST if p is F else None) for n, p in enumerate(phases))
+    )
+
+
+@pytest.mark.parametrize("state", [JobState.LAUNCHING, JobState.RUNNING])
+def test_a_failure_that_is_worth_it_leads_to_another_attempt(state: JobState) -> None:
+    current = job(instances=2, state=state, retry=POLICY)
+    decided = step(current, lost(R, F))
+    assert isinstance(decided, Save)
+    assert decided.job.ending == Ending(JobState.BACKOFF, NOON, LOST)
+    assert step(decided.job, lost(R, F)) == Stop(decided.job.ending)
+    # Bad code is not, nor what the last attempt met.
+    for hopeless, observation in ((current, seen(R, F)), (replace(current, attempt=2), lost(R, F))):
+        decided = step(hopeless, observation)
+        assert isinstance(decided, Save)
+        assert decided.job.ending is not None
+        assert decided.job.ending.state is JobState.FAILED
+
+
+def test_a_policy_may_name_failures_that_are_worth_another_attempt() -> None:
+    policy = replace(POLICY, retry_on=(Category.CRASHED,))
+    decided = step(job(instances=2, retry=policy), seen(R, F))
+    assert isinstance(decided, Save)
+    assert decided.job.ending == Ending(JobState.BACKOFF, NOON, WHY)
+
+
+def test_a_job_in_backoff_is_queued_again_when_its_time_has_come() -> None:
+    waiting = job(retry=POLICY).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
+    assert step(waiting, None, after=9.9) == Rest()
+    assert step(waiting, None, after=10) == Save(waiting.queued_again(NOON + timedelta(seconds=10)))
+
+
+def test_a_job_that_has_waited_too_long_fails_without_a_group() -> None:
+    queued = replace(new_job(1, spec(deadlines=DEADLINES), NOON), attempt=0)
+    assert step(queued, None, after=4.9) == Rest()
+    decided = step(queued, None, after=5)
+    assert isinstance(decided, Save)
+    assert (decided.job.state, decided.job.finished_at) == (JobState.FAILED, NOON + timedelta(seconds=5))
+    assert decided.job.diagnosis is not None
+    assert decided.job.diagnosis.category is Category.QUEUED_TOO_LONG
+    assert "0:00:05" in decided.job.diagnosis.summary
+
+
+def test_a_launch_that_takes_too_long_fails_saying_what_it_waited_for() -> None:
+    launching = new_job(1, spec(deadlines=DEADLINES), NOON).admitted(NOON)
+    ranks = (RankObservation(RankStatus(0, P, note="no node has a GPU")),)
+    waiting = launching.observed(Observation(ranks).statuses)
+    assert step(waiting, Observation(ranks), after=59.9) == Rest()
+    decided = step(waiting, Observation(ranks), after=60)
+    assert isinstance(decided, Save)
+    assert decided.job.diagnosis is not None
+    assert decided.job.diagnosis.category is Category.NEVER_STARTED
+    assert decided.job.diagnosis.detail == "Rank 0: no node has a GPU."
+
+
+def test_an_attempt_that_runs_too_long_fails() -> None:
+    launching = new_job(1, spec(deadlines=DEADLINES), NOON).admitted(NOON)
+    running = launching.observed(seen(R).statuses).running(NOON)
+    assert step(running, seen(R), after=3599) == Rest()
+    decided = step(running, seen(R), after=3600)
+    assert isinstance(decided, Save)
+    assert decided.job.diagnosis is not None
+    assert decided.job.diagnosis.category is Category.DEADLINE_EXCEEDED
+    # One that has succeeded just in time has.
+    assert step(running, seen(S), after=3600) == Save(
+        running.observed(seen(S).statuses).decided(Ending(JobState.SUCCEEDED, NOON + timedelta(hours=1)))
+    )
+
+
+def test_a_cancel_overrules_another_attempt_and_keeps_what_was_known_of_the_last() -> None:
+    failing = job(state=JobState.RUNNING, retry=POLICY).failed(LOST, NOON)
+    cancelled = failing.decided(Ending(JobState.CANCELLED, NOON, at_once=True))
+    assert cancelled.ending == Ending(JobState.CANCELLED, NOON, at_once=True)
+    assert [attempt.diagnosis for attempt in cancelled.history] == [LOST]
+
+
+def test_the_wait_doubles_up_to_the_longest() -> None:
+    policy = RetryPolicy(max_attempts=100, backoff=timedelta(seconds=10), max_backoff=timedelta(minutes=1))
+    assert [policy.delay_after(n).total_seconds() for n in (1, 2, 3, 4, 99)] == [10, 20, 40, 60, 60]

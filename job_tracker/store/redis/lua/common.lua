@@ -7,6 +7,9 @@ local function tally(state, jobs, instances)
   redis.call('HINCRBY', key('tallies'), state .. ':jobs', jobs)
   redis.call('HINCRBY', key('tallies'), state .. ':instances', instances)
 end
+local function keep_due(id, score)
+  if score == '' then redis.call('ZREM', key('due'), id) else redis.call('ZADD', key('due'), score, id) end
+end
 local function tell(id, state, token)
   redis.call('PUBLISH', key('changes'), id .. ' ' .. state .. ' ' .. token)
 end

@@ -1,5 +1,5 @@
--- ARGV: store, ids
-for i = 2, #ARGV do
+-- ARGV: store, term, ids
+for i = 3, #ARGV do
   local id = ARGV[i]
   local job = redis.call('HMGET', job_key(id), 'finished_at', 'state', 'algorithm', 'name', 'instances',
     'request_key')

@@ -1,6 +1,10 @@
 -- ARGV: schema, an id for the store if there is none yet, now
 local found = redis.call('HMGET', KEYS[1], 'schema', 'store')
-if found[1] and found[2] then return {'found', found[1], found[2]} end
+if found[1] and found[2] then
+  -- Whatever a store of an older schema lacks, scripts and rows do without. An older service is refused.
+  if tonumber(found[1]) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'schema', ARGV[1]) end
+  return {'found', found[1], found[2]}
+end
 if redis.call('EXISTS', KEYS[1], key('last-id'), key('jobs'), key('tallies')) > 0 then return {'damaged'} end
 redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'store', ARGV[2], 'created_at', ARGV[3])
 return {'made', ARGV[1], ARGV[2]}

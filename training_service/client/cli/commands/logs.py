@@ -15,6 +15,9 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Wait for what is still to come, until the job ends.")
     ] = False,
     rank: Annotated[int, typer.Option(min=0, help="Which process; 0 is the master.")] = 0,
+    attempt: Annotated[
+        int, typer.Option(min=0, help="Which attempt; 0 is the last, and with -f those that follow.")
+    ] = 0,
     tail: Annotated[int | None, typer.Option(min=0, help="Begin with the last so many lines.")] = None,
 ) -> None:
     """Show what one process of a job printed, exactly as it printed it.
@@ -24,5 +27,5 @@ def logs(
     """
     session = session_of(context)
     with session.client() as client:
-        for chunk in client.logs(job, rank=rank, follow=follow, tail_lines=tail):
+        for chunk in client.logs(job, rank=rank, attempt=attempt, follow=follow, tail_lines=tail):
             session.output.show_text(chunk, chunk.text)

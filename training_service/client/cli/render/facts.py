@@ -35,10 +35,10 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 
 def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     """What the job is doing."""
-    if status.status == TrainingStatus.queuing:
+    if status.status == TrainingStatus.queuing and not status.HasField("next_attempt_at"):
         yield "Queue", words.queue_position(status.positionInQueue)
-    if status.attempt > 1:
-        yield "Attempt", str(status.attempt)
+    if status.attempt > 1 or status.failed_attempts:
+        yield "Attempt", _attempt(status)
     if status.HasField("progress"):
         if done := words.steps(status.progress):
             yield "Progress", done
@@ -55,6 +55,9 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
     """Where the job stands, in a few words that make one line together."""
     yield words.status_word(status.status)
+    if status.HasField("next_attempt_at"):
+        yield f"attempt {status.attempt} failed, the next follows"
+        return
     if status.attempt > 1:
         yield f"attempt {status.attempt}"
     if status.status == TrainingStatus.queuing:
@@ -80,6 +83,10 @@ def times(status: GetTrainingStatusResponse) -> Iterator[tuple[str, Timestamp]]:
         yield "Started", status.started_at
     if status.HasField("finished_at"):
         yield "Finished", status.finished_at
+    if status.HasField("next_attempt_at"):
+        yield "Next attempt", status.next_attempt_at
+    if status.HasField("deadline_at"):
+        yield "Deadline", status.deadline_at
 
 
 def run_time(status: GetTrainingStatusResponse, now: datetime) -> str:
@@ -88,6 +95,19 @@ def run_time(status: GetTrainingStatusResponse, now: datetime) -> str:
         return ""
     end = status.finished_at if status.HasField("finished_at") else now
     return words.duration(words.seconds_between(status.started_at, end))
+
+
+def failed_attempts(status: GetTrainingStatusResponse) -> Iterator[Fact]:
+    """How the attempts before the current one ended."""
+    for failed in status.failed_attempts:
+        ran = "never ran"
+        if failed.HasField("started_at"):
+            ran = f"after {words.duration(words.seconds_between(failed.started_at, failed.ended_at))}"
+        yield f"Attempt {failed.attempt}", f"{ran}: {words.printable(failed.diagnosis.summary)}"
+
+
+def _attempt(status: GetTrainingStatusResponse) -> str:
+    return f"{status.attempt} of {status.max_attempts}" if status.max_attempts else str(status.attempt)
 
 
 def explanation(diagnosis: Diagnosis) -> Iterator[Fact]:

@@ -31,6 +31,7 @@ def description(status: GetTrainingStatusResponse) -> str:
         *facts.identity(status),
         *facts.situation(status),
         *((label, words.moment(at)) for label, at in facts.times(status)),
+        *facts.failed_attempts(status),
     ]
     if status.HasField("diagnosis"):
         labelled += facts.explanation(status.diagnosis)

@@ -55,6 +55,7 @@ def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableT
         Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status)),
         *_bar(status),
         _grid([*facts.identity(status), *facts.situation(status), *_times(status, now)]),
+        *_history(status),
     ]
     return Group(*parts, *_explanation(status))
 
@@ -84,6 +85,8 @@ def _remark(status: GetTrainingStatusResponse) -> str:
     """The little that a list has room for."""
     if status.HasField("diagnosis"):
         return words.printable(status.diagnosis.summary)
+    if status.HasField("next_attempt_at"):
+        return f"attempt {status.attempt} failed, the next follows"
     if status.status == TrainingStatus.queuing:
         return words.queue_position(status.positionInQueue)
     return words.steps(status.progress)
@@ -95,7 +98,7 @@ def _age(at: Timestamp, now: datetime) -> str:
 
 def _times(status: GetTrainingStatusResponse, now: datetime) -> Iterable[facts.Fact]:
     for label, at in facts.times(status):
-        yield label, f"{words.local_moment(at)} ({_age(at, now)} ago)"
+        yield label, f"{words.local_moment(at)} ({words.distance(at, now)})"
     if ran := facts.run_time(status, now):
         yield "Ran" if status.HasField("finished_at") else "Running for", ran
 
@@ -118,6 +121,11 @@ def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     for label, value in labelled:
         grid.add_row(label, Text(value))
     return Padding(grid, (0, 0, 0, 2))
+
+
+def _history(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
+    if status.failed_attempts:
+        yield Padding(_grid(facts.failed_attempts(status)), (1, 0, 0, 0))
 
 
 def _explanation(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:

@@ -61,6 +61,13 @@ def seconds_between(start: Timestamp, end: datetime | Timestamp) -> float:
     return max(0.0, (until - start.ToDatetime(UTC)).total_seconds())
 
 
+def distance(at: Timestamp, now: datetime) -> str:
+    """How far away a time is, as in 5s ago or in 2m 05s."""
+    if at.ToDatetime(UTC) > now:
+        return f"in {duration((at.ToDatetime(UTC) - now).total_seconds())}"
+    return f"{duration(seconds_between(at, now))} ago"
+
+
 def duration(seconds: float) -> str:
     """A span of time in its two largest units: 45s, 2m 05s, 3h 12m, 2d 04h."""
     minutes, second = divmod(int(seconds), 60)

@@ -1,0 +1,15 @@
+-- ARGV: store, holder, how long in milliseconds, the token of the term to renew ('' for none), a token
+-- for the term that is won
+local _, holder, lifetime, token, fresh = unpack(ARGV)
+if token == '' then
+  if redis.call('EXISTS', key('leader')) == 1 then return {'held'} end
+  token = fresh
+  redis.call('HINCRBY', KEYS[1], 'term', 1)
+  redis.call('HSET', KEYS[1], 'term_token', token)
+elseif redis.call('HGET', KEYS[1], 'term_token') ~= token then
+  return {'held'}
+end
+local number = redis.call('HGET', KEYS[1], 'term')
+redis.call('HSET', key('leader'), 'holder', holder, 'term', number)
+redis.call('PEXPIRE', key('leader'), lifetime)
+return {'leads', number, token}

@@ -1,0 +1,92 @@
+"""Attempts and deadlines over the wire."""
+
+from datetime import timedelta
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from job_tracker.diagnosis import Category
+from job_tracker.policies import Deadlines, RetryPolicy
+from tests.integration.api.conftest import Service, metadata
+from training_service._generated import training_service_pb2 as pb
+
+SHORTLY = Duration(nanos=300_000_000)
+
+
+async def test_a_job_that_says_nothing_gets_what_is_configured(door: Service) -> None:
+    job = await door.store.get(await door.train())
+    assert job.spec.retry == RetryPolicy(max_attempts=3)
+    assert job.spec.deadlines == Deadlines(start=timedelta(hours=1))
+
+
+async def test_what_a_request_says_is_laid_over_what_is_configured(door: Service) -> None:
+    request = pb.TrainRequest(
+        metadata=metadata(),
+        retry_policy=pb.RetryPolicy(max_attempts=7, retry_on=["killed", "crashed", "crashed"]),
+        deadlines=pb.Deadlines(start=Duration(), run=Duration(seconds=90)),
+    )
+    job = await door.store.get((await door.stub.Train(request)).job_id)
+    assert job.spec.retry == RetryPolicy(max_attempts=7, retry_on=(Category.CRASHED, Category.KILLED))
+    assert job.spec.deadlines == Deadlines(run=timedelta(seconds=90))
+    assert (await door.status(job.id)).max_attempts == 7
+
+
+async def test_any_failure_may_be_worth_another_attempt(door: Service) -> None:
+    request = pb.TrainRequest(metadata=metadata(), retry_policy=pb.RetryPolicy(retry_on=["any"]))
+    job = await door.store.get((await door.stub.Train(request)).job_id)
+    assert job.spec.retry.retry_on == tuple(Category)
+
+
+async def test_a_key_means_the_same_policy_too(door: Service) -> None:
+    first = pb.TrainRequest(metadata=metadata(), request_key="k", retry_policy=pb.RetryPolicy(max_attempts=2))
+    job = (await door.stub.Train(first)).job_id
+    assert (await door.stub.Train(first)).job_id == job
+    other = pb.TrainRequest(metadata=metadata(), request_key="k", retry_policy=pb.RetryPolicy(max_attempts=3))
+    details = await door.refuses(door.stub.Train(other), grpc.StatusCode.ALREADY_EXISTS)
+    assert f"job {job}" in details
+
+
+async def test_a_job_tells_of_its_attempts(service: Service) -> None:
+    request = pb.TrainRequest(
+        metadata=metadata({"EXIT_CODE": "3"}),
+        retry_policy=pb.RetryPolicy(max_attempts=2, backoff=SHORTLY, retry_on=["crashed"]),
+    )
+    job_id = (await service.stub.Train(request)).job_id
+    seen = [status async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id))]
+    waiting = next(status for status in seen if status.HasField("next_attempt_at"))
+    assert (waiting.status, waiting.attempt, waiting.positionInQueue) == (pb.queuing, 1, 0)
+    assert waiting.message.startswith("Attempt 1 of 2 failed; the next one follows after a pause. Rank 0 ")
+    assert not waiting.HasField("diagnosis")
+    last = seen[-1]
+    assert (last.status, last.attempt) == (pb.failure, 2)
+    assert last.message.endswith("Given up after 2 attempts.")
+    [failed] = last.failed_attempts
+    assert (failed.attempt, failed.diagnosis.category) == (1, "crashed")
+    assert failed.HasField("started_at")
+    assert not last.HasField("deadline_at")
+
+
+async def test_the_deadline_of_each_state_is_told(service: Service) -> None:
+    deadlines = pb.Deadlines(queue=Duration(seconds=60), run=Duration(seconds=3600))
+    request = pb.TrainRequest(metadata=metadata({"RUN_SECONDS": "forever"}), deadlines=deadlines)
+    job_id = (await service.stub.Train(request)).job_id
+    running = await service.seen(job_id, pb.running)
+    assert running.deadline_at.seconds == running.started_at.seconds + 3600
+    assert not running.HasField("next_attempt_at")
+
+
+async def test_jobs_between_attempts_are_listed_as_queuing(service: Service) -> None:
+    request = pb.TrainRequest(
+        metadata=metadata({"EXIT_CODE": "3"}),
+        retry_policy=pb.RetryPolicy(
+            backoff=Duration(seconds=3600), max_backoff=Duration(seconds=3600), retry_on=["any"]
+        ),
+    )
+    job_id = (await service.stub.Train(request)).job_id
+    async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
+        if status.HasField("next_attempt_at"):
+            break
+    page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(statuses=[pb.queuing]))
+    assert [job.job_id for job in page.jobs] == [job_id]
+    cancelled = await service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
+    assert (cancelled.status, len(cancelled.failed_attempts)) == (pb.cancelled, 1)

@@ -1,0 +1,169 @@
+"""Attempts and deadlines: what is tried again, when, and what ends it."""
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import LaunchFailed
+from job_tracker.model import GroupRef, JobState, Phase
+from job_tracker.policies import Deadlines, RetryPolicy
+
+if TYPE_CHECKING:
+    from tests.integration.tracker.conftest import Service
+else:
+    Service = Any
+
+FOREVER = {"RUN_SECONDS": "forever"}
+SHORTLY, AT_LENGTH = timedelta(seconds=0.05), timedelta(hours=1)
+ON_CRASH = RetryPolicy(max_attempts=3, backoff=SHORTLY, retry_on=(Category.CRASHED,))
+
+
+async def test_a_failed_group_is_started_again_as_a_whole(service: Service) -> None:
+    job = await service.submit(FOREVER, instances=3, retry=ON_CRASH)
+    first = await service.reaches(job.id, JobState.RUNNING)
+    service.world.end_rank(first.group, 2, 9)
+    second = await service.until(job.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+    assert set(service.world.live) == {second.group}
+    assert second.group.name == f"{first.group.name}-r1"
+    assert [rank.phase for rank in second.ranks] == [Phase.RUNNING] * 3
+    assert [(a.number, a.started_at, a.diagnosis.category) for a in second.history] == [
+        (1, first.started_at, Category.CRASHED)
+    ]
+    for rank in range(3):
+        service.world.end_rank(second.group, rank, 0)
+    last = await service.reaches(job.id, JobState.SUCCEEDED)
+    assert (last.attempt, last.diagnosis, len(last.history)) == (2, None, 1)
+
+
+async def test_an_attempt_begins_only_when_the_one_before_is_gone(service: Service) -> None:
+    alive: list[set[int]] = []
+    launch = service.backend.launch
+
+    async def looking(plan: Any) -> Any:
+        alive.append({group.attempt for group in service.world.live})
+        return await launch(plan)
+
+    service.backend.launch = looking  # type: ignore[method-assign]
+    job = await service.submit({"EXIT_CODE": "1", "FAIL_RANK": "1", "RUN_SECONDS": "0"}, 2, retry=ON_CRASH)
+    job = await service.reaches(job.id, JobState.FAILED)
+    assert (job.attempt, alive) == (3, [set(), set(), set()])
+    assert [attempt.number for attempt in job.history] == [1, 2]
+    assert job.diagnosis is not None
+    assert job.diagnosis.category is Category.CRASHED
+
+
+async def test_a_launch_that_fails_for_now_is_another_attempt(service: Service) -> None:
+    launch, refusals = service.backend.launch, iter([True, False])
+    full = Diagnosis(category=Category.QUOTA_EXCEEDED, summary="Full.", resolution="Wait.", retryable=True)
+
+    async def refused_once(plan: Any) -> Any:
+        if next(refusals):
+            raise LaunchFailed(full)
+        return await launch(plan)
+
+    service.backend.launch = refused_once  # type: ignore[method-assign]
+    job = await service.submit(retry=RetryPolicy(max_attempts=2, backoff=SHORTLY))
+    job = await service.reaches(job.id, JobState.SUCCEEDED)
+    assert [(a.started_at, a.diagnosis) for a in job.history] == [(None, full)]
+
+
+async def test_others_run_while_a_job_is_in_backoff_and_then_it_is_first_again(service: Service) -> None:
+    patient = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.3), retry_on=(Category.CRASHED,))
+    failing = await service.submit({"EXIT_CODE": "1"}, instances=4, retry=patient)
+    await service.reaches(failing.id, JobState.BACKOFF)
+    others = [await service.submit({"RUN_SECONDS": "0.4"}, instances=4) for _ in range(2)]
+    await service.reaches(others[0].id, JobState.RUNNING)
+    await service.reaches(failing.id, JobState.FAILED)
+    await service.reaches(others[1].id, JobState.SUCCEEDED)
+    assert [group.job_id for group in service.world.launches] == [
+        *(failing.id, others[0].id, failing.id, others[1].id)
+    ]
+
+
+async def test_a_job_in_backoff_is_cancelled_at_once(service: Service) -> None:
+    late = RetryPolicy(max_attempts=2, backoff=AT_LENGTH, max_backoff=AT_LENGTH, retry_on=(Category.CRASHED,))
+    job = await service.submit({"EXIT_CODE": "1"}, retry=late)
+    waiting = await service.reaches(job.id, JobState.BACKOFF)
+    assert waiting.due_at is not None
+    view = await service.jobs.cancel(job.id)
+    assert (view.job.state, view.job.due_at, len(view.job.history)) == (JobState.CANCELLED, None, 1)
+
+
+async def test_a_cancel_while_a_failed_group_is_stopped_wins(service: Service) -> None:
+    stopping, go_on = asyncio.Event(), asyncio.Event()
+    stop = service.backend.stop
+
+    async def slow(group: GroupRef, *arguments: Any) -> Any:
+        stopping.set()
+        await go_on.wait()
+        return await stop(group, *arguments)
+
+    service.backend.stop = slow  # type: ignore[assignment,method-assign]
+    job = await service.submit({"EXIT_CODE": "1"}, retry=ON_CRASH)
+    await stopping.wait()
+    view = await service.jobs.cancel(job.id)
+    assert view.job.ending is not None
+    assert view.job.ending.state is JobState.CANCELLED
+    go_on.set()
+    job = await service.reaches(job.id, JobState.CANCELLED)
+    assert (job.attempt, [a.diagnosis.category for a in job.history]) == (1, [Category.CRASHED])
+
+
+async def test_a_backoff_goes_on_over_a_restart(service: Service) -> None:
+    policy = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.5), retry_on=(Category.CRASHED,))
+    job = await service.submit({"EXIT_CODE": "1"}, retry=policy)
+    waiting = await service.reaches(job.id, JobState.BACKOFF)
+    await service.restart()
+    assert (await service.view(job.id)).job == waiting
+    job = await service.reaches(job.id, JobState.FAILED)
+    assert job.attempt == 2
+    assert job.started_at is not None
+    assert waiting.due_at is not None
+    assert job.started_at >= waiting.due_at
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "category"),
+    [
+        (Deadlines(run=SHORTLY), Category.DEADLINE_EXCEEDED),
+        (Deadlines(queue=SHORTLY), Category.QUEUED_TOO_LONG),
+    ],
+)
+async def test_a_job_whose_time_is_over_fails(
+    service: Service, deadlines: Deadlines, category: Category
+) -> None:
+    if deadlines.queue:
+        await service.reaches((await service.submit(FOREVER, instances=4)).id, JobState.RUNNING)
+    job = await service.submit(FOREVER, deadlines=deadlines, retry=RetryPolicy(max_attempts=3))
+    job = await service.reaches(job.id, JobState.FAILED)
+    assert job.diagnosis is not None
+    assert job.diagnosis.category is category
+    assert job.group not in service.world.live
+
+
+async def test_a_deadline_that_passed_while_the_service_was_away_counts(service: Service) -> None:
+    job = await service.submit(FOREVER, deadlines=Deadlines(run=timedelta(seconds=0.3)))
+    running = await service.reaches(job.id, JobState.RUNNING)
+    await service.stop()
+    assert running.due_at is not None
+    await asyncio.sleep(0.3)
+    await service.start()
+    assert (await service.reaches(job.id, JobState.FAILED)).diagnosis is not None
+
+
+async def test_logs_are_those_of_the_attempt_that_is_asked_for(service: Service) -> None:
+    patient = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.2), retry_on=(Category.CRASHED,))
+    job = await service.submit({"EXIT_CODE": "1", "PRINT": "hello"}, retry=patient)
+
+    async def read(**options: Any) -> list[tuple[int, str]]:
+        wanted = {"attempt": 0, "follow": False, "tail_lines": None} | options
+        return [(piece.attempt, piece.text) async for piece in service.jobs.logs(job.id, 0, **wanted)]
+
+    followed = asyncio.create_task(read(follow=True))
+    await service.reaches(job.id, JobState.FAILED)
+    assert await followed == [(1, "hello\n"), (2, "hello\n")]
+    assert await read() == [(2, "hello\n")]
+    assert await read(attempt=1, follow=True) == [(1, "hello\n")]

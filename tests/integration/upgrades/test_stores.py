@@ -1,0 +1,106 @@
+"""Stores that earlier versions of this service have written, as they left them (see data/)."""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from job_tracker.diagnosis import Category
+from job_tracker.model import Job, JobState, Phase
+from job_tracker.policies import Deadlines, RetryPolicy
+from job_tracker.store.base import JobFilter, JobStore, RequestKey
+from job_tracker.store.redis import Address, RedisStore
+from job_tracker.store.redis.keys import SCHEMA
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.store.sqlite.schema import MIGRATIONS
+from tests.support.jobs import NOON, spec
+from tests.support.redis_server import server_or_skip
+
+DATA = Path(__file__).with_name("data")
+VERSIONS = [
+    *(pytest.param("sqlite", n, id=f"sqlite-{n}") for n in range(1, len(MIGRATIONS))),
+    *(pytest.param("redis", n, id=f"redis-{n}") for n in range(1, SCHEMA)),
+]
+
+
+@pytest.fixture
+async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[JobStore]:
+    """Opened by this version: a job in each state, the second of them failed for a lost node."""
+    if kind == "sqlite":
+        path = tmp_path / "jobs.db"
+        with sqlite3.connect(path) as connection:
+            connection.executescript((DATA / f"sqlite-{version}.sql").read_text())
+        connection.close()
+        store: JobStore = await SqliteStore.open(path)
+        yield store
+        await store.close()
+    else:
+        server = server_or_skip(tmp_path / "redis")
+        server.start()
+        try:
+            client: Any = redis.Redis.from_url(server.url)
+            for command in json.loads((DATA / f"redis-{version}.json").read_text()):
+                client.execute_command(*command)
+            client.close()
+            store = await RedisStore.open(Address(server.url))
+            yield store
+            await store.close()
+        finally:
+            server.end()
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+async def test_every_job_is_as_it_was(old_store: JobStore) -> None:
+    jobs = {job.id: job for job in await old_store.list_jobs(JobFilter(), limit=100)}
+    assert {job_id: job.state for job_id, job in jobs.items()} == {
+        1: JobState.SUCCEEDED,
+        2: JobState.FAILED,
+        3: JobState.RUNNING,
+        4: JobState.LAUNCHING,
+        5: JobState.QUEUED,
+        6: JobState.CANCELLED,
+    }
+    assert jobs[1].finished_at == NOON + timedelta(seconds=21)
+    assert jobs[2].diagnosis is not None
+    assert jobs[2].diagnosis.category is Category.NODE_LOST
+    assert [rank.phase for rank in jobs[3].ranks] == [Phase.RUNNING] * 3
+    assert jobs[3].progress is not None
+    assert jobs[3].progress.metrics == {"loss": 0.5}
+    # What there was not is as if nothing had been said: a job that ran once runs once.
+    assert {job.spec.retry for job in jobs.values()} == {RetryPolicy()}
+    assert {job.spec.deadlines for job in jobs.values()} == {Deadlines()}
+    assert {(job.due_at, job.history) for job in jobs.values()} == {(None, ())}
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+async def test_the_service_goes_on_where_the_old_one_was(old_store: JobStore) -> None:
+    assert (await old_store.find_submitted(RequestKey("key-5", bytes([4]) * 4))) == await old_store.get(5)
+    assert [job.id for job in sorted(await old_store.live_jobs(), key=_by_id)] == [3, 4]
+    head = await old_store.next_queued()
+    assert head is not None
+    assert head.id == 5
+    assert (await old_store.submit(spec(), NOON, None, 100)).id == 7
+    tallies = await old_store.tallies()
+    assert (tallies[JobState.QUEUED].jobs, tallies[JobState.RUNNING].instances) == (2, 3)
+
+    running = await old_store.get(3)
+    assert running.progress is not None
+    back = await old_store.get((await _retried(old_store, running)).id)
+    assert await old_store.queue_position(await old_store.get(5)) == 1
+    assert await old_store.next_queued() == back
+
+
+async def _retried(store: JobStore, job: Job) -> Job:
+    """The job, in the queue again after a failure that its (old) policy would not have let it survive."""
+    waiting = await store.update(replace(job, state=JobState.BACKOFF))
+    return await store.update(replace(waiting, state=JobState.QUEUED))
+
+
+def _by_id(job: Job) -> int:
+    return job.id

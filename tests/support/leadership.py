@@ -1,0 +1,16 @@
+"""Leading without a campaign."""
+
+from datetime import timedelta
+
+from job_tracker.clock import boot_seconds
+from job_tracker.leadership import Tenure
+from job_tracker.store.base import JobStore
+
+_LIFETIME = timedelta(hours=1)
+
+
+async def elected(store: JobStore) -> Tenure:
+    """A tenure that outlasts the test. Nobody else may have one."""
+    term = await store.lead("test", _LIFETIME)
+    assert term is not None, "somebody else leads"
+    return Tenure(term, boot_seconds() + _LIFETIME.total_seconds())
