@@ -23,6 +23,7 @@ LANES = 4
 EXCUSED = {
     NO_SPACE: frozenset({"storage_not_writable", "launch_failed"}),
     TOO_MANY: frozenset({"launch_failed"}),
+    INPUT_OUTPUT: frozenset({"storage_not_writable"}),
 }
 ERRORS = (NO_SPACE, TOO_MANY, INPUT_OUTPUT, REFUSED, SILENT, UNREADABLE)
 _CALLS_OF_A_RECOVERY = 40
