@@ -37,6 +37,7 @@ class Chore(Enum):
     ADMIT = "admission"
     DUE = "deadlines"
     REPAIR = "repair"
+    SWEEP = "sweeping"
     PRUNE = "pruning"
 
 
@@ -52,6 +53,10 @@ class TrackerOptions:
     """How long the workers may take to end once the master has succeeded."""
     keep_finished: timedelta = timedelta(days=30)
     """How long ended jobs and their logs are kept."""
+    keep_failed_group: timedelta = timedelta(0)
+    """For how long what is left of the group of a failed attempt stays for people to look at."""
+    keep_succeeded_group: timedelta = timedelta(0)
+    """The same, of one that succeeded."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
     """How many jobs are worked on at once."""
@@ -128,6 +133,8 @@ class Tracker:
                 return await self._look_at_what_is_due()
             case Chore.REPAIR:
                 return await self._repair()
+            case Chore.SWEEP:
+                return await self._sweep()
             case Chore.PRUNE:
                 return await self._prune()
             case _:
@@ -173,6 +180,12 @@ class Tracker:
         for job_id in {*live, *(group.job_id for group in found)}:
             self._queue.add(job_id)
         self._queue.add(Chore.ADMIT)
+        return self._options.repair_period
+
+    async def _sweep(self) -> timedelta:
+        """Remove what was kept of stopped groups for long enough."""
+        self._tenure.check()
+        await self._backend.sweep(self._clock())
         return self._options.repair_period
 
     async def _prune(self) -> timedelta:
@@ -231,12 +244,23 @@ class Tracker:
 
     async def _stop(self, job: Job, ending: Ending) -> None:
         self._tenure.check()
-        seen = await self._backend.stop(job.group, self._options.stop_grace)
+        seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
         await self._progress.finish(job.group)
         if seen is not None:
             job = job.observed(seen.statuses)
         await self._save(job, job.ended(ending, self._clock()))
         self._forget(job.group)
+
+    def _keep_until(self, ending: Ending) -> datetime | None:
+        """Until when what is left of a group with that end stays; None: not at all."""
+        options = self._options
+        periods = {
+            JobState.BACKOFF: options.keep_failed_group,
+            JobState.FAILED: options.keep_failed_group,
+            JobState.SUCCEEDED: options.keep_succeeded_group,
+        }
+        period = periods.get(ending.state)
+        return ending.decided_at + period if period else None
 
     async def _stop_strays(self, job_id: int, job: Job | None) -> None:
         """Stop groups of this job that should not be there, as of a job that has ended."""

@@ -124,6 +124,8 @@ def tracker_options(settings: Settings) -> TrackerOptions:
         stop_grace=settings.jobs.stop_grace,
         finish_grace=settings.jobs.finish_grace,
         keep_finished=settings.jobs.keep_finished,
+        keep_failed_group=settings.jobs.keep_failed_group,
+        keep_succeeded_group=settings.jobs.keep_succeeded_group,
     )
 
 

@@ -170,6 +170,19 @@ class JobSettings(_Group):
         le=timedelta(days=36_500),
         description="how long ended jobs and their logs are kept (ISO 8601, such as P30D, or seconds)",
     )
+    keep_failed_group: Duration = Field(
+        default=timedelta(0),
+        ge=timedelta(0),
+        le=timedelta(days=365),
+        description="how long what is left of a failed job stays to be looked at: its pods that have ended, "
+        "or the working folders of its processes; 0: not at all",
+    )
+    keep_succeeded_group: Duration = Field(
+        default=timedelta(0),
+        ge=timedelta(0),
+        le=timedelta(days=365),
+        description="the same, of a job that succeeded; nothing is kept of one that was cancelled",
+    )
 
 
 LongDuration = Annotated[Duration, Field(ge=timedelta(0), le=LONGEST)]

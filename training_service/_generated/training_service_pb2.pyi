@@ -416,7 +416,7 @@ class GetTrainingStatusResponse(_message.Message):
     ENDING_FIELD_NUMBER: _builtins.int
     MODEL_URI_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
-    FAILED_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
     NEXT_ATTEMPT_AT_FIELD_NUMBER: _builtins.int
     DEADLINE_AT_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
@@ -458,8 +458,8 @@ class GetTrainingStatusResponse(_message.Message):
         """The last progress that the master reported; absent before the first report."""
 
     @_builtins.property
-    def failed_attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedAttempt]:
-        """The attempts before the current one; each failed."""
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
+        """The job's story so far: every state that it came to, the submission first."""
 
     @_builtins.property
     def next_attempt_at(self) -> _timestamp_pb2.Timestamp:
@@ -488,50 +488,50 @@ class GetTrainingStatusResponse(_message.Message):
         ending: _builtins.bool = ...,
         model_uri: _builtins.str = ...,
         max_attempts: _builtins.int = ...,
-        failed_attempts: _abc.Iterable[Global___FailedAttempt] | None = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
         next_attempt_at: _timestamp_pb2.Timestamp | None = ...,
         deadline_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "failed_attempts", b"failed_attempts", "finished_at", b"finished_at", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "next_attempt_at", b"next_attempt_at", "positionInQueue", b"positionInQueue", "progress", b"progress", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "positionInQueue", b"positionInQueue", "progress", b"progress", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTrainingStatusResponse: _TypeAlias = GetTrainingStatusResponse  # noqa: Y015
 
 @_typing.final
-class FailedAttempt(_message.Message):
+class Move(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    STATUS_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
-    STARTED_AT_FIELD_NUMBER: _builtins.int
-    ENDED_AT_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
+    status: Global___TrainingStatus.ValueType
+    """`queuing` with a diagnosis: an attempt failed, and another is to follow."""
     attempt: _builtins.int
     @_builtins.property
-    def started_at(self) -> _timestamp_pb2.Timestamp:
-        """When its master was first seen running; absent if it never was."""
+    def at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def diagnosis(self) -> Global___Diagnosis:
+        """Why, if that was a failure."""
 
-    @_builtins.property
-    def ended_at(self) -> _timestamp_pb2.Timestamp: ...
-    @_builtins.property
-    def diagnosis(self) -> Global___Diagnosis: ...
     def __init__(
         self,
         *,
+        status: Global___TrainingStatus.ValueType = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
         attempt: _builtins.int = ...,
-        started_at: _timestamp_pb2.Timestamp | None = ...,
-        ended_at: _timestamp_pb2.Timestamp | None = ...,
         diagnosis: Global___Diagnosis | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["diagnosis", b"diagnosis", "ended_at", b"ended_at", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "diagnosis", b"diagnosis"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "diagnosis", b"diagnosis", "ended_at", b"ended_at", "started_at", b"started_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FailedAttempt: _TypeAlias = FailedAttempt  # noqa: Y015
+Global___Move: _TypeAlias = Move  # noqa: Y015
 
 @_typing.final
 class TrainingJobMetadata(_message.Message):

@@ -136,14 +136,14 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         ending=job.ending is not None and not job.state.is_terminal,
         model_uri=job.model_uri,
         max_attempts=spec.retry.max_attempts,
-        failed_attempts=[
-            pb.FailedAttempt(
-                attempt=failed.number,
-                started_at=_timestamp(failed.started_at),
-                ended_at=_timestamp(failed.ended_at),
-                diagnosis=_diagnosis(failed.diagnosis),
+        moves=[
+            pb.Move(
+                status=STATUSES[move.state],
+                at=_timestamp(move.at),
+                attempt=move.attempt,
+                diagnosis=_diagnosis(move.diagnosis),
             )
-            for failed in job.history
+            for move in job.moves
         ],
         next_attempt_at=_timestamp(job.due_at) if job.state is JobState.BACKOFF else None,
         deadline_at=_timestamp(job.due_at) if job.state is not JobState.BACKOFF else None,
@@ -172,7 +172,7 @@ def _message(view: JobView) -> str:
         case JobState.FAILED:
             if not job.diagnosis:
                 return "Training failed."
-            tries = f" Given up after {job.attempt} attempts." if job.history else ""
+            tries = f" Given up after {job.attempt} attempts." if job.attempt > 1 else ""
             return f"{job.diagnosis.summary} {job.diagnosis.resolution}{tries}"
 
 

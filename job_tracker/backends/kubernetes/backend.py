@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from job_tracker.backends import log_files
@@ -21,6 +21,7 @@ from job_tracker.backends.kubernetes.api_errors import (
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Graces, Groups
+from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
 from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
@@ -66,12 +67,14 @@ class KubernetesBackend:
         self._launcher = Launcher(self.client, self._cache.put)
         self._kept = KeptLogs(self.client, root)
         self._live = LiveLogs(self.client, self._groups)
+        self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
             self.client,
             self._cache,
             self._groups,
             self._live,
             self._kept,
+            self._keeper,
             instance=instance,
             margin=options.lost_margin,
         )
@@ -125,10 +128,16 @@ class KubernetesBackend:
             async for change in changes:
                 yield change
 
-    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+    async def stop(
+        self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
+    ) -> Observation | None:
         """See Backend."""
         await self._sync()
-        return await self._stopper.stop(group, grace)
+        return await self._stopper.stop(group, grace, keep_until)
+
+    async def sweep(self, now: datetime) -> None:
+        """See Backend."""
+        await self._keeper.sweep(now)
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
@@ -154,6 +163,7 @@ class KubernetesBackend:
 
     async def discard(self, group: GroupRef) -> None:
         """See Backend."""
+        await self._keeper.discard(group)
         await self._kept.discard(group)
 
     async def close(self) -> None:

@@ -87,6 +87,10 @@ class PodCache:
         """Take in a pod as an event or an answer showed it, unless something later is known."""
         self._tell(self._taken(pod))
 
+    def remove(self, pod: Manifest) -> None:
+        """Take a pod out that the label selector selects no more, before the watch tells of it."""
+        self._tell(self._removed(pod))
+
     def _tell(self, changes: list[tuple[Manifest, bool]]) -> None:
         if changes:
             self._on_change(changes)

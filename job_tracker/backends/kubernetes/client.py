@@ -11,7 +11,7 @@ import random
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -146,12 +146,9 @@ class KubernetesClient:
                 return Listing(items, told["resourceVersion"])
             query["continue"] = told["continue"]
 
-    async def annotate(
-        self, resource: Resource, name: str, uid: str, annotations: dict[str, str]
-    ) -> Manifest:
-        """Add annotations to the object. Conflict if the name is another's by now."""
-        patch = {"metadata": {"uid": uid, "annotations": annotations}}
-        return await self._call("PATCH", resource, name, body=patch)
+    async def change(self, resource: Resource, name: str, uid: str, metadata: Mapping[str, Any]) -> Manifest:
+        """Lay `metadata` over that of the object (a JSON merge patch). Conflict if the name is another's."""
+        return await self._call("PATCH", resource, name, body={"metadata": {"uid": uid, **metadata}})
 
     async def delete(self, resource: Resource, name: str, uid: str, grace: int | None = None) -> None:
         """Have the object deleted, and what it owns; one that is gone is fine, and so is another's name.

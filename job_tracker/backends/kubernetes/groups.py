@@ -218,6 +218,18 @@ def has_started(pod: Manifest) -> bool:
     return any("running" in state or "terminated" in state for state in states)
 
 
+def has_ended(pod: Manifest) -> bool:
+    """Whether the pod has ended by itself and no process of it is left, as its node tells it.
+
+    The phase alone does not say so: early kubelets call a pod Failed that they are about to end.
+    """
+    status = pod.get("status") or {}
+    kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+    states = [each["state"] for kind in kinds for each in status.get(kind) or ()]
+    is_over = status.get("phase") in ("Succeeded", "Failed") and bool(states)
+    return is_over and "deletionTimestamp" not in pod["metadata"] and not any("running" in s for s in states)
+
+
 def has_stopped(pod: Manifest) -> bool:
     """Whether no process of a pod that is being deleted is left, as its node tells it."""
     status = pod.get("status") or {}

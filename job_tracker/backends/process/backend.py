@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from job_tracker.backends import log_files
@@ -96,7 +96,9 @@ class ProcessBackend:
             async for change in changes:
                 yield change
 
-    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+    async def stop(
+        self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
+    ) -> Observation | None:
         """See Backend."""
         await self._look_once()
         known = self._groups.get(group)
@@ -112,8 +114,15 @@ class ProcessBackend:
         seen = known.observe()
         if self._groups.pop(group, None) is not None:  # else a stop that runs beside this one was first
             await known.close()
-            await self._retire(known)
+            await self._retire(known, keep_until)
         return seen
+
+    async def sweep(self, now: datetime) -> None:
+        """See Backend."""
+        try:
+            await asyncio.to_thread(self._folders.sweep, now)
+        except OSError as error:
+            raise BackendUnavailable(f"{self._root} cannot be cleaned up: {error}") from error
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
@@ -138,9 +147,9 @@ class ProcessBackend:
             await group.close()
         self._groups.clear()
 
-    async def _retire(self, group: ProcessGroup) -> None:
+    async def _retire(self, group: ProcessGroup, keep_until: datetime | None) -> None:
         try:
-            await asyncio.to_thread(self._folders.retire, group.folder)
+            await asyncio.to_thread(self._folders.retire, group.folder, keep_until)
         except FileNotFoundError:
             pass  # another service was first
         except OSError as error:

@@ -5,13 +5,13 @@ from datetime import datetime
 
 from pydantic import TypeAdapter
 
-from job_tracker.model import Ending, FailedAttempt, Job, JobSpec, JobState, Progress, RankStatus
+from job_tracker.model import Ending, Job, JobSpec, JobState, Move, Progress, RankStatus
 
 SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)
 _RANKS = TypeAdapter(tuple[RankStatus, ...])
 _ENDING = TypeAdapter(Ending)
-_HISTORY = TypeAdapter(tuple[FailedAttempt, ...])
+MOVES = TypeAdapter(tuple[Move, ...])
 
 
 def job_of(pairs: Sequence[bytes]) -> Job | None:
@@ -35,7 +35,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
         # What a store of schema 1 does not have.
         due_at=moment(row.get("due_at", b"")),
-        history=_HISTORY.validate_json(row.get("history", b"[]")),
+        moves=MOVES.validate_json(row.get("moves", b"[]")),
     )
 
 
@@ -50,7 +50,7 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         _RANKS.dump_json(job.ranks).decode(),
         _ENDING.dump_json(job.ending).decode() if job.ending else "",
         *due_fields(job),
-        _HISTORY.dump_json(job.history).decode(),
+        MOVES.dump_json(job.moves).decode(),
     )
 
 

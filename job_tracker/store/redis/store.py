@@ -72,16 +72,18 @@ class RedisStore:
     ) -> Job:
         """See JobStore."""
         key, digest = (request_key.key, request_key.digest.hex()) if request_key else ("", "")
+        fresh = new_job(0, spec, at)
         with self._changes.writing() as write:
             outcome, *rest = await self._run(
                 scripts.SUBMIT,
                 *(write.token, max_queued, self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
                 rows.SPEC.dump_json(spec).decode(),
-                *rows.due_fields(new_job(0, spec, at)),
+                *rows.due_fields(fresh),
+                rows.MOVES.dump_json(fresh.moves).decode(),
             )
             if outcome == b"new":
-                job = new_job(int(rest[0]), spec, at)
+                job = replace(fresh, id=int(rest[0]))
                 self._last_seen = max(self._last_seen, job.id)
                 self._changes.tell(write, job.id, job.state)
                 return job

@@ -65,7 +65,7 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     """
     ALTER TABLE jobs ADD COLUMN due_at REAL;
-    ALTER TABLE jobs ADD COLUMN history TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE jobs ADD COLUMN moves TEXT NOT NULL DEFAULT '[]';
     CREATE INDEX jobs_by_due ON jobs (due_at) WHERE due_at IS NOT NULL;
 
     -- A job may come back into the queue.

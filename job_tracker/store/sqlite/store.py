@@ -65,7 +65,15 @@ class SqliteStore:
         self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
     ) -> Job:
         """See JobStore."""
-        encoded = rows.SPEC.dump_json(spec).decode()
+        fresh = new_job(0, spec, at)
+        values = {
+            **rows.fixed_columns(fresh),
+            **rows.changing_columns(fresh),
+            "request_key": request_key.key if request_key else None,
+            "request_digest": request_key.digest if request_key else None,
+        }
+        # Only column names of our own are in the text; every value is bound.
+        statement = f"INSERT INTO jobs ({', '.join(values)}) VALUES (:{', :'.join(values)})"  # noqa: S608
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
             if request_key is not None and (known := _find_submitted(db, request_key)):
@@ -76,19 +84,9 @@ class SqliteStore:
                     f"{queued['jobs']} jobs are queued, which is the limit (scheduling.max_queued); "
                     "try again when some have run"
                 )
-            cursor = db.execute(
-                "INSERT INTO jobs (version, state, name, algorithm, instances, attempt, submitted_at,"
-                " request_key, request_digest, spec, ranks, due_at)"
-                " VALUES (1, 'queued', ?, ?, ?, 0, ?, ?, ?, ?, '[]', ?)",
-                (
-                    *(spec.name, spec.algorithm, spec.instances, at.timestamp()),
-                    *((request_key.key, request_key.digest) if request_key else (None, None)),
-                    encoded,
-                    due_at.timestamp() if (due_at := new_job(0, spec, at).due_at) else None,
-                ),
-            )
+            cursor = db.execute(statement, values)
             assert cursor.lastrowid is not None
-            return new_job(cursor.lastrowid, spec, at), True
+            return replace(fresh, id=cursor.lastrowid), True
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome

@@ -11,7 +11,7 @@ from job_tracker.errors import IllegalMove, JobNotFound, LimitExceeded, RequestK
 from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, Progress, RankStatus
 from job_tracker.policies import Deadlines, RetryPolicy
 from job_tracker.store.base import JobStore, RequestKey
-from tests.support.jobs import NOON, spec
+from tests.support.jobs import NOON, failures, spec
 from tests.support.stores import Reopen
 
 MANY = 1_000_000
@@ -180,7 +180,13 @@ async def test_a_failed_attempt_is_read_back_whole(store: JobStore, reopen: Reop
     assert failed.ending is not None
     job = await store.update(failed.ended(failed.ending, NOON + timedelta(seconds=3)))
     assert (job.state, job.due_at) == (JobState.BACKOFF, NOON + timedelta(seconds=10))
-    assert [attempt.diagnosis for attempt in job.history] == [RETRYABLE]
+    assert failures(job) == [(1, RETRYABLE)]
+    assert [(move.state, move.attempt) for move in job.moves] == [
+        (JobState.QUEUED, 0),
+        (JobState.LAUNCHING, 1),
+        (JobState.RUNNING, 1),
+        (JobState.BACKOFF, 1),
+    ]
     assert await (await reopen()).get(job.id) == job
 
 

@@ -13,7 +13,7 @@ import pytest
 from job_tracker.errors import BackendUnavailable
 from job_tracker.model import Phase
 from tests.support.backends import ProcessGroups, printed
-from tests.support.jobs import job
+from tests.support.jobs import NOON, job
 
 GRACE = timedelta(seconds=5)
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
@@ -25,6 +25,10 @@ class Died(Exception):
 
 def dies(*args: object, **kwargs: object) -> NoReturn:
     raise Died
+
+
+def fails(*args: object, **kwargs: object) -> NoReturn:
+    raise OSError(5, "Input/output error")
 
 
 def files(world: ProcessGroups) -> set[str]:
@@ -46,9 +50,10 @@ async def test_a_stop_that_was_cut_short_is_finished_by_the_next(
             await first.stop(job().group, GRACE)
     second = world.open()
     await second.stop(job().group, GRACE)
+    await second.sweep(NOON)
     assert "log" in files(world)
     assert not files(world) & {"command", "work", "tmp"}
-    assert list((world.root / "live").iterdir()) == []
+    assert await second.observe() == {}
 
 
 @pytest.mark.parametrize("is_launched_again", [True, False])
@@ -80,21 +85,32 @@ async def test_a_file_that_was_being_written_does_not_stay(
     assert list((world.root / "live").iterdir()) == []
 
 
-@pytest.mark.parametrize("call", ["rename", "unlink"])
-async def test_a_stop_whose_files_could_not_be_moved_is_finished_by_the_next(
-    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, call: str
+async def test_a_stop_whose_folder_cannot_be_moved_is_to_be_repeated(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*args: object, **kwargs: object) -> NoReturn:
-        raise OSError(5, "Input/output error")
-
     backend = world.open()
     await backend.launch(backend.plan(job(FOREVER)))
     await printed(backend, job().group)
     with monkeypatch.context() as patched:
-        patched.setattr(os, call, fails)
+        patched.setattr(os, "rename", fails)
         with pytest.raises(BackendUnavailable, match="Input/output error"):
             await backend.stop(job().group, GRACE)
+    assert set(await backend.observe()) == {job().group}
     end = await backend.stop(job().group, GRACE)
     assert end is not None
     assert end.ranks[0].status.phase is Phase.STOPPED
-    assert list((world.root / "live").iterdir()) == []
+    assert await backend.observe() == {}
+
+
+async def test_what_a_stop_cannot_delete_the_next_sweep_does(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job(FOREVER)))
+    await printed(backend, job().group)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", fails)
+        assert await backend.stop(job().group, GRACE) is not None
+    assert "command" in files(world)
+    await backend.sweep(NOON)
+    assert not files(world) & {"command", "work", "tmp"}

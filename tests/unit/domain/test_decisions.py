@@ -11,7 +11,7 @@ from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import IllegalMove
 from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, RankStatus, new_job
 from job_tracker.policies import Deadlines, RetryPolicy
-from tests.support.jobs import NOON, job, spec
+from tests.support.jobs import NOON, failures, job, spec
 
 WHY = Diagnosis(category=Category.CRASHED, summary="It broke.", resolution="Mend it.", rank=1)
 P, R, S, F, X = Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED
@@ -190,7 +190,7 @@ def test_a_cancel_overrules_another_attempt_and_keeps_what_was_known_of_the_last
     failing = job(state=JobState.RUNNING, retry=POLICY).failed(LOST, NOON)
     cancelled = failing.decided(Ending(JobState.CANCELLED, NOON, at_once=True))
     assert cancelled.ending == Ending(JobState.CANCELLED, NOON, at_once=True)
-    assert [attempt.diagnosis for attempt in cancelled.history] == [LOST]
+    assert failures(cancelled) == [(1, LOST)]
 
 
 def test_the_wait_doubles_up_to_the_longest() -> None:
