@@ -48,6 +48,8 @@ def next_step(
     the master has succeeded.
     """
     if job.ending is not None:
+        if seen is not None and (current := job.observed(seen.statuses)) != job:
+            return Save(current)  # whoever stops the group may die before saying how its ranks ended
         return _end(job.ending, seen, now, finish_grace)
     is_due = job.due_at is not None and now >= job.due_at
     match job.state:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -116,15 +115,15 @@ class ProcessBackend:
             # Another service may have launched it since.
             folder = await asyncio.to_thread(self._folders.find, group)
             if folder is None:
+                await asyncio.to_thread(self._folders.forget_unborn, group)
                 return None
             known = self._groups.get(group) or self._take_up(folder)
             await known.follow()
         await known.stop(grace.total_seconds())
         seen = known.observe()
-        await known.close()
-        self._groups.pop(group, None)
-        with suppress(FileNotFoundError):  # a stop that ran beside this one was first
-            await asyncio.to_thread(self._folders.retire, known.folder, keep_until)
+        if self._groups.pop(group, None) is not None:  # else a stop that runs beside this one was first
+            await known.close()
+            await self._retire(known, keep_until)
         return seen
 
     async def sweep(self, now: datetime) -> None:
@@ -156,6 +155,15 @@ class ProcessBackend:
         for group in self._groups.values():
             await group.close()
         self._groups.clear()
+
+    async def _retire(self, group: ProcessGroup, keep_until: datetime | None) -> None:
+        try:
+            await asyncio.to_thread(self._folders.retire, group.folder, keep_until)
+        except FileNotFoundError:
+            pass  # another service was first
+        except OSError as error:
+            self._groups[group.folder.group] = group  # it is still among the live ones
+            raise BackendUnavailable(f"{group.folder.path} cannot be put away: {error}") from error
 
     def _create(self, plan: ProcessPlan) -> GroupFolder:
         taken = {group.folder.master_port for group in self._groups.values()}

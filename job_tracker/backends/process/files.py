@@ -7,6 +7,8 @@ live/<group>/rank-<n>/…             what the supervisor writes; see supervisor
 kept/<group>/                       the same, after the group was stopped, but for `command` with its secrets
 kept/<group>/keep.json              until when it stays as it is; written before it moves here
 ended/<group>/                      what is left then, for its logs
+
+A name that ends with .part is of a file that is being written, or whose writer died.
 """
 
 import errno
@@ -27,6 +29,8 @@ from job_tracker import naming
 from job_tracker.model import GroupRef
 
 log = logging.getLogger(__name__)
+
+_PART = ".part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +193,12 @@ class Folders:
             except OSError as error:  # on a full disk it had better go
                 log.warning("%s is not kept for longer: %s", folder.path, error)
         kept = _move(folder.path, self._kept)
-        _remove_secrets(kept)
-        if keep_until is None:
-            self._clean_up(kept)
+        try:
+            _remove_secrets(kept)
+            if keep_until is None:
+                self._clean_up(kept)
+        except OSError as error:
+            log.warning("%s is left to the next sweep: %s", kept, error)
 
     def sweep(self, now: datetime) -> None:
         """Clean up what was kept for long enough, and what a service that was killed did not clean up."""
@@ -201,6 +208,11 @@ class Folders:
                 record = _read(path / "keep.json", until=float)
                 if record is None or record["until"] <= now.timestamp():
                     self._clean_up(path)
+
+    def forget_unborn(self, group: GroupRef) -> None:
+        """Delete what a launch that was cut short before its record was written has left."""
+        if self.find(group) is None:
+            shutil.rmtree(self._live / group.name, ignore_errors=True)
 
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
         """Where the rank has begun a log, if it has."""
@@ -264,8 +276,10 @@ def _move(path: Path, below: Path) -> Path:
 
 
 def _remove_secrets(path: Path) -> None:
-    for command in path.glob("*/command"):
-        command.unlink(missing_ok=True)
+    # A part is of a service that was killed while it wrote, perhaps the same secrets.
+    for pattern in ("*/command", f"*/*{_PART}", f"*{_PART}"):
+        for file in path.glob(pattern):
+            file.unlink(missing_ok=True)
 
 
 def _publish_json(path: Path, content: dict[str, Any], *, anew: bool = False) -> None:
@@ -277,7 +291,7 @@ def _publish(path: Path, content: bytes, *, anew: bool = False) -> None:
 
     Raises FileExistsError if it is to be `anew` and is there already.
     """
-    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", suffix=_PART, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
