@@ -925,7 +925,9 @@ class MetricSeries(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     POINTS_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    job_id: _builtins.int
     @_builtins.property
     def points(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetricPoint]: ...
     def __init__(
@@ -933,10 +935,11 @@ class MetricSeries(_message.Message):
         *,
         name: _builtins.str = ...,
         points: _abc.Iterable[Global___MetricPoint] | None = ...,
+        job_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "points", b"points"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "points", b"points"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -223,13 +223,13 @@ def _progress(progress: Progress | None) -> pb.Progress | None:
     )
 
 
-def series_of(series: MetricSeries) -> pb.MetricSeries:
+def series_of(job_id: int, series: MetricSeries) -> pb.MetricSeries:
     """A metric over the whole job."""
     points = (
         pb.MetricPoint(step=p.step, value=p.value, at=_timestamp(p.at), attempt=p.attempt)
         for p in series.points
     )
-    return pb.MetricSeries(name=series.name, points=points)
+    return pb.MetricSeries(job_id=job_id, name=series.name, points=points)
 
 
 def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrainingArtifactsResponse:

@@ -76,7 +76,7 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> AsyncIterator[pb.MetricSeries]:
         """See training_service.proto."""
         for series in await self._jobs.metrics(request.job_id, request.names):
-            yield convert.series_of(series)
+            yield convert.series_of(request.job_id, series)
 
     async def GetTrainingArtifacts(
         self, request: pb.GetTrainingArtifactsRequest, context: Context

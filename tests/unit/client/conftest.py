@@ -44,6 +44,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.printed: dict[tuple[int, int], list[str]] = defaultdict(list)
         self.series: dict[int, list[pb.MetricSeries]] = defaultdict(list)
         self.files: dict[int, dict[str, bytes]] = defaultdict(dict)
+        self.digests: dict[str, str] = {}
         self.requests: list[Any] = []
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
@@ -147,7 +148,13 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         await self._receive(request, context)
         await self._job(request.job_id, context)
         made = [
-            pb.Artifact(name=name, uri=f"s3://models/{name}", size=len(content), fetchable=True)
+            pb.Artifact(
+                name=name,
+                uri=f"s3://models/{name}",
+                size=len(content),
+                sha256=self.digests.get(name, ""),
+                fetchable=True,
+            )
             for name, content in self.files[request.job_id].items()
         ]
         return pb.GetTrainingArtifactsResponse(job_id=request.job_id, artifacts=made)

@@ -10,9 +10,11 @@ from typer.core import TyperGroup
 
 from training_service.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from training_service.client.cli.boundary import errors_reported
+from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.listing import list_jobs
 from training_service.client.cli.commands.logs import logs
+from training_service.client.cli.commands.plot import plot
 from training_service.client.cli.commands.status import status
 from training_service.client.cli.commands.submit import submit
 from training_service.client.cli.commands.wait import wait
@@ -94,6 +96,6 @@ def trainctl(
     context.obj = Session(address=address, json=json)
 
 
-for command in (submit, status, watch, wait, logs, cancel):
+for command in (submit, status, watch, wait, logs, plot, artifacts, fetch, cancel):
     app.command()(command)
 app.command("list")(list_jobs)
