@@ -50,7 +50,7 @@ def measure(quick: bool) -> list[Row]:
             listed = stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=1000)).jobs
         good = sum(job.status == pb.succeed and job.attempt == 1 for job in listed)
         ran = Counter(tuple(line.split()) for line in record.read_text().splitlines())
-    expected = Counter(
+    expected: Counter[tuple[str, ...]] = Counter(
         (str(job), "1", str(rank), what)
         for job, instances in wanted.items()
         for rank in range(instances)
