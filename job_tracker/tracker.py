@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
+_DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
 
 
@@ -93,6 +94,8 @@ class Tracker:
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
+        self._waiting_head: int | None = None
+        """The job that waits for others to end; those behind it need no look."""
 
     async def run(self) -> None:
         """Track until cancelled."""
@@ -109,9 +112,20 @@ class Tracker:
     async def _follow_store(self) -> None:
         with self._store.changes() as changes:
             async for job_id, state in changes:
-                self._queue.add(job_id if state.is_live else Chore.ADMIT)
-                if state is JobState.QUEUED:
-                    self._queue.add(Chore.DUE)  # it may have a deadline that nobody here has set
+                self._look_at(job_id, state)
+
+    def _look_at(self, job_id: int, state: JobState) -> None:
+        """A job has changed: see to what follows from that, and to no more, as submissions come in crowds."""
+        if state.is_live:
+            self._queue.add(job_id)
+            return
+        if state is JobState.QUEUED:
+            # It may have a deadline that nobody here has set.
+            self._queue.add_within(Chore.DUE, _DEADLINE_TOLERANCE)
+            if self._waiting_head is not None and job_id > self._waiting_head:
+                return
+        self._waiting_head = None
+        self._queue.add(Chore.ADMIT)
 
     async def _follow_backend(self) -> None:
         async for group, observation in self._backend.watch():
@@ -155,6 +169,7 @@ class Tracker:
                         ending = Ending(JobState.FAILED, now, self._too_large(head))
                         await self._save(head, head.ended(ending, now))
                     case Verdict.WAIT:
+                        self._waiting_head = head.id
                         return
             except StaleJob:
                 continue  # cancelled meanwhile

@@ -42,6 +42,11 @@ class WorkQueue(Generic[K]):
             self._waiting[key] = None
             self._wake.set()
 
+    def add_within(self, key: K, delay: timedelta) -> None:
+        """Have the key worked on after so long, or sooner if it is to be by then anyway."""
+        if key not in self._waiting:
+            self._add_later(key, delay)
+
     async def run(self) -> None:
         """Work until cancelled."""
         try:
@@ -78,4 +83,9 @@ class WorkQueue(Generic[K]):
 
     def _add_later(self, key: K, delay: timedelta) -> None:
         loop = asyncio.get_running_loop()
+        known = self._timers.get(key)
+        if known is not None and known.when() <= loop.time() + delay.total_seconds():
+            return
+        if known is not None:
+            known.cancel()
         self._timers[key] = loop.call_later(delay.total_seconds(), self.add, key)

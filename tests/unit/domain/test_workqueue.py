@@ -83,3 +83,24 @@ async def test_a_slow_reader_of_a_feed_gets_the_last_value_of_each_key() -> None
         assert [await anext(everything), await anext(everything)] == [("a", 2), ("b", 20)]
         assert await anext(of_b) == ("b", 20)
     feed.publish("a", 9)
+
+
+async def test_a_key_that_may_wait_comes_once_and_no_later_than_it_may() -> None:
+    worked: list[float] = []
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def handle(key: str) -> None:
+        worked.append(loop.time())
+        done.set()
+
+    queue: WorkQueue[str] = WorkQueue(handle, workers=1)
+    running = asyncio.create_task(queue.run())
+    started = loop.time()
+    for delay in (10, 0.1, 5, 0.1):
+        queue.add_within("key", timedelta(seconds=delay))
+    await done.wait()
+    assert 0.09 <= worked[0] - started < 5
+    assert len(worked) == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
