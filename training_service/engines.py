@@ -1,6 +1,6 @@
 """Where groups run, as configured: a backend, and what there is to do with it besides running groups."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from job_tracker.backends.base import Backend
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.model import JobSpec
+from job_tracker.observers import JobObserver, RequestObserver, ignore_job, ignore_request
 from training_service.settings import Settings
 
 
@@ -19,16 +20,16 @@ async def _nothing() -> None:
 class Engine:
     """A backend; `connect` raises BackendRefused if its engine does not let us in; `rehearse`: see Jobs.
 
-    `requests` says how many requests of each kind were sent to the engine.
+    `on_save` has the engine tell, where its own people look, what becomes of the jobs that run on it.
     """
 
     backend: Backend[Any]
     connect: Callable[[], Awaitable[None]] = _nothing
     rehearse: Callable[[JobSpec], Awaitable[None]] | None = None
-    requests: Callable[[], Mapping[str, int]] = dict
+    on_save: JobObserver = ignore_job
 
 
-def make_engine(settings: Settings) -> Engine:
+def make_engine(settings: Settings, on_request: RequestObserver = ignore_request) -> Engine:
     """The engine that `settings.backend` names. Nothing is connected to yet."""
     match settings.backend:
         case "fake":
@@ -36,7 +37,7 @@ def make_engine(settings: Settings) -> Engine:
         case "process":
             return Engine(_processes(settings))
         case "kubernetes":
-            return _kubernetes(settings)
+            return _kubernetes(settings, on_request)
 
 
 def _processes(settings: Settings) -> ProcessBackend:
@@ -51,7 +52,7 @@ def _processes(settings: Settings) -> ProcessBackend:
     return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options)
 
 
-def _kubernetes(settings: Settings) -> Engine:
+def _kubernetes(settings: Settings, on_request: RequestObserver) -> Engine:
     # Its client takes as long to import as all the rest, and only this backend needs it.
     from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
     from job_tracker.backends.kubernetes.rehearsal import Rehearsal
@@ -71,5 +72,5 @@ def _kubernetes(settings: Settings) -> Engine:
         start_grace=kubernetes.image_pull_grace,
         node_grace=kubernetes.lost_node_grace,
     )
-    backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options)
-    return Engine(backend, backend.connect, Rehearsal(backend), lambda: backend.client.requests)
+    backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options, on_request)
+    return Engine(backend, backend.connect, Rehearsal(backend), backend.events.job_saved)

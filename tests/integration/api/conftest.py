@@ -74,7 +74,9 @@ class Service:
     async def start(self, *, tracked: bool = True) -> None:
         """Serve at a free port; untracked, jobs stay as they are."""
         backend = FakeBackend(self.world)
-        self.servicer = TrainingServicer(main.make_jobs(self.settings, self.store, Engine(backend)))
+        self.servicer = TrainingServicer(
+            main.make_jobs(self.settings, self.store, Engine(backend), self.metrics)
+        )
         self.server, self.health = main._make_server(self.settings, self.servicer, self.metrics)
         port = main._bind(self.server, "127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
