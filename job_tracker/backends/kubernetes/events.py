@@ -6,10 +6,11 @@ after a restart, is not there twice.
 """
 
 import asyncio
+import contextvars
 import hashlib
 import logging
+from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -26,8 +27,7 @@ from job_tracker.model import MASTER_RANK, Ending, GroupRef, Job, JobState
 log = logging.getLogger(__name__)
 
 _MOST_UNTOLD = 1000
-_AT_ONCE = 4  # of the calls that the client may have in flight, most are for work
-_MASTER_SECONDS = 60.0
+_MOST_MASTERS = 10_000
 _LONGEST_MESSAGE = 1024  # of the API
 _DIGEST_LENGTH = 8
 
@@ -84,7 +84,7 @@ def event_of(job: Job, what: Happening, at: datetime, uid: str | None, options: 
 
 
 class EventRecorder:
-    """Tells what becomes of jobs, beside the work on them."""
+    """Tells what becomes of jobs, one Event after the other, beside the work on them."""
 
     def __init__(
         self,
@@ -98,39 +98,60 @@ class EventRecorder:
         self._options = options
         self._clock = clock
         self._masters: dict[GroupRef, str] = {}
-        self._telling: set[asyncio.Task[None]] = set()
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._held: dict[GroupRef, list[tuple[Happening, datetime]]] = {}
+        self._untold: deque[Manifest] = deque()
+        self._telling: asyncio.Task[None] | None = None
         self._trouble = ""
 
     def job_saved(self, before: Job, after: Job) -> None:
         """See JobObserver."""
-        # Whenever it is there: when the end of a cancelled job is written, it is gone.
-        master = self._find_master(after.group)
-        if (what := happening(before, after)) and len(self._telling) < _MOST_UNTOLD:
-            telling = asyncio.create_task(self._tell(after, what, self._clock(), master), name="event")
-            self._telling.add(telling)
-            telling.add_done_callback(self._telling.discard)
+        master, news = self._master_of(after.group), self._held.pop(after.group, [])
+        if what := happening(before, after):
+            news.append((what, self._clock()))
+        if news and master is None and after.state.is_live and after.ending is None:
+            # The launch is written before there is a pod. With the pod, the job is written again.
+            self._held[after.group] = news
+        else:
+            for what, at in news:
+                self._put(event_of(after, what, at, master, self._options))
         if not after.state.is_live:
             self._masters.pop(after.group, None)
 
     async def flush(self) -> None:
         """Wait until all is told, or given up."""
-        while self._telling:
-            await asyncio.wait(self._telling)
+        if self._telling is not None:
+            await asyncio.wait([self._telling])
 
     async def close(self) -> None:
         """Tell nothing more."""
-        for telling in self._telling:
-            telling.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
         await self.flush()
 
-    async def _tell(self, job: Job, what: Happening, at: datetime, master: str | None) -> None:
-        if job.state is JobState.LAUNCHING and job.ending is None:
-            master = await self._new_master(job.group)
-        event = event_of(job, what, at, master, self._options)
-        async with self._turn:
+    def _master_of(self, ref: GroupRef) -> str | None:
+        """The uid of the group's master, if it is there or was.
+
+        When the end of a cancelled job is written, the pod is gone.
+        """
+        group = self._groups.get(ref)
+        if group is not None and MASTER_RANK in group.pods:
+            self._masters[ref] = group.pods[MASTER_RANK]["metadata"]["uid"]
+            if len(self._masters) > _MOST_MASTERS:  # of jobs that other replicas have seen to their end
+                del self._masters[next(iter(self._masters))]
+        return self._masters.get(ref)
+
+    def _put(self, event: Manifest) -> None:
+        if len(self._untold) >= _MOST_UNTOLD:
+            return
+        self._untold.append(event)
+        if self._telling is None or self._telling.done():
+            # Of its own context: it is about all jobs.
+            self._telling = asyncio.create_task(self._tell(), name="events", context=contextvars.Context())
+
+    async def _tell(self) -> None:
+        while self._untold:
             try:
-                await self._client.record(event)
+                await self._client.record(self._untold.popleft())
                 self._trouble = ""
             except AlreadyExists:
                 pass
@@ -138,23 +159,6 @@ class EventRecorder:
                 if str(error) != self._trouble:
                     log.warning("events cannot be told: %s", error)
                 self._trouble = str(error)
-
-    async def _new_master(self, group: GroupRef) -> str | None:
-        """The uid of a master that is about to be made."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_MASTER_SECONDS):
-                with self._groups.touched.subscribe(group) as changes:
-                    while (master := self._find_master(group)) is None:
-                        await anext(changes)
-                    return master
-        return None
-
-    def _find_master(self, ref: GroupRef) -> str | None:
-        """The uid of the group's master, if it is there, or was."""
-        group = self._groups.get(ref)
-        if group is not None and MASTER_RANK in group.pods:
-            self._masters[ref] = group.pods[MASTER_RANK]["metadata"]["uid"]
-        return self._masters.get(ref)
 
 
 def _decided(job: Job, ending: Ending) -> Happening | None:

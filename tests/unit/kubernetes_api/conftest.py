@@ -72,6 +72,7 @@ class Scripted:
 
     answers: list[Answer] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,6 +85,7 @@ class Scripted:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(f"{request.method} {request.path_qs}")
+        self.bodies.append(await request.json() if request.can_read_body else None)
         self.asked.set()
         if not self.answers:
             await self.wait(60)
