@@ -22,7 +22,8 @@ class Metrics:
     """The service's measurements, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # one more series for each that there is, and Prometheus reads none of them
+        # One more series for each that there is, and Prometheus reads none of them.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._calls = CallMetrics(self.registry)
         self._jobs = JobMetrics(self.registry)
