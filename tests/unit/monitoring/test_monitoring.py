@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.promtool import promtool
+from tests.support.prometheus import promtool
 from tests.unit.deploy.test_overlays import container, deployed, kubectl, one
 
 ROOT = Path(__file__).parents[3]

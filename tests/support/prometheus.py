@@ -1,4 +1,4 @@
-"""promtool, Prometheus' own check of rules and of PromQL: the machine's, or the one of Debian's package."""
+"""Prometheus and promtool, its check of rules and of PromQL: the machine's, or those of Debian's package."""
 
 import os
 import shutil
@@ -11,25 +11,29 @@ import pytest
 from tests.support.cluster import ON_CI
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "training-service" / "prometheus"
-_MISSING = (
-    "there is no promtool: put it on PATH (it comes with Prometheus), or use Debian, whose package is taken"
-)
 
 
 def promtool(*arguments: str) -> str:
-    """What it printed, which it must do with status 0. Without it the test is skipped, and fails on CI."""
-    program = _find()
-    if program is None:
-        (pytest.fail if ON_CI else pytest.skip)(_MISSING)
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    """What it printed, which it must do with status 0."""
+    command = [program("promtool"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+def program(name: str) -> str:
+    """The path of one of Prometheus' programs. Without it the test is skipped, and fails on CI."""
+    found = _find(name)
+    if found is None:
+        missing = f"there is no {name}: put Prometheus' programs on PATH; on Debian they are fetched"
+        (pytest.fail if ON_CI else pytest.skip)(missing)
+    return found
+
+
 @cache
-def _find() -> str | None:
-    unpacked = _CACHE / "usr" / "bin" / "promtool"
-    return shutil.which("promtool") or (str(unpacked) if unpacked.exists() or _unpack() else None)
+def _find(name: str) -> str | None:
+    unpacked = _CACHE / "usr" / "bin" / name
+    return shutil.which(name) or (str(unpacked) if unpacked.exists() or _unpack() else None)
 
 
 def _unpack() -> bool:
