@@ -12,6 +12,7 @@ from job_tracker.errors import IllegalMove
 from job_tracker.policies import Deadlines, RetryPolicy
 
 MASTER_RANK = 0
+_DETAIL_IN_MOVES = 1000  # characters
 
 
 class JobState(StrEnum):
@@ -115,6 +116,8 @@ class JobSpec:
     checkpoint_root: str
     pod_options: Mapping[str, Any] = field(default_factory=dict)
     """What the request sets of its pods, checked: RequestedPodOptions as JSON."""
+    code_version: str = ""
+    """Of the training code, as configured when the job was submitted."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
 
@@ -134,13 +137,13 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedAttempt:
-    """An attempt that was followed, or is going to be, by another; `started_at` None: it never ran."""
+class Move:
+    """A step of a job's story: into which state, when, in which attempt, and why if that was a failure."""
 
-    number: int
-    started_at: datetime | None
-    ended_at: datetime
-    diagnosis: Diagnosis
+    state: JobState
+    at: datetime
+    attempt: int
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,15 @@ class Progress:
     total_epochs: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     reported_at: datetime | None = None
+    speed: float = 0.0
+    """Steps a second, smoothed; 0 while it is not known."""
+    measured_at: datetime | None = None
+    """When the last step was reported."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it will take at this speed; None while that is not known."""
+        return max(0, self.total_steps - self.step) / self.speed if self.speed and self.total_steps else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +182,12 @@ class Job:
     ranks: tuple[RankStatus, ...] = ()
     ending: Ending | None = None
     progress: Progress | None = None
+    program: str = ""
+    """What ran in the last attempt: an image, with its digest where it is known, or a command."""
     due_at: datetime | None = None
     """When the job leaves its state, if nothing else happens: a deadline, or the end of a back-off."""
-    history: tuple[FailedAttempt, ...] = ()
-    """The attempts before the current one."""
+    moves: tuple[Move, ...] = ()
+    """The story so far, the submission first."""
 
     @property
     def group(self) -> GroupRef:
@@ -192,8 +206,9 @@ class Job:
 
     @property
     def last_failure(self) -> Diagnosis | None:
-        """Why the job, or else its last attempt before this one, failed."""
-        return self.diagnosis or (self.history[-1].diagnosis if self.history else None)
+        """Why the job, or else the last of its attempts that did, failed."""
+        reasons = (move.diagnosis for move in reversed(self.moves) if move.diagnosis)
+        return self.diagnosis or next(reasons, None)
 
     @property
     def model_uri(self) -> str:
@@ -207,17 +222,17 @@ class Job:
 
     def admitted(self, at: datetime) -> "Job":
         """The job at the start of its next attempt, of which nothing is known yet."""
-        moved = self._moved(JobState.LAUNCHING, until=_later(at, self.spec.deadlines.start))
-        return replace(moved, attempt=self.attempt + 1, started_at=None, ranks=(), progress=None)
+        fresh = replace(self, attempt=self.attempt + 1, started_at=None, ranks=(), progress=None)
+        return fresh._moved(JobState.LAUNCHING, at, until=_later(at, self.spec.deadlines.start))
 
     def running(self, at: datetime) -> "Job":
         """The job from the moment that its master runs."""
-        moved = self._moved(JobState.RUNNING, until=_later(at, self.spec.deadlines.run))
+        moved = self._moved(JobState.RUNNING, at, until=_later(at, self.spec.deadlines.run))
         return replace(moved, started_at=at)
 
-    def observed(self, ranks: tuple[RankStatus, ...]) -> "Job":
-        """The job with its ranks as they were last seen."""
-        return replace(self, ranks=ranks)
+    def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
+        """The job with its ranks as they were last seen, and what they run if that is known."""
+        return replace(self, ranks=ranks, program=program or self.program)
 
     def decided(self, ending: Ending) -> "Job":
         """The job with its outcome fixed.
@@ -229,8 +244,10 @@ class Job:
         overruled = failed and ending.state is JobState.CANCELLED
         if (self.ending is not None and not overruled) or ending.state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, ending.state)
-        history = self._history_with(self.ending) if self.ending else self.history
-        return replace(self, ending=ending, due_at=None, history=history)
+        moves = self.moves
+        if self.ending is not None:  # what is overruled belongs to the story
+            moves += (self._move(self.ending.state, self.ending.decided_at, self.ending.diagnosis),)
+        return replace(self, ending=ending, due_at=None, moves=moves)
 
     def failed(self, diagnosis: Diagnosis, at: datetime) -> "Job":
         """The job with the failure of its attempt decided, and whether another is to follow."""
@@ -244,26 +261,32 @@ class Job:
         """
         ranks = tuple(r if r.phase.has_ended else RankStatus(r.rank, Phase.STOPPED) for r in self.ranks)
         if ending.state is JobState.BACKOFF:
-            moved = self._moved(JobState.BACKOFF, until=at + self.spec.retry.delay_after(self.attempt))
-            return replace(moved, ending=None, ranks=ranks, history=self._history_with(ending))
-        return replace(self._moved(ending.state), ending=ending, finished_at=at, ranks=ranks)
+            until = at + self.spec.retry.delay_after(self.attempt)
+            return replace(
+                self._moved(ending.state, at, ending.diagnosis, until=until), ending=None, ranks=ranks
+            )
+        moved = self._moved(ending.state, at, ending.diagnosis)
+        return replace(moved, ending=ending, finished_at=at, ranks=ranks)
 
     def queued_again(self, at: datetime) -> "Job":
         """The job after its back-off."""
-        return self._moved(JobState.QUEUED, until=_later(at, self.spec.deadlines.queue))
-
-    def _history_with(self, ending: Ending) -> tuple[FailedAttempt, ...]:
-        assert ending.diagnosis is not None
-        failed = FailedAttempt(self.attempt, self.started_at, ending.decided_at, ending.diagnosis)
-        return (*self.history, failed)
+        return self._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))
 
     def _group_of(self, attempt: int) -> GroupRef:
         return GroupRef(naming.group_name(self.spec.algorithm, self.id, attempt), self.id, attempt)
 
-    def _moved(self, state: JobState, *, until: datetime | None = None) -> "Job":
+    def _moved(
+        self, state: JobState, at: datetime, why: Diagnosis | None = None, *, until: datetime | None = None
+    ) -> "Job":
         if state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, state)
-        return replace(self, state=state, due_at=until)
+        return replace(self, state=state, due_at=until, moves=(*self.moves, self._move(state, at, why)))
+
+    def _move(self, state: JobState, at: datetime, why: Diagnosis | None) -> Move:
+        # With the end of the detail only: a job that is tried often would grow large.
+        return Move(
+            state, at, self.attempt, replace(why, detail=why.detail[-_DETAIL_IN_MOVES:]) if why else None
+        )
 
 
 def new_job(job_id: int, spec: JobSpec, at: datetime) -> Job:
@@ -275,6 +298,7 @@ def new_job(job_id: int, spec: JobSpec, at: datetime) -> Job:
         state=JobState.QUEUED,
         submitted_at=at,
         due_at=_later(at, spec.deadlines.queue),
+        moves=(Move(JobState.QUEUED, at, 0),),
     )
 
 

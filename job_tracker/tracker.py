@@ -21,7 +21,7 @@ from job_tracker.errors import Deposed, JobNotFound, LaunchFailed, StaleJob
 from job_tracker.leadership import Tenure
 from job_tracker.model import LIVE_STATES, Ending, GroupRef, Job, JobState
 from job_tracker.observers import JobObserver, ignore_job
-from job_tracker.progress import ProgressReader
+from job_tracker.reports import LogFollower, ReportBook
 from job_tracker.scheduling.fifo import Verdict, judge
 from job_tracker.store.base import JobStore
 from job_tracker.workqueue import QueueHealth, WorkQueue
@@ -39,6 +39,7 @@ class Chore(Enum):
     ADMIT = "admission"
     DUE = "deadlines"
     REPAIR = "repair"
+    SWEEP = "sweeping"
     PRUNE = "pruning"
 
 
@@ -54,6 +55,10 @@ class TrackerOptions:
     """How long the workers may take to end once the master has succeeded."""
     keep_finished: timedelta = timedelta(days=30)
     """How long ended jobs and their logs are kept."""
+    keep_failed_group: timedelta = timedelta(0)
+    """For how long what is left of the group of a failed attempt stays for people to look at."""
+    keep_succeeded_group: timedelta = timedelta(0)
+    """The same, of one that succeeded."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
     """How many jobs are worked on at once."""
@@ -77,6 +82,7 @@ class Tracker:
         backend: Backend[Any],
         options: TrackerOptions,
         tenure: Tenure,
+        reports: ReportBook,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
     ) -> None:
@@ -89,7 +95,7 @@ class Tracker:
         self.looked_at = clock()
         """When it last looked at everything; before the first time, when it was made."""
         self._queue: WorkQueue[int | Chore] = WorkQueue(self._work, workers=options.workers)
-        self._progress = ProgressReader(store, backend, tenure.term, clock)
+        self._followers = LogFollower(reports, backend, clock)
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
@@ -109,7 +115,7 @@ class Tracker:
                 for chore in Chore:
                     self._queue.add(chore)
         finally:
-            await self._progress.close()
+            await self._followers.close()
 
     async def _follow_store(self) -> None:
         with self._store.changes() as changes:
@@ -141,6 +147,8 @@ class Tracker:
                 return await self._look_at_what_is_due()
             case Chore.REPAIR:
                 return await self._repair()
+            case Chore.SWEEP:
+                return await self._sweep()
             case Chore.PRUNE:
                 return await self._prune()
             case _:
@@ -176,16 +184,23 @@ class Tracker:
 
     async def _repair(self) -> timedelta:
         """Look at everything, in case an event was missed, and stop groups that no live job owns."""
-        live = [job.id for job in await self._store.live_jobs()]
         known = set(self._seen)  # a group that is launched while we look is in neither
         found = await self._backend.observe()
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)
         self._has_looked, self.looked_at = True, self._clock()
+        # Read after the look: jobs that became live during the first one have been passed over until now.
+        live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
             self._queue.add(job_id)
         self._queue.add(Chore.ADMIT)
+        return self._options.repair_period
+
+    async def _sweep(self) -> timedelta:
+        """Remove what was kept of stopped groups for long enough."""
+        self._tenure.check()
+        await self._backend.sweep(self._clock())
         return self._options.repair_period
 
     async def _prune(self) -> timedelta:
@@ -219,7 +234,7 @@ class Tracker:
                 finish_grace=self._options.finish_grace,
             )
             if job.state is JobState.RUNNING:
-                self._progress.follow(job)
+                self._followers.follow(job)
             try:
                 match step:
                     case Launch():
@@ -245,12 +260,23 @@ class Tracker:
 
     async def _stop(self, job: Job, ending: Ending) -> None:
         self._tenure.check()
-        seen = await self._backend.stop(job.group, self._options.stop_grace)
-        await self._progress.finish(job.group)
+        seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
+        await self._followers.finish(job.group)
         if seen is not None:
-            job = job.observed(seen.statuses)
+            job = job.observed(seen.statuses, seen.program)
         await self._save(job, job.ended(ending, self._clock()))
         self._forget(job.group)
+
+    def _keep_until(self, ending: Ending) -> datetime | None:
+        """Until when what is left of a group with that end stays; None: not at all."""
+        options = self._options
+        periods = {
+            JobState.BACKOFF: options.keep_failed_group,
+            JobState.FAILED: options.keep_failed_group,
+            JobState.SUCCEEDED: options.keep_succeeded_group,
+        }
+        period = periods.get(ending.state)
+        return ending.decided_at + period if period else None
 
     async def _stop_strays(self, job_id: int, job: Job | None) -> None:
         """Stop groups of this job that should not be there, as of a job that has ended."""

@@ -7,6 +7,7 @@ from typing import Any
 from job_tracker.backends.base import Backend
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.model import JobSpec
 from job_tracker.observers import JobObserver, RequestObserver, ignore_job, ignore_request
 from training_service.settings import Settings
@@ -29,18 +30,20 @@ class Engine:
     on_save: JobObserver = ignore_job
 
 
-def make_engine(settings: Settings, on_request: RequestObserver = ignore_request) -> Engine:
+def make_engine(
+    settings: Settings, tell: Telling = nothing_more, on_request: RequestObserver = ignore_request
+) -> Engine:
     """The engine that `settings.backend` names. Nothing is connected to yet."""
     match settings.backend:
         case "fake":
             return Engine(FakeBackend())
         case "process":
-            return Engine(_processes(settings))
+            return Engine(_processes(settings, tell))
         case "kubernetes":
-            return _kubernetes(settings, on_request)
+            return _kubernetes(settings, tell, on_request)
 
 
-def _processes(settings: Settings) -> ProcessBackend:
+def _processes(settings: Settings, tell: Telling) -> ProcessBackend:
     process = settings.process
     options = ProcessOptions(
         path=process.path,
@@ -49,10 +52,10 @@ def _processes(settings: Settings) -> ProcessBackend:
         first_port=process.first_port,
         last_port=process.last_port,
     )
-    return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options)
+    return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options, tell)
 
 
-def _kubernetes(settings: Settings, on_request: RequestObserver) -> Engine:
+def _kubernetes(settings: Settings, tell: Telling, on_request: RequestObserver) -> Engine:
     # Its client takes as long to import as all the rest, and only this backend needs it.
     from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
     from job_tracker.backends.kubernetes.rehearsal import Rehearsal
@@ -72,5 +75,7 @@ def _kubernetes(settings: Settings, on_request: RequestObserver) -> Engine:
         start_grace=kubernetes.image_pull_grace,
         node_grace=kubernetes.lost_node_grace,
     )
-    backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options, on_request)
+    backend = KubernetesBackend(
+        settings.storage.data_dir / "logs", settings.algorithms, options, tell, on_request
+    )
     return Engine(backend, backend.connect, Rehearsal(backend), backend.events.job_saved)

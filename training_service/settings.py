@@ -142,6 +142,17 @@ class StoreSettings(_Group):
         return url
 
 
+class ReportSettings(_Group):
+    """What training processes tell the service."""
+
+    address: str | None = Field(
+        default=None,
+        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
+        description="where training processes reach this service (HOST:PORT); none: they cannot call it, and "
+        "report by what they print; processes on this machine need none",
+    )
+
+
 class SchedulingSettings(_Group):
     """Which jobs run, and how many."""
 
@@ -169,6 +180,19 @@ class JobSettings(_Group):
         ge=timedelta(0),
         le=timedelta(days=36_500),
         description="how long ended jobs and their logs are kept (ISO 8601, such as P30D, or seconds)",
+    )
+    keep_failed_group: Duration = Field(
+        default=timedelta(0),
+        ge=timedelta(0),
+        le=timedelta(days=365),
+        description="how long what is left of a failed job stays to be looked at: its pods that have ended, "
+        "or the working folders of its processes; 0: not at all",
+    )
+    keep_succeeded_group: Duration = Field(
+        default=timedelta(0),
+        ge=timedelta(0),
+        le=timedelta(days=365),
+        description="the same, of a job that succeeded; nothing is kept of one that was cancelled",
     )
 
 
@@ -348,6 +372,7 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     storage: StorageSettings = Field(default_factory=StorageSettings)
     store: StoreSettings = StoreSettings()
+    reports: ReportSettings = ReportSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     jobs: JobSettings = JobSettings()
     retry: RetrySettings = RetrySettings()

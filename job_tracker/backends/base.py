@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from job_tracker.diagnosis import Diagnosis
@@ -24,9 +24,13 @@ class RankObservation:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a group was seen doing: one entry a rank, in order."""
+    """What a group was seen doing: one entry a rank, in order.
+
+    `program` is what the master runs, if that is known: an image with its digest, or a command.
+    """
 
     ranks: tuple[RankObservation, ...]
+    program: str = ""
 
     @property
     def master(self) -> RankObservation:
@@ -58,7 +62,8 @@ class Backend(Protocol[Plan]):
     """Runs groups. One contract suite (tests/contract) says in detail what each method owes.
 
     A group lives from `launch` to `stop`, and what it printed until `discard`. It does not depend on
-    this service's process: after a restart, `observe` finds it again.
+    this service's process: after a restart, `observe` finds it again. What else is left of a stopped
+    group (pods, folders) may be kept for people to look at; it is no group any more, and runs nothing.
     """
 
     def plan(self, job: Job) -> Plan:
@@ -81,10 +86,20 @@ class Backend(Protocol[Plan]):
         """Groups as they change, from the first `anext` on; values in between may be skipped."""
         ...
 
-    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+    async def stop(
+        self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
+    ) -> Observation | None:
         """End every process of the group, politely for `grace`, and return when it is gone.
 
-        Says how the ranks ended; None if the group is unknown, which is fine. Repeating it is too.
+        Says how the ranks ended; None if the group is unknown, which is fine. Repeating it is too. With
+        `keep_until`, what can stay of it without a process stays until a `sweep` after that moment.
+        """
+        ...
+
+    async def sweep(self, now: datetime) -> None:
+        """Remove what was kept of stopped groups until `now` or before; their logs stay.
+
+        Whatever service kept it. Raises BackendUnavailable if that cannot be done now.
         """
         ...
 
@@ -98,7 +113,7 @@ class Backend(Protocol[Plan]):
         ...
 
     async def discard(self, group: GroupRef) -> None:
-        """Forget a stopped group: its logs and every trace of it. Idempotent."""
+        """Forget a stopped group: its logs, what was kept of it, every trace. Idempotent."""
         ...
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.diagnosis import Category, Diagnosis
@@ -48,6 +48,7 @@ class FakeWorld:
 
     live: dict[GroupRef, FakeGroup] = field(default_factory=dict)
     stopped: dict[GroupRef, FakeGroup] = field(default_factory=dict)
+    kept: dict[GroupRef, datetime] = field(default_factory=dict)
     feed: Feed[GroupRef, Observation] = field(default_factory=Feed)
     launches: list[GroupRef] = field(default_factory=list)
 
@@ -117,7 +118,9 @@ class FakeBackend:
             async for change in changes:
                 yield change
 
-    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+    async def stop(
+        self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
+    ) -> Observation | None:
         """See Backend."""
         found = self.world.live.get(group)
         if found is None:
@@ -132,7 +135,14 @@ class FakeBackend:
         ]
         found.ended.set()
         self.world.stopped[group] = self.world.live.pop(group)
+        if keep_until is not None:
+            self.world.kept[group] = keep_until
         return Observation(tuple(found.ranks))
+
+    async def sweep(self, now: datetime) -> None:
+        """See Backend."""
+        for group in [group for group, until in self.world.kept.items() if until <= now]:
+            del self.world.kept[group]
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
@@ -150,6 +160,7 @@ class FakeBackend:
     async def discard(self, group: GroupRef) -> None:
         """See Backend."""
         self.world.stopped.pop(group, None)
+        self.world.kept.pop(group, None)
 
     async def close(self) -> None:
         """See Backend."""

@@ -136,7 +136,7 @@ def test_a_group_with_a_rank_killed_by_hand_is_started_again_as_a_whole(server: 
         first[1].kill()
         again = next(seen for seen in client.watch(job) if (seen.attempt, seen.status) == (2, pb.running))
         assert not any(process.is_running() for process in first)
-        assert [failed.diagnosis.category for failed in again.failed_attempts] == ["killed"]
+        assert [move.diagnosis.category for move in again.moves if move.HasField("diagnosis")] == ["killed"]
         second = [server.rank(job, rank) for rank in range(3)]
         assert [process.environ()["JOB_ATTEMPT"] for process in second] == ["2"] * 3
         assert "".join(piece.text for piece in client.logs(job, attempt=1)) == "up\n"

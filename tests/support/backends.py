@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
+from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.catalog import Algorithm, KubernetesRecipe, ProcessRecipe
 from job_tracker.model import GroupRef, Phase
@@ -24,6 +25,10 @@ class World(Protocol):
 
     def open(self) -> Backend[Any]:
         """Another backend on this world, as after a restart of the service."""
+        ...
+
+    async def kept(self) -> set[str]:
+        """The names of stopped groups of which there is more than their logs."""
         ...
 
     async def end(self) -> None:
@@ -40,6 +45,10 @@ class FakeGroups:
     def open(self) -> FakeBackend:
         """See World."""
         return FakeBackend(self.world)
+
+    async def kept(self) -> set[str]:
+        """See World."""
+        return {group.name for group in self.world.kept}
 
     async def end(self) -> None:
         """See World."""
@@ -65,6 +74,11 @@ class ProcessGroups:
         backend = ProcessBackend(self.root, self.algorithms, ProcessOptions(**{"path": PATH, **options}))
         self._opened.append(backend)
         return backend
+
+    async def kept(self) -> set[str]:
+        """See World."""
+        folders = [folder for place in ("kept", "ended") for folder in self.root.glob(f"{place}/*/*/work")]
+        return {folder.parent.parent.name for folder in folders}
 
     async def end(self) -> None:
         """See World."""
@@ -106,6 +120,11 @@ class KubernetesGroups:
         backend = KubernetesBackend(self.root, self.algorithms, KubernetesOptions(**values))
         self._opened.append(backend)
         return backend
+
+    async def kept(self, instance: str = "test") -> set[str]:
+        """See World. `instance` is the service that has kept them."""
+        listing = await self.open().client.list("pods", selector(instance, kept=True))
+        return {group.name for pod in listing.items if (group := group_of(pod))}
 
     async def end(self) -> None:
         """See World. What is left in the namespace goes with it."""

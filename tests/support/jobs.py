@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from job_tracker.diagnosis import Diagnosis
 from job_tracker.model import Job, JobSpec, JobState
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -26,6 +27,11 @@ def spec(parameters: Mapping[str, str] | None = None, **changes: Any) -> JobSpec
         "checkpoint_root": "/storage/checkpoints",
     }
     return JobSpec(**{**values, **changes})
+
+
+def failures(told: Job) -> list[tuple[int, Diagnosis]]:
+    """Which attempts failed, by the job's story, and why."""
+    return [(move.attempt, move.diagnosis) for move in told.moves if move.diagnosis]
 
 
 def job(parameters: Mapping[str, str] | None = None, *, job_id: int = 1, **changes: Any) -> Job:

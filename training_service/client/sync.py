@@ -29,9 +29,10 @@ class TrainingClient:
             job_id = client.submit("intent-classification", "questions", "3f2a9c", instances=3)
             print(client.wait(job_id).message)
 
-    `address` is host:port; by default that of the environment variable TRAINING_SERVICE_ADDRESS,
-    else localhost:51001. `timeout` bounds one call, its retries included, in seconds. `patience` is
-    how long, in seconds, a watch or a wait bears with a service that went away.
+    `address` is host:port, or those of several replicas with commas between them, as IP addresses; by
+    default that of the environment variable TRAINING_SERVICE_ADDRESS, else localhost:51001. `timeout`
+    bounds one call, its retries included, in seconds. `patience` is how long, in seconds, a watch or a
+    wait bears with a service that went away.
 
     A service that does not answer is tried again for some 3 s, with growing pauses. Every method
     raises TrainingServiceError (see `training_service.client.errors`); those that return iterators

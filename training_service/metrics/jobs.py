@@ -3,7 +3,6 @@
 A replica sees what it writes itself, so sums over the replicas are the truth.
 """
 
-import time
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -63,22 +62,19 @@ class JobMetrics:
             self._ended.labels(state)
         for category in Category:
             self._failures.labels(category)
-        self._launched_at: dict[int, float] = {}
 
     def saved(self, before: Job, after: Job) -> None:
         """See JobObserver."""
         if after.state is before.state:
             return
         now = datetime.now(UTC)
-        launched_at = self._launched_at.pop(after.id, None)
         if after.state is JobState.LAUNCHING:
-            self._launched_at[after.id] = time.monotonic()
             self._attempts.inc()
             if after.attempt == 1:
                 self._wait.observe(_seconds(before.submitted_at, now))
         elif after.state is JobState.RUNNING:
-            if launched_at is not None:  # else by another replica, or before a restart
-                self._launch.observe(time.monotonic() - launched_at)
+            if before.moves:  # a job that an earlier version has launched tells nothing of it
+                self._launch.observe(_seconds(before.moves[-1].at, now))
         elif before.state is JobState.RUNNING and before.started_at is not None:
             self._run.labels(_outcome(after)).observe(_seconds(before.started_at, now))
         if after.state.is_terminal:

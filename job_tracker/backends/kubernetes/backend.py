@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from job_tracker.backends import log_files
@@ -12,7 +12,6 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
-    ApiError,
     Forbidden,
     Invalid,
     NotFound,
@@ -22,6 +21,7 @@ from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Graces, Groups
+from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
 from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
@@ -29,6 +29,7 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, pl
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
 from job_tracker.model import GroupRef, Job
 from job_tracker.observers import RequestObserver, ignore_request
@@ -62,11 +63,13 @@ class KubernetesBackend:
         root: Path,
         algorithms: Mapping[str, Algorithm],
         options: KubernetesOptions,
+        tell: Telling = nothing_more,
         on_request: RequestObserver = ignore_request,
     ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""
         self._algorithms = algorithms
         self._options = options
+        self._tell = tell
         instance = options.plan.instance
         self.client = KubernetesClient(
             options.access, options.plan.namespace, calls=options.calls, on_request=on_request
@@ -77,12 +80,14 @@ class KubernetesBackend:
         self._launcher = Launcher(self.client, self._cache.put)
         self._kept = KeptLogs(self.client, root)
         self._live = LiveLogs(self.client, self._groups)
+        self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
             self.client,
             self._cache,
             self._groups,
             self._live,
             self._kept,
+            self._keeper,
             instance=instance,
             margin=options.lost_margin,
         )
@@ -93,7 +98,7 @@ class KubernetesBackend:
 
     def plan(self, job: Job) -> KubernetesPlan:
         """See Backend."""
-        return plan(job, self._algorithms, self._options.plan)
+        return plan(job, self._algorithms, self._options.plan, self._tell(job))
 
     async def check(self, job: Job) -> None:
         """Raise InvalidField if the API server says that it would refuse the job's master pod.
@@ -113,7 +118,7 @@ class KubernetesBackend:
 
     async def launch(self, plan: KubernetesPlan) -> Observation:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
         try:
             await self._launcher.launch(plan)
@@ -127,7 +132,7 @@ class KubernetesBackend:
 
     async def observe(self) -> Mapping[GroupRef, Observation]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         return self._groups.observe_all()
 
     async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
@@ -136,16 +141,24 @@ class KubernetesBackend:
             async for change in changes:
                 yield change
 
-    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+    async def stop(
+        self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
+    ) -> Observation | None:
         """See Backend."""
-        await self._sync()
-        return await self._stopper.stop(group, grace)
+        await self._cache.sync()
+        return await self._stopper.stop(group, grace, keep_until)
+
+    async def sweep(self, now: datetime) -> None:
+        """See Backend. Also removes Services that a service which was killed has left without pods."""
+        await self._keeper.sweep(now)
+        await self._cache.sync()
+        await self._stopper.remove_stray_services()
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
     ) -> AsyncIterator[str]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         live = self._groups.get(group)
         try:
             if live is not None and rank < live.instances:
@@ -165,6 +178,7 @@ class KubernetesBackend:
 
     async def discard(self, group: GroupRef) -> None:
         """See Backend."""
+        await self._keeper.discard(group)
         await self._kept.discard(group)
 
     async def close(self) -> None:
@@ -174,13 +188,3 @@ class KubernetesBackend:
         await self._cache.close()
         self._groups.close()
         await self.client.close()
-
-    async def _sync(self) -> None:
-        """Once: find the groups that an earlier service left running."""
-        if self._cache.is_synced:
-            return
-        await self._cache.sync()
-        try:
-            await self._stopper.remove_stray_services()
-        except ApiError as error:
-            log.warning("Services without pods may be left: %s", error)

@@ -58,11 +58,6 @@ class PodCache:
         self._syncing = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
 
-    @property
-    def is_synced(self) -> bool:
-        """Whether all pods were seen once."""
-        return self._following is not None
-
     async def sync(self) -> None:
         """See all pods once, and follow them from then on. Raises ApiError if that cannot be done now."""
         if self._following is not None:
@@ -90,6 +85,10 @@ class PodCache:
     def put(self, pod: Manifest) -> None:
         """Take in a pod as an event or an answer showed it, unless something later is known."""
         self._tell(self._taken(pod))
+
+    def remove(self, pod: Manifest) -> None:
+        """Take a pod out that the label selector selects no more, before the watch tells of it."""
+        self._tell(self._removed(pod))
 
     def _tell(self, changes: list[tuple[Manifest, bool]]) -> None:
         if changes:

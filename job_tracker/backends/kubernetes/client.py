@@ -10,7 +10,15 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -157,12 +165,9 @@ class KubernetesClient:
                 return Listing(items, told["resourceVersion"])
             query["continue"] = told["continue"]
 
-    async def annotate(
-        self, resource: Resource, name: str, uid: str, annotations: dict[str, str]
-    ) -> Manifest:
-        """Add annotations to the object. Conflict if the name is another's by now."""
-        patch = {"metadata": {"uid": uid, "annotations": annotations}}
-        return await self._call("PATCH", resource, name, body=patch)
+    async def change(self, resource: Resource, name: str, uid: str, metadata: Mapping[str, Any]) -> Manifest:
+        """Lay `metadata` over that of the object (a JSON merge patch). Conflict if the name is another's."""
+        return await self._call("PATCH", resource, name, body={"metadata": {"uid": uid, **metadata}})
 
     async def record(self, event: Manifest) -> None:
         """Create an Event. Its name says what it tells, so AlreadyExists means that it is told."""

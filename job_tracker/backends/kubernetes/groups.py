@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of
-from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank
+from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank, program_of
 from job_tracker.catalog.pods import CONTAINER
 from job_tracker.feed import Feed
-from job_tracker.model import GroupRef, Phase, RankStatus
+from job_tracker.model import MASTER_RANK, GroupRef, Phase, RankStatus
 
 Change = tuple[Manifest, bool]
 """A pod as it is now, and whether it is gone."""
@@ -63,7 +63,8 @@ class Group:
             if rank not in self._ended:
                 self._seen[rank] = self._observe_rank(rank, now, graces)
         self._changed.clear()
-        return Observation(tuple(self._seen[rank] for rank in range(self.instances)))
+        ranks = tuple(self._seen[rank] for rank in range(self.instances))
+        return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
 
     def _observe_rank(self, rank: int, now: datetime, graces: Graces) -> RankObservation:
         pod = self.pods.get(rank)
@@ -216,6 +217,18 @@ def has_started(pod: Manifest) -> bool:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     states = [each["state"] for each in statuses if each["name"] == CONTAINER]
     return any("running" in state or "terminated" in state for state in states)
+
+
+def has_ended(pod: Manifest) -> bool:
+    """Whether the pod has ended by itself and no process of it is left, as its node tells it.
+
+    The phase alone does not say so: early kubelets call a pod Failed that they are about to end.
+    """
+    status = pod.get("status") or {}
+    kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+    states = [each["state"] for kind in kinds for each in status.get(kind) or ()]
+    is_over = status.get("phase") in ("Succeeded", "Failed") and bool(states)
+    return is_over and "deletionTimestamp" not in pod["metadata"] and not any("running" in s for s in states)
 
 
 def has_stopped(pod: Manifest) -> bool:

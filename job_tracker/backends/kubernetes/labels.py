@@ -1,6 +1,7 @@
 """What is written on every object of a group, and how it is read again: labels, annotations, the owner."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from job_tracker import naming
@@ -16,11 +17,14 @@ JOB_ID = "training-service/job-id"
 ATTEMPT = "training-service/attempt"
 RANK = "training-service/rank"
 ROLE = "training-service/role"
+KEPT = "training-service/kept"
+"""On pods of stopped groups that people may still look at; see keeping.py."""
 
 ALGORITHM = "training-service/algorithm"
 INSTANCES = "training-service/instances"
 SUBMITTED_AT = "training-service/submitted-at"
 PLAN_DIGEST = "training-service/plan-digest"
+KEPT_UNTIL = "training-service/kept-until"
 
 MANAGER = "training-service"
 _MAX_VALUE = 63
@@ -51,14 +55,17 @@ def group_annotations(job: Job) -> dict[str, str]:
     }
 
 
-def selector(instance: str) -> str:
-    """The label selector, as the API takes it, of all that the service named `instance` has made."""
-    return f"{MANAGED_BY}={MANAGER},{INSTANCE}={instance}"
+def selector(instance: str, *, kept: bool = False) -> str:
+    """The label selector, as the API takes it, of what the service named `instance` has made.
+
+    Either all of live groups, or what is kept of stopped ones.
+    """
+    return f"{MANAGED_BY}={MANAGER},{INSTANCE}={instance},{'' if kept else '!'}{KEPT}"
 
 
-def group_selector(group: GroupRef, instance: str) -> str:
+def group_selector(group: GroupRef, instance: str, *, kept: bool = False) -> str:
     """The label selector of one group's objects."""
-    return f"{selector(instance)},{JOB_ID}={group.job_id},{ATTEMPT}={group.attempt}"
+    return f"{selector(instance, kept=kept)},{JOB_ID}={group.job_id},{ATTEMPT}={group.attempt}"
 
 
 def group_of(manifest: Manifest) -> GroupRef | None:
@@ -86,6 +93,20 @@ def instances_of(manifest: Manifest) -> int | None:
 def digest_of(manifest: Manifest) -> str | None:
     """The digest of the plan that the object was made from."""
     return _annotations(manifest).get(PLAN_DIGEST)
+
+
+def is_kept(manifest: Manifest) -> bool:
+    """Whether it is of a stopped group, and there for people to look at."""
+    return KEPT in _labels(manifest)
+
+
+def kept_until(manifest: Manifest) -> datetime | None:
+    """Until when it is kept, which people may change; None if that is no time."""
+    try:
+        until = datetime.fromisoformat(_annotations(manifest).get(KEPT_UNTIL, ""))
+    except ValueError:
+        return None
+    return until if until.tzinfo else until.replace(tzinfo=UTC)
 
 
 def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:

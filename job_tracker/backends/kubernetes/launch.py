@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
 from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
-from job_tracker.backends.kubernetes.labels import Manifest, digest_of, group_of, owned_by
+from job_tracker.backends.kubernetes.labels import Manifest, digest_of, group_of, is_kept, owned_by
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.errors import BackendUnavailable, LaunchFailed
@@ -76,12 +76,12 @@ class Launcher:
             return None
         if group_of(found) != plan.group:
             raise LaunchFailed(name_taken(name, plan.namespace))
-        if _is_going(found, manifest):
+        if _is_going(found, manifest) and not is_kept(found):  # which has no master any more, and stays
             return None
-        if digest_of(found) != plan.digest:
+        if digest_of(found) != plan.digest or is_kept(found):
             # Of a store that was lost, or of a configuration that was changed in mid-launch. It is ours
             # all the same, and a group that is half of one plan and half of another is no group.
-            log.warning("removing %s, which is of another plan", name)
+            log.warning("removing %s, which is of another plan, or of a group that was stopped", name)
             await self._client.delete(resource, name, found["metadata"]["uid"])
             return None
         return found

@@ -12,7 +12,15 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
-from job_tracker.backends.kubernetes.groups import STOPPING, Group, Groups, has_started, has_stopped
+from job_tracker.backends.kubernetes.groups import (
+    STOPPING,
+    Group,
+    Groups,
+    has_ended,
+    has_started,
+    has_stopped,
+)
+from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, selector
 from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
 from job_tracker.errors import BackendUnavailable
@@ -41,6 +49,7 @@ class Stopper:
         groups: Groups,
         live: LiveLogs,
         kept: KeptLogs,
+        keeper: Keeper,
         *,
         instance: str,
         margin: float,
@@ -50,18 +59,27 @@ class Stopper:
         self._groups = groups
         self._live = live
         self._kept = kept
+        self._keeper = keeper
         self._instance = instance
         self._margin = margin
         self._stops: dict[GroupRef, asyncio.Task[Observation | None]] = {}
 
-    async def stop(self, ref: GroupRef, grace: timedelta, *, keep_logs: bool = True) -> Observation | None:
+    async def stop(
+        self,
+        ref: GroupRef,
+        grace: timedelta,
+        keep_until: datetime | None = None,
+        *,
+        keep_logs: bool = True,
+    ) -> Observation | None:
         """End the group, and say how its ranks ended; None if there is no such group.
 
-        Stops of one group share the work, which goes on if one who waits for it gives up.
+        Pods that have ended by themselves stay until `keep_until`, if that is given. Stops of one group
+        share the work, which goes on if one who waits for it gives up.
         """
         running = self._stops.get(ref)
         if running is None:
-            work = self._stop(ref, max(1, math.ceil(grace.total_seconds())), keep_logs)
+            work = self._stop(ref, max(1, math.ceil(grace.total_seconds())), keep_until, keep_logs)
             running = self._stops[ref] = asyncio.create_task(work, name=f"stop {ref.name}")
             running.add_done_callback(lambda task: self._stopped(ref, task))
         return await asyncio.shield(running)
@@ -100,7 +118,9 @@ class Stopper:
         if not task.cancelled():
             task.exception()  # who waited has it; if nobody did, the next stop meets it again
 
-    async def _stop(self, ref: GroupRef, grace: int, keep_logs: bool) -> Observation | None:
+    async def _stop(
+        self, ref: GroupRef, grace: int, keep_until: datetime | None, keep_logs: bool
+    ) -> Observation | None:
         group = await self._find(ref)
         if group is None:
             await self.remove_service(ref)
@@ -110,7 +130,7 @@ class Stopper:
         try:
             await self._announce(group)
             async with self._keeping_logs(group, enabled=keep_logs):
-                await self._delete(group, grace)
+                await self._delete(group, grace, keep_until)
                 await self._groups.wait(group, _has_stopped, grace + self._margin)
             await self._remove_leftovers(group)
             if group.instances > 1:
@@ -139,9 +159,10 @@ class Stopper:
         master = group.living.get(MASTER_RANK)
         if master is None or STOPPING in (master["metadata"].get("annotations") or {}):
             return
-        told, now = master["metadata"], datetime.now(UTC).isoformat(timespec="seconds")
+        told = master["metadata"]
+        mark = {"annotations": {STOPPING: datetime.now(UTC).isoformat(timespec="seconds")}}
         try:
-            self._cache.put(await self._client.annotate("pods", told["name"], told["uid"], {STOPPING: now}))
+            self._cache.put(await self._client.change("pods", told["name"], told["uid"], mark))
         except (NotFound, Conflict):
             pass  # it is gone already
         except Forbidden as error:
@@ -171,16 +192,20 @@ class Stopper:
         finally:
             await _within(0, rest)
 
-    async def _delete(self, group: Group, grace: int) -> None:
-        """Ask for every pod's end, and remove the Service; the master last, see _announce."""
+    async def _delete(self, group: Group, grace: int, keep_until: datetime | None = None) -> None:
+        """Ask for the end of every pod that is not kept; the master last, see _announce."""
         living = group.living
         master = living.pop(MASTER_RANK, None)
-        deletions = [self._delete_pod(pod, grace) for pod in living.values()]
+        deletions = [self._delete_pod(group.ref, pod, grace, keep_until) for pod in living.values()]
         await asyncio.gather(*deletions)
         if master is not None:
-            await self._delete_pod(master, grace)
+            await self._delete_pod(group.ref, master, grace, keep_until)
 
-    async def _delete_pod(self, pod: Manifest, grace: int) -> None:
+    async def _delete_pod(
+        self, ref: GroupRef, pod: Manifest, grace: int, keep_until: datetime | None
+    ) -> None:
+        if keep_until is not None and has_ended(pod) and await self._keeper.keep(ref, pod, keep_until):
+            return
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], grace)
 
     async def _remove_leftovers(self, group: Group) -> None:

@@ -3,9 +3,8 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from job_tracker.backends import log_files
@@ -16,6 +15,7 @@ from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_port
 from job_tracker.catalog import Algorithm
 from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound
 from job_tracker.feed import Feed
 from job_tracker.model import GroupRef, Job
@@ -43,11 +43,18 @@ class ProcessBackend:
     launches or stops.
     """
 
-    def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: ProcessOptions) -> None:
+    def __init__(
+        self,
+        root: Path,
+        algorithms: Mapping[str, Algorithm],
+        options: ProcessOptions,
+        tell: Telling = nothing_more,
+    ) -> None:
         self._folders = Folders(root.absolute())
         self._root = root
         self._algorithms = algorithms
         self._options = options
+        self._tell = tell
         self._groups: dict[GroupRef, ProcessGroup] = {}
         self._feed: Feed[GroupRef, Observation] = Feed()
         self._has_looked = False
@@ -61,6 +68,7 @@ class ProcessBackend:
             job,
             self._algorithms,
             path=self._options.path,
+            told=self._tell(job),
             inherited={**inherited, **self._options.extra},
             cores=cores,
         )
@@ -97,7 +105,9 @@ class ProcessBackend:
             async for change in changes:
                 yield change
 
-    async def stop(self, group: GroupRef, grace: timedelta) -> Observation | None:
+    async def stop(
+        self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
+    ) -> Observation | None:
         """See Backend."""
         await self._look_once()
         known = self._groups.get(group)
@@ -105,16 +115,23 @@ class ProcessBackend:
             # Another service may have launched it since.
             folder = await asyncio.to_thread(self._folders.find, group)
             if folder is None:
+                await asyncio.to_thread(self._folders.forget_unborn, group)
                 return None
             known = self._groups.get(group) or self._take_up(folder)
             await known.follow()
         await known.stop(grace.total_seconds())
         seen = known.observe()
-        await known.close()
-        self._groups.pop(group, None)
-        with suppress(FileNotFoundError):  # a stop that ran beside this one was first
-            await asyncio.to_thread(self._folders.retire, known.folder)
+        if self._groups.pop(group, None) is not None:  # else a stop that runs beside this one was first
+            await known.close()
+            await self._retire(known, keep_until)
         return seen
+
+    async def sweep(self, now: datetime) -> None:
+        """See Backend."""
+        try:
+            await asyncio.to_thread(self._folders.sweep, now)
+        except OSError as error:
+            raise BackendUnavailable(f"{self._root} cannot be cleaned up: {error}") from error
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
@@ -138,6 +155,15 @@ class ProcessBackend:
         for group in self._groups.values():
             await group.close()
         self._groups.clear()
+
+    async def _retire(self, group: ProcessGroup, keep_until: datetime | None) -> None:
+        try:
+            await asyncio.to_thread(self._folders.retire, group.folder, keep_until)
+        except FileNotFoundError:
+            pass  # another service was first
+        except OSError as error:
+            self._groups[group.folder.group] = group  # it is still among the live ones
+            raise BackendUnavailable(f"{group.folder.path} cannot be put away: {error}") from error
 
     def _create(self, plan: ProcessPlan) -> GroupFolder:
         taken = {group.folder.master_port for group in self._groups.values()}
@@ -167,8 +193,11 @@ class ProcessBackend:
             for ref in gone:
                 if self._groups.get(ref) is known[ref]:
                     await self._groups.pop(ref).close()
-            new = [self._take_up(folder) for folder in unknown if folder.group not in self._groups]
-            await asyncio.gather(*(group.follow() for group in new))
+            for folder in unknown:
+                if folder.group not in self._groups:
+                    self._take_up(folder)
+            # The old ones as well: another service may have completed a launch that was cut short here.
+            await asyncio.gather(*(group.follow() for group in self._groups.values()))
             self._has_looked = True
 
 

@@ -4,9 +4,14 @@ live/<group>/group.json             what was launched; written before anything e
 live/<group>/stop.json              it is to end; written before anything is ended
 live/<group>/rank-<n>/command       what the supervisor is to run; see supervisor.py
 live/<group>/rank-<n>/…             what the supervisor writes; see supervisor.py
-ended/<group>/                      the same, after the group was stopped: kept for its logs
+kept/<group>/                       the same, after the group was stopped, but for `command` with its secrets
+kept/<group>/keep.json              until when it stays as it is; written before it moves here
+ended/<group>/                      what is left then, for its logs
+
+A name that ends with .part is of a file that is being written, or whose writer died.
 """
 
+import errno
 import fcntl
 import json
 import logging
@@ -16,6 +21,7 @@ import tempfile
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +29,8 @@ from job_tracker import naming
 from job_tracker.model import GroupRef
 
 log = logging.getLogger(__name__)
+
+_PART = ".part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +58,16 @@ class RankFolder:
         return self.path / "log"
 
     def program(self) -> str:
-        """What the supervisor was to run."""
+        """What the supervisor was to run, without its arguments."""
+        return next(iter(self.arguments()), "")
+
+    def arguments(self) -> list[str]:
+        """All of what the supervisor was to run."""
         try:
-            return os.fsdecode((self.path / "command").read_bytes().split(b"\0", 3)[2])
+            fields = (self.path / "command").read_bytes().split(b"\0")
         except FileNotFoundError:
-            return ""
+            return []
+        return [os.fsdecode(field) for field in fields[2 : 2 + int(fields[1])]]
 
     def supervisor_pid(self) -> int | None:
         """The pid of the supervisor, once it has written it down."""
@@ -131,12 +144,17 @@ class GroupFolder:
         """Write down that the group is to end: from then on no supervisor starts a rank of it."""
         _publish_json(self.path / "stop.json", {"grace": grace})
 
+    def order_to_keep(self, until: datetime) -> None:
+        """Write down until when the folder is to stay as it is, once the group has been stopped."""
+        _publish_json(self.path / "keep.json", {"until": until.timestamp()})
+
 
 class Folders:
     """All groups of one backend, below one folder."""
 
     def __init__(self, root: Path) -> None:
         self._live = root / "live"
+        self._kept = root / "kept"
         self._ended = root / "ended"
 
     def compare(self, known: Collection[GroupRef]) -> tuple[list[GroupFolder], list[GroupRef]]:
@@ -167,26 +185,38 @@ class Folders:
             _publish_json(path / "group.json", record, anew=True)
         return self._read_live(path) or GroupFolder(path, group, instances, master_port)
 
-    def retire(self, folder: GroupFolder) -> None:
-        """Move a stopped group out of the live ones, and keep of it what it printed."""
-        self._ended.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ended = self._ended / folder.group.name
+    def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
+        """Move a stopped group out of the live ones, and clean it up, or have that done by a later sweep."""
+        if keep_until is not None:
+            try:
+                folder.order_to_keep(keep_until)
+            except OSError as error:  # on a full disk it had better go
+                log.warning("%s is not kept for longer: %s", folder.path, error)
+        kept = _move(folder.path, self._kept)
         try:
-            folder.path.rename(ended)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            # There is one already if a launch failed and the service died before it could say so.
-            shutil.rmtree(ended, ignore_errors=True)
-            folder.path.rename(ended)
-        for command in ended.glob("*/command"):
-            for name in ("work", "tmp"):  # which may hold more than all logs together
-                shutil.rmtree(command.with_name(name), ignore_errors=True)
-            command.unlink()  # with the secrets in it
+            _remove_secrets(kept)
+            if keep_until is None:
+                self._clean_up(kept)
+        except OSError as error:
+            log.warning("%s is left to the next sweep: %s", kept, error)
+
+    def sweep(self, now: datetime) -> None:
+        """Clean up what was kept for long enough, and what a service that was killed did not clean up."""
+        for path in sorted(self._kept.glob("*")):
+            with suppress(FileNotFoundError):  # a stop that runs beside this was first
+                _remove_secrets(path)
+                record = _read(path / "keep.json", until=float)
+                if record is None or record["until"] <= now.timestamp():
+                    self._clean_up(path)
+
+    def forget_unborn(self, group: GroupRef) -> None:
+        """Delete what a launch that was cut short before its record was written has left."""
+        if self.find(group) is None:
+            shutil.rmtree(self._live / group.name, ignore_errors=True)
 
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
         """Where the rank has begun a log, if it has."""
-        for place in (self._live, self._ended):
+        for place in (self._live, self._kept, self._ended):
             folder = RankFolder(place / group.name / naming.instance_name(group.name, rank))
             if folder.log.exists():
                 return folder
@@ -194,8 +224,15 @@ class Folders:
 
     def remove(self, group: GroupRef) -> None:
         """Delete all that is left of a stopped group."""
-        for place in (self._live, self._ended):
+        for place in (self._live, self._kept, self._ended):
             shutil.rmtree(place / group.name, ignore_errors=True)
+
+    def _clean_up(self, kept: Path) -> None:
+        """Keep of a stopped group what it printed, and how it ended."""
+        for name in ("work", "tmp"):  # which may hold more than all logs together
+            for folder in kept.glob(f"*/{name}"):
+                shutil.rmtree(folder, ignore_errors=True)
+        _move(kept, self._ended)
 
     @staticmethod
     def _read_live(path: Path) -> GroupFolder | None:
@@ -223,6 +260,28 @@ def _read(path: Path, **shape: type) -> dict[str, Any] | None:
     return None
 
 
+def _move(path: Path, below: Path) -> Path:
+    """Move a group's folder. Raises FileNotFoundError if somebody else was first."""
+    below.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target = below / path.name
+    try:
+        path.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        # There is one already if a launch failed and the service died before it could say so.
+        shutil.rmtree(target, ignore_errors=True)
+        path.rename(target)
+    return target
+
+
+def _remove_secrets(path: Path) -> None:
+    # A part is of a service that was killed while it wrote, perhaps the same secrets.
+    for pattern in ("*/command", f"*/*{_PART}", f"*{_PART}"):
+        for file in path.glob(pattern):
+            file.unlink(missing_ok=True)
+
+
 def _publish_json(path: Path, content: dict[str, Any], *, anew: bool = False) -> None:
     _publish(path, json.dumps(content).encode(), anew=anew)
 
@@ -232,7 +291,7 @@ def _publish(path: Path, content: bytes, *, anew: bool = False) -> None:
 
     Raises FileExistsError if it is to be `anew` and is there already.
     """
-    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", suffix=_PART, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from job_tracker.model import Ending, FailedAttempt, Job, JobSpec, JobState, Progress, RankStatus
+from job_tracker.model import Ending, Job, JobSpec, JobState, Move, Progress, RankStatus
 
 SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)
 _RANKS = TypeAdapter(tuple[RankStatus, ...])
 _ENDING = TypeAdapter(Ending)
-_HISTORY = TypeAdapter(tuple[FailedAttempt, ...])
+_MOVES = TypeAdapter(tuple[Move, ...])
 
 
 def job_of(row: sqlite3.Row) -> Job:
@@ -29,9 +29,22 @@ def job_of(row: sqlite3.Row) -> Job:
         ranks=_RANKS.validate_json(row["ranks"]),
         ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
         progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
+        program=row["program"],
         due_at=moment(row["due_at"]) if row["due_at"] else None,
-        history=_HISTORY.validate_json(row["history"]),
+        moves=_MOVES.validate_json(row["moves"]),
     )
+
+
+def fixed_columns(job: Job) -> dict[str, Any]:
+    """The columns that are written once, but for the id, and the values they get."""
+    return {
+        "version": job.version,
+        "name": job.spec.name,
+        "algorithm": job.spec.algorithm,
+        "instances": job.spec.instances,
+        "submitted_at": job.submitted_at.timestamp(),
+        "spec": SPEC.dump_json(job.spec).decode(),
+    }
 
 
 def changing_columns(job: Job) -> dict[str, Any]:
@@ -43,8 +56,9 @@ def changing_columns(job: Job) -> dict[str, Any]:
         "finished_at": job.finished_at.timestamp() if job.finished_at else None,
         "ranks": _RANKS.dump_json(job.ranks).decode(),
         "ending": _ENDING.dump_json(job.ending).decode() if job.ending else None,
+        "program": job.program,
         "due_at": job.due_at.timestamp() if job.due_at else None,
-        "history": _HISTORY.dump_json(job.history).decode(),
+        "moves": _MOVES.dump_json(job.moves).decode(),
     }
 
 

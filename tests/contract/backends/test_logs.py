@@ -8,7 +8,7 @@ import pytest
 from job_tracker.errors import LogsNotFound
 from job_tracker.model import GroupRef
 from tests.support.backends import World, printed, seen, text_of
-from tests.support.jobs import job
+from tests.support.jobs import NOON, job
 
 GRACE = timedelta(seconds=5)
 
@@ -63,3 +63,24 @@ async def test_a_discarded_group_is_forgotten(world: World) -> None:
         await backend.discard(job().group)
     with pytest.raises(LogsNotFound):
         await text_of(backend.logs(job().group, 0))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_every_attempt_has_a_log_of_its_own(world: World, kept: bool) -> None:
+    backend = world.open()
+    first, second = (
+        job({"PRINT": f"attempt {attempt}", "RUN_SECONDS": "forever"}, attempt=attempt) for attempt in (1, 2)
+    )
+    await backend.launch(backend.plan(first))
+    await printed(backend, first.group)
+    await backend.stop(first.group, GRACE, NOON if kept else None)
+    await backend.launch(backend.plan(second))
+    assert await printed(backend, second.group) == "attempt 2\n"
+    for each in (backend, world.open()):
+        # Of an attempt that is over, there is nothing more to come, though its job goes on.
+        assert await text_of(each.logs(first.group, 0, follow=True)) == "attempt 1\n"
+        assert await text_of(each.logs(second.group, 0)) == "attempt 2\n"
+    await backend.stop(second.group, GRACE)
+    await backend.sweep(NOON)
+    await backend.discard(first.group)
+    assert await text_of(backend.logs(second.group, 0)) == "attempt 2\n"

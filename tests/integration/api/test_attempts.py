@@ -60,9 +60,16 @@ async def test_a_job_tells_of_its_attempts(service: Service) -> None:
     last = seen[-1]
     assert (last.status, last.attempt) == (pb.failure, 2)
     assert last.message.endswith("Given up after 2 attempts.")
-    [failed] = last.failed_attempts
-    assert (failed.attempt, failed.diagnosis.category) == (1, "crashed")
-    assert failed.HasField("started_at")
+    assert [(move.status, move.attempt, move.diagnosis.category) for move in last.moves] == [
+        (pb.queuing, 0, ""),
+        (pb.launch, 1, ""),
+        (pb.running, 1, ""),
+        (pb.queuing, 1, "crashed"),
+        (pb.queuing, 1, ""),
+        (pb.launch, 2, ""),
+        (pb.running, 2, ""),
+        (pb.failure, 2, "crashed"),
+    ]
     assert not last.HasField("deadline_at")
 
 
@@ -89,4 +96,4 @@ async def test_jobs_between_attempts_are_listed_as_queuing(service: Service) -> 
     page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(statuses=[pb.queuing]))
     assert [job.job_id for job in page.jobs] == [job_id]
     cancelled = await service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
-    assert (cancelled.status, len(cancelled.failed_attempts)) == (pb.cancelled, 1)
+    assert (cancelled.status, cancelled.moves[-1].status) == (pb.cancelled, pb.cancelled)

@@ -21,7 +21,7 @@ from tests.support import accounts
 from tests.support.accounts import Rule
 from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
 from tests.support.cluster import Cluster, CommandFailed
-from tests.support.jobs import job
+from tests.support.jobs import NOON, job
 
 RBAC = Path(__file__).parents[3] / "deploy/base/rbac.yaml"
 [ROLE] = [each for each in yaml.safe_load_all(RBAC.read_text()) if each["kind"] == "Role"]
@@ -99,8 +99,11 @@ class Life:
         by_itself = job({"PRINT": "done"}, job_id=self.first_job + 2)
         await second.launch(second.plan(by_itself))
         await seen(second, by_itself.group, lambda o: o.master.status.phase is Phase.SUCCEEDED)
-        await second.stop(by_itself.group, SHORT)
+        await second.stop(by_itself.group, SHORT, NOON)
         assert await text_of(second.logs(by_itself.group, 0)) == "done\n"
+        assert await self.world.kept(self.account) == {by_itself.group.name}
+        await second.sweep(NOON)
+        await second.discard(by_itself.group)
 
         lost = self.job(3, algorithm="lost")
         await second.launch(second.plan(lost))

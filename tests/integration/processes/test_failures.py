@@ -5,7 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -16,7 +16,7 @@ from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
 from job_tracker.model import Phase
 from tests.support.backends import ProcessGroups, printed, seen
-from tests.support.jobs import job
+from tests.support.jobs import NOON, job
 
 MIB = 1 << 20
 
@@ -242,7 +242,10 @@ async def test_a_running_rank_whose_record_is_lost_is_ended_and_holds_nobody_up(
     assert not rank.is_running()
 
 
-async def test_a_result_is_kept_when_the_disk_is_full(world: ProcessGroups, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep_until", [None, NOON + timedelta(hours=1)])
+async def test_a_result_is_kept_when_the_disk_is_full(
+    world: ProcessGroups, tmp_path: Path, keep_until: datetime | None
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("mounting takes root")
     world.root.mkdir(parents=True)
@@ -253,7 +256,8 @@ async def test_a_result_is_kept_when_the_disk_is_full(world: ProcessGroups, tmp_
         await backend.launch(backend.plan(job()))
         end = await seen(backend, job().group, lambda o: o.has_ended)
         assert [rank.status.phase for rank in end.ranks] == [Phase.SUCCEEDED]
-        await backend.stop(job().group, timedelta(0))
+        await backend.stop(job().group, timedelta(0), keep_until)
+        await backend.sweep(NOON)
         assert not [path for path in world.root.rglob("*") if path.name in ("work", "tmp", "command")]
         await backend.close()
     finally:

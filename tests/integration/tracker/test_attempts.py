@@ -10,6 +10,7 @@ from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
 from job_tracker.model import GroupRef, JobState, Phase
 from job_tracker.policies import Deadlines, RetryPolicy
+from tests.support.jobs import failures
 
 if TYPE_CHECKING:
     from tests.integration.tracker.conftest import Service
@@ -29,13 +30,11 @@ async def test_a_failed_group_is_started_again_as_a_whole(service: Service) -> N
     assert set(service.world.live) == {second.group}
     assert second.group.name == f"{first.group.name}-r1"
     assert [rank.phase for rank in second.ranks] == [Phase.RUNNING] * 3
-    assert [(a.number, a.started_at, a.diagnosis.category) for a in second.history] == [
-        (1, first.started_at, Category.CRASHED)
-    ]
+    assert [(attempt, why.category) for attempt, why in failures(second)] == [(1, Category.CRASHED)]
     for rank in range(3):
         service.world.end_rank(second.group, rank, 0)
     last = await service.reaches(job.id, JobState.SUCCEEDED)
-    assert (last.attempt, last.diagnosis, len(last.history)) == (2, None, 1)
+    assert (last.attempt, last.diagnosis, len(failures(last))) == (2, None, 1)
 
 
 async def test_an_attempt_begins_only_when_the_one_before_is_gone(service: Service) -> None:
@@ -50,7 +49,7 @@ async def test_an_attempt_begins_only_when_the_one_before_is_gone(service: Servi
     job = await service.submit({"EXIT_CODE": "1", "FAIL_RANK": "1", "RUN_SECONDS": "0"}, 2, retry=ON_CRASH)
     job = await service.reaches(job.id, JobState.FAILED)
     assert (job.attempt, alive) == (3, [set(), set(), set()])
-    assert [attempt.number for attempt in job.history] == [1, 2]
+    assert [attempt for attempt, _ in failures(job)] == [1, 2, 3]
     assert job.diagnosis is not None
     assert job.diagnosis.category is Category.CRASHED
 
@@ -67,7 +66,7 @@ async def test_a_launch_that_fails_for_now_is_another_attempt(service: Service) 
     service.backend.launch = refused_once  # type: ignore[method-assign]
     job = await service.submit(retry=RetryPolicy(max_attempts=2, backoff=SHORTLY))
     job = await service.reaches(job.id, JobState.SUCCEEDED)
-    assert [(a.started_at, a.diagnosis) for a in job.history] == [(None, full)]
+    assert failures(job) == [(1, full)]
 
 
 async def test_others_run_while_a_job_is_in_backoff_and_then_it_is_first_again(service: Service) -> None:
@@ -89,7 +88,7 @@ async def test_a_job_in_backoff_is_cancelled_at_once(service: Service) -> None:
     waiting = await service.reaches(job.id, JobState.BACKOFF)
     assert waiting.due_at is not None
     view = await service.jobs.cancel(job.id)
-    assert (view.job.state, view.job.due_at, len(view.job.history)) == (JobState.CANCELLED, None, 1)
+    assert (view.job.state, view.job.due_at, len(failures(view.job))) == (JobState.CANCELLED, None, 1)
 
 
 async def test_a_cancel_while_a_failed_group_is_stopped_wins(service: Service) -> None:
@@ -109,7 +108,7 @@ async def test_a_cancel_while_a_failed_group_is_stopped_wins(service: Service) -
     assert view.job.ending.state is JobState.CANCELLED
     go_on.set()
     job = await service.reaches(job.id, JobState.CANCELLED)
-    assert (job.attempt, [a.diagnosis.category for a in job.history]) == (1, [Category.CRASHED])
+    assert (job.attempt, [why.category for _, why in failures(job)]) == (1, [Category.CRASHED])
 
 
 async def test_a_backoff_goes_on_over_a_restart(service: Service) -> None:

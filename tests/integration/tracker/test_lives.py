@@ -10,6 +10,7 @@ from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import BackendUnavailable, LaunchFailed
 from job_tracker.model import GroupRef, JobState, Phase
 from job_tracker.store.base import JobFilter
+from tests.support.jobs import NOON
 
 if TYPE_CHECKING:
     from tests.integration.tracker.conftest import Service
@@ -164,6 +165,42 @@ async def test_ended_jobs_are_forgotten_after_their_time(service: Service) -> No
     await service.reaches(running.id, JobState.SUCCEEDED)
     assert job.group not in service.world.stopped
     assert [known.id for known in await service.store.list_jobs(_EVERYTHING, limit=9)] == [running.id]
+
+
+@pytest.mark.parametrize(
+    ("kept", "code", "state"),
+    [
+        ("keep_failed_group", "1", JobState.FAILED),
+        ("keep_succeeded_group", "0", JobState.SUCCEEDED),
+    ],
+)
+async def test_a_group_is_kept_as_its_outcome_demands_and_then_removed(
+    service: Service, kept: str, code: str, state: JobState
+) -> None:
+    service.options[kept] = timedelta(hours=1)
+    await service.restart()
+    ends = {"0": JobState.SUCCEEDED, "1": JobState.FAILED}
+    jobs = {other: await service.submit({"EXIT_CODE": other}) for other in ends}
+    for other, job in jobs.items():
+        await service.reaches(job.id, ends[other])
+    job = await service.reaches(jobs[code].id, state)
+    assert job.ending is not None
+    assert service.world.kept == {job.group: job.ending.decided_at + timedelta(hours=1)}
+
+    service.world.kept[job.group] = NOON
+    await service.restart()
+    await service.reaches((await service.submit({"EXIT_CODE": "0"})).id, JobState.SUCCEEDED)
+    assert job.group not in service.world.kept
+    assert await service.store.get(job.id) == job
+
+
+async def test_nothing_is_kept_of_a_cancelled_job(service: Service) -> None:
+    service.options |= dict.fromkeys(("keep_failed_group", "keep_succeeded_group"), timedelta(hours=1))
+    await service.restart()
+    job = await service.reaches((await service.submit(FOREVER)).id, JobState.RUNNING)
+    await service.jobs.cancel(job.id)
+    await service.reaches(job.id, JobState.CANCELLED)
+    assert service.world.kept == {}
 
 
 async def test_what_the_master_reports_is_the_job_s_progress(service: Service) -> None:

@@ -75,7 +75,7 @@ async def test_every_job_is_as_it_was(old_store: JobStore) -> None:
     # What there was not is as if nothing had been said: a job that ran once runs once.
     assert {job.spec.retry for job in jobs.values()} == {RetryPolicy()}
     assert {job.spec.deadlines for job in jobs.values()} == {Deadlines()}
-    assert {(job.due_at, job.history) for job in jobs.values()} == {(None, ())}
+    assert {(job.due_at, job.moves) for job in jobs.values()} == {(None, ())}
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)

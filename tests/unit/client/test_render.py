@@ -246,14 +246,22 @@ RETRYING = Status(
     attempt=2,
     max_attempts=3,
     next_attempt_at=before_now(seconds=-20),
-    failed_attempts=[
-        pb.FailedAttempt(
-            attempt=1, ended_at=before_now(minutes=9), diagnosis=pb.Diagnosis(summary="No quota.")
+    moves=[
+        pb.Move(status=pb.queuing, at=before_now(minutes=9)),
+        pb.Move(status=pb.launch, at=before_now(minutes=8), attempt=1),
+        pb.Move(
+            status=pb.queuing,
+            at=before_now(minutes=8),
+            attempt=1,
+            diagnosis=pb.Diagnosis(summary="No quota."),
         ),
-        pb.FailedAttempt(
+        pb.Move(status=pb.queuing, at=before_now(minutes=7), attempt=1),
+        pb.Move(status=pb.launch, at=before_now(minutes=6), attempt=2),
+        pb.Move(status=pb.running, at=before_now(minutes=5), attempt=2),
+        pb.Move(
+            status=pb.queuing,
+            at=before_now(minutes=1),
             attempt=2,
-            started_at=before_now(minutes=5),
-            ended_at=before_now(minutes=1),
             diagnosis=pb.Diagnosis(summary="The node\nis lost."),
         ),
     ],
@@ -265,12 +273,15 @@ def test_a_job_between_two_attempts_says_how_it_got_there_and_when_it_goes_on() 
     for line in (
         r"Attempt +2 of 3",
         r"Next attempt +[0-9: -]+ \(in 20s\)",
-        r"Attempt 1 +never ran: No quota\.",
-        r"Attempt 2 +after 4m 00s: The node\\nis lost\.",
+        r"[0-9: -]+ +submitted *\n",
+        r"[0-9: -]+ +attempt 1 failed: No quota\.",
+        r"[0-9: -]+ +queued again *\n",
+        r"[0-9: -]+ +running, attempt 2 *\n",
+        r"[0-9: -]+ +attempt 2 failed: The node\\nis lost\.",
     ):
         assert re.search(line, picture), (line, picture)
     assert "Queue" not in picture
     text = lines.description(RETRYING)
     assert "\nattempt: 2 of 3\n" in text
-    assert "\nattempt 1: never ran: No quota.\n" in text
+    assert "\nstory: 2025-11-21T11:51:00Z submitted\n    2025-11-21T11:52:00Z launch\n" in text
     assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, the next follows"

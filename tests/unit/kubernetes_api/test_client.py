@@ -133,7 +133,7 @@ async def test_a_change_of_what_somebody_else_changed_is_a_conflict(
 ) -> None:
     server.answers = [status(409, "Conflict")]
     with pytest.raises(Conflict):
-        await client.annotate("pods", "a", "uid", {"x": "y"})
+        await client.change("pods", "a", "uid", {"labels": {"x": "y"}})
 
 
 async def test_a_list_is_read_in_pages(client: KubernetesClient, server: Scripted) -> None:

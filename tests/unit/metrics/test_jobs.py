@@ -1,6 +1,7 @@
 """What is counted of jobs as they move."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -66,9 +67,16 @@ def test_a_launch_is_measured_until_the_master_runs() -> None:
     assert story.value("launch_seconds_count") == 1
 
 
-def test_a_launch_that_another_replica_has_begun_is_not_measured() -> None:
+def test_a_launch_that_another_replica_has_begun_is_measured_from_there() -> None:
     story = Story()
-    story.job = story.job.admitted(story.at)
+    story.job = story.job.admitted(story.at - timedelta(seconds=50))
+    story.runs()
+    assert story.value("launch_seconds_sum") == pytest.approx(50, abs=5)
+
+
+def test_a_launch_by_a_version_that_did_not_write_down_when_is_not_measured() -> None:
+    story = Story()
+    story.job = replace(story.job.admitted(story.at), moves=())
     story.runs()
     assert story.value("launch_seconds_count") == 0
 

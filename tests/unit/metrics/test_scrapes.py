@@ -13,9 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.errors import StoreUnavailable
 from job_tracker.model import JobState
+from job_tracker.reports import ReportBook
 from job_tracker.store.base import Tally
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracker import Tracker, TrackerOptions
+from job_tracker.tracker import Tracker, TrackerOptions, utc_now
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 from training_service.metrics import Metrics
@@ -118,7 +119,8 @@ async def test_a_busy_event_loop_holds_up_no_scrape_and_is_seen(metrics: Metrics
 async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
     store: MoodyStore, metrics: Metrics
 ) -> None:
-    tracker = Tracker(store, FakeBackend(), TrackerOptions(capacity=8), await elected(store))
+    options, reports = TrackerOptions(capacity=8), ReportBook(store, utc_now)
+    tracker = Tracker(store, FakeBackend(), options, await elected(store), reports)
     names = ("queue_depth", "oldest_seconds", "longest_work_seconds", "retries_total")
     with metrics.observing(tracker):
         seen = await scraped(metrics)
@@ -130,7 +132,8 @@ async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
 
 async def test_a_full_look_at_everything_is_written_down(store: MoodyStore) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    tracker = Tracker(store, FakeBackend(), TrackerOptions(capacity=8), await elected(store), lambda: at)
+    options, reports = TrackerOptions(capacity=8), ReportBook(store, utc_now)
+    tracker = Tracker(store, FakeBackend(), options, await elected(store), reports, lambda: at)
     at += timedelta(minutes=1)
     assert tracker.looked_at < at
     await tracker._repair()

@@ -70,7 +70,12 @@ def trainctl(
     context: typer.Context,
     address: Annotated[
         str,
-        typer.Option("--address", "-a", envvar=ADDRESS_VARIABLE, metavar="HOST:PORT", help="The service."),
+        typer.Option(
+            *("--address", "-a"),
+            envvar=ADDRESS_VARIABLE,
+            metavar="HOST:PORT",
+            help="The service; of several replicas IP:PORT,IP:PORT.",
+        ),
     ] = DEFAULT_ADDRESS,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, with the names of the proto.")

@@ -1,7 +1,7 @@
 -- ARGV: store, token, most queued, last id that the caller has seen, request key ('' for none), its
--- digest, name, algorithm, instances, submitted at, spec, when it is due, its score ('' for never)
-local _, token, most, seen, request, digest, name, algorithm, instances, at, spec, due, due_score =
-  unpack(ARGV)
+-- digest, name, algorithm, instances, submitted at, spec, when it is due, its score ('' for never), moves
+local _, token, most, seen, request, digest, name, algorithm, instances, at, spec, due, due_score,
+  moves = unpack(ARGV)
 if request ~= '' then
   local known = redis.call('HGET', key('requests'), request)
   if known then
@@ -19,7 +19,7 @@ redis.call('SET', key('last-id'), id)
 redis.call('HSET', job_key(id), 'id', id, 'version', '1', 'state', 'queued', 'name', name,
   'algorithm', algorithm, 'instances', instances, 'attempt', '0', 'submitted_at', at, 'started_at', '',
   'finished_at', '', 'request_key', request, 'request_digest', digest, 'spec', spec, 'ranks', '[]',
-  'ending', '', 'progress', '', 'due_at', due, 'history', '[]')
+  'ending', '', 'progress', '', 'due_at', due, 'moves', moves)
 if request ~= '' then redis.call('HSET', key('requests'), request, id) end
 redis.call('ZADD', key('jobs'), id, id)
 redis.call('ZADD', key('queued'), id, id)

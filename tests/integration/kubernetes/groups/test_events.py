@@ -12,6 +12,7 @@ import pytest
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.jobs import Jobs
 from job_tracker.model import JobState
+from job_tracker.reports import ReportBook
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.submission import Door
 from job_tracker.tracker import Tracker, TrackerOptions, utc_now
@@ -49,7 +50,8 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 async def tracked(world: KubernetesGroups, store: SqliteStore) -> AsyncIterator[Tracked]:
     backend = world.open()
     options = TrackerOptions(capacity=4)
-    tracker = Tracker(store, backend, options, await elected(store), on_save=backend.events.job_saved)
+    reports, tenure = ReportBook(store, utc_now), await elected(store)
+    tracker = Tracker(store, backend, options, tenure, reports, on_save=backend.events.job_saved)
     tracking = asyncio.create_task(tracker.run())
     door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
     yield Tracked(backend, Jobs(store, backend, door, max_queued=10))

@@ -8,6 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from training_service._generated.training_service_pb2 import (
     Diagnosis,
     GetTrainingStatusResponse,
+    Move,
     RankPhase,
     TrainingStatus,
 )
@@ -37,7 +38,7 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     """What the job is doing."""
     if status.status == TrainingStatus.queuing and not status.HasField("next_attempt_at"):
         yield "Queue", words.queue_position(status.positionInQueue)
-    if status.attempt > 1 or status.failed_attempts:
+    if status.attempt > 1 or status.HasField("next_attempt_at"):
         yield "Attempt", _attempt(status)
     if status.HasField("progress"):
         if done := words.steps(status.progress):
@@ -97,13 +98,21 @@ def run_time(status: GetTrainingStatusResponse, now: datetime) -> str:
     return words.duration(words.seconds_between(status.started_at, end))
 
 
-def failed_attempts(status: GetTrainingStatusResponse) -> Iterator[Fact]:
-    """How the attempts before the current one ended."""
-    for failed in status.failed_attempts:
-        ran = "never ran"
-        if failed.HasField("started_at"):
-            ran = f"after {words.duration(words.seconds_between(failed.started_at, failed.ended_at))}"
-        yield f"Attempt {failed.attempt}", f"{ran}: {words.printable(failed.diagnosis.summary)}"
+def story(status: GetTrainingStatusResponse) -> Iterator[tuple[Timestamp, str]]:
+    """Every move of the job: when, and what happened."""
+    for move in status.moves:
+        yield move.at, _move(move)
+
+
+def _move(move: Move) -> str:
+    failed = move.HasField("diagnosis")
+    why = f": {words.printable(move.diagnosis.summary)}" if failed else ""
+    if move.status == TrainingStatus.queuing:
+        if failed:
+            return f"attempt {move.attempt} failed{why}"
+        return "queued again" if move.attempt else "submitted"
+    attempt = f", attempt {move.attempt}" if move.attempt > 1 else ""
+    return f"{words.status_word(move.status)}{attempt}{why}"
 
 
 def _attempt(status: GetTrainingStatusResponse) -> str:

@@ -31,10 +31,11 @@ def description(status: GetTrainingStatusResponse) -> str:
         *facts.identity(status),
         *facts.situation(status),
         *((label, words.moment(at)) for label, at in facts.times(status)),
-        *facts.failed_attempts(status),
     ]
     if status.HasField("diagnosis"):
         labelled += facts.explanation(status.diagnosis)
+    if story := "\n".join(f"{words.moment(at)} {what}" for at, what in facts.story(status)):
+        labelled.append(("Story", story))
     return "\n".join(_labelled(*fact) for fact in labelled)
 
 

@@ -55,9 +55,8 @@ def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableT
         Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status)),
         *_bar(status),
         _grid([*facts.identity(status), *facts.situation(status), *_times(status, now)]),
-        *_history(status),
     ]
-    return Group(*parts, *_explanation(status))
+    return Group(*parts, *_explanation(status), *_story(status))
 
 
 def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
@@ -123,9 +122,10 @@ def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     return Padding(grid, (0, 0, 0, 2))
 
 
-def _history(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
-    if status.failed_attempts:
-        yield Padding(_grid(facts.failed_attempts(status)), (1, 0, 0, 0))
+def _story(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
+    story = [(words.local_moment(at), what) for at, what in facts.story(status)]
+    if story:
+        yield Padding(Group(Text("  Story", style="bold"), _grid(story)), (1, 0, 0, 0))
 
 
 def _explanation(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:

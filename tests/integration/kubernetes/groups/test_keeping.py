@@ -1,0 +1,184 @@
+"""Pods of stopped groups that stay to be looked at: which of them, how they are, and when they go."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.labels import owned_by
+from job_tracker.errors import BackendUnavailable
+from job_tracker.model import Phase
+from tests.integration.kubernetes.groups.conftest import Place
+from tests.support.backends import KubernetesGroups, printed, seen, started
+from tests.support.jobs import NOON, job
+
+FOREVER = {"RUN_SECONDS": "forever"}
+SHORT = timedelta(seconds=1)
+LATER = NOON + timedelta(hours=1)
+WORKER_FAILS = """
+import os, sys, time
+print("hello", flush=True)
+sys.exit(3) if os.environ["RANK"] == "1" else time.sleep(1000)
+"""
+
+
+async def with_a_failed_worker(world: KubernetesGroups, **options: Any) -> KubernetesBackend:
+    """A backend with a group whose master runs while its only worker has failed."""
+    world.add("program", "python3", "-c", WORKER_FAILS)
+    backend = world.open(**options)
+    plan = backend.plan(job(instances=2))
+    await started(backend, plan)
+    await printed(backend, job().group)
+    await seen(backend, job().group, lambda o: o.first_failure is not None)
+    return backend
+
+
+def pod(place: Place, name: str) -> dict[str, Any]:
+    return place.cluster.get(place.namespace, "pod", name)
+
+
+async def test_a_worker_that_failed_stays_though_its_master_had_to_go(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = await with_a_failed_worker(world)
+    # Something else that the master owns: when that is collected, the worker would have been, too.
+    canary = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "canary"}}
+    place.apply(owned_by(canary, pod(place, "program-1-master")))
+    end = await backend.stop(job().group, SHORT, LATER)
+    assert end is not None
+    assert [rank.phase for rank in end.statuses] == [Phase.STOPPED, Phase.FAILED]
+    assert end.statuses[1].exit_code == 3
+    place.kubectl("wait", "--for=delete", "configmap/canary", "--timeout=20s")
+    assert place.left() == ["pod/program-1-1-worker"]
+    kept = pod(place, "program-1-1-worker")
+    assert kept["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert place.kubectl("logs", "program-1-1-worker") == "hello\n"
+    assert place.kubectl("get", "pods", "-l", "training-service/kept", "-o", "name").split() == place.left()
+    await backend.sweep(LATER)
+    assert place.left() == []
+
+
+async def test_pods_of_a_success_stay_without_their_service(world: KubernetesGroups, place: Place) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job(instances=2)))
+    await seen(backend, job().group, lambda o: o.has_ended)
+    await backend.stop(job().group, SHORT, LATER)
+    assert place.left() == ["pod/program-1-1-worker", "pod/program-1-master"]
+    place.kubectl("delete", "pod", "program-1-master")  # one may be removed by hand, the other stays
+    await backend.sweep(LATER - SHORT)
+    assert place.left() == ["pod/program-1-1-worker"]
+    await backend.discard(job().group)
+    assert place.left() == []
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"image": "nowhere.invalid/nothing:1"},
+        {"resources": {"example.com/no-such-device": "1"}},
+        {"pod_template": {"spec": {"nodeName": "no-such-node"}}},
+    ],
+    ids=["no image", "no place", "no node"],
+)
+async def test_pods_that_never_started_do_not_stay(
+    world: KubernetesGroups, place: Place, recipe: dict[str, Any]
+) -> None:
+    world.add("program", **recipe)
+    backend = world.open()
+    await backend.launch(backend.plan(job(instances=2)))
+    await backend.stop(job().group, SHORT, LATER)
+    assert place.left() == []
+
+
+async def test_a_pod_that_runs_on_beside_its_training_does_not_stay(
+    world: KubernetesGroups, place: Place
+) -> None:
+    recipe = world.algorithms["program"].kubernetes
+    assert recipe is not None
+    waits = ["python3", "-c", "import time; time.sleep(1000)"]
+    sidecar = {"name": "sidecar", "image": recipe.image, "command": waits}
+    world.add("program", pod_template={"spec": {"containers": [sidecar]}})
+    backend = world.open()
+    await backend.launch(backend.plan(job()))
+    await seen(backend, job().group, lambda o: o.has_ended)
+    await backend.stop(job().group, SHORT, LATER)
+    assert place.left() == []
+
+
+async def test_a_pod_whose_deadline_is_over_may_still_run_and_does_not_stay(
+    world: KubernetesGroups, place: Place
+) -> None:
+    ignore = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(1000)"
+    template = {"spec": {"activeDeadlineSeconds": 2, "terminationGracePeriodSeconds": 600}}
+    world.add("program", "python3", "-c", ignore, pod_template=template)
+    backend = world.open()
+    await backend.launch(backend.plan(job()))
+    await seen(backend, job().group, lambda o: o.first_failure is not None)
+    await backend.stop(job().group, SHORT, LATER)
+    assert place.left() == []
+
+
+async def test_a_stop_that_the_service_did_not_live_to_see_is_completed_by_the_next(
+    world: KubernetesGroups, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await with_a_failed_worker(world)
+
+    async def dies(*_: Any) -> None:
+        raise BackendUnavailable("killed")
+
+    monkeypatch.setattr(first.client, "delete", dies)
+    with pytest.raises(BackendUnavailable, match="killed"):
+        await first.stop(job().group, SHORT, LATER)
+    await first.close()
+    second = world.open()
+    found = (await second.observe())[job().group]
+    assert found.first_failure is None  # the worker is not missing, we have put it aside
+    await second.stop(job().group, SHORT, LATER)
+    assert place.left() == ["pod/program-1-1-worker"]
+    assert await second.observe() == {}
+    await second.sweep(LATER)
+    assert place.left() == []
+
+
+async def test_other_services_take_a_kept_group_for_gone(world: KubernetesGroups, place: Place) -> None:
+    first, second = await with_a_failed_worker(world), world.open()
+    assert set(await second.observe()) == {job().group}
+    await first.stop(job().group, SHORT, LATER)
+    while await second.observe():  # its watch is not behind for long
+        await asyncio.sleep(0.05)
+    assert place.left() == ["pod/program-1-1-worker"]
+
+
+async def test_a_group_under_the_names_of_kept_pods_replaces_them(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = world.open()
+    plan = backend.plan(job({"RUN_SECONDS": "0"}, instances=2))
+    await backend.launch(plan)
+    await seen(backend, job().group, lambda o: o.has_ended)
+    await backend.stop(job().group, SHORT, LATER)
+    before = {each: place.uid(each) for each in place.left()}
+    # Of the very same plan too, as when a store was put back from a backup.
+    await backend.launch(plan)
+    await seen(backend, job().group, lambda o: o.has_ended)
+    after = {each: place.uid(each) for each in place.left() if each.startswith("pod")}
+    assert set(after) == set(before)
+    assert not set(after.values()) & set(before.values())
+    await backend.stop(job().group, SHORT)
+    assert place.left() == []
+
+
+async def test_people_may_have_a_pod_kept_for_longer(world: KubernetesGroups, place: Place) -> None:
+    backend = world.open()
+    for number, until in ((1, "2027-01-01T00:00:00Z"), (2, "2027-01-01"), (3, "for ever")):
+        one = replace(job(), id=number)
+        await backend.launch(backend.plan(one))
+        await seen(backend, one.group, lambda o: o.has_ended)
+        await backend.stop(one.group, SHORT, LATER)
+        mark = f"training-service/kept-until={until}"
+        place.kubectl("annotate", "--overwrite", "pod", f"program-{number}-master", mark)
+    await backend.sweep(LATER)
+    assert place.left() == ["pod/program-1-master", "pod/program-2-master"]
