@@ -19,7 +19,9 @@ from job_tracker.model import Job
 from job_tracker.store.sqlite import SqliteStore
 from tests.integration.api.conftest import Serve, Service
 from training_service import logs
+from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
 from training_service.settings import LoggingSettings
 
 SERVICE = "training.TrainingService"
@@ -173,6 +175,18 @@ async def test_a_line_says_which_job_the_call_was_about(
     lines = [line for line in log_lines() if line["logger"] == "training_service.access"]
     assert [line["job"] for line in lines[:2]] == [first, second]
     assert sorted(line["job"] for line in lines[2:]) == [first, second]
+
+
+async def test_a_line_says_which_attempt_a_report_was_about(
+    door: Service, log_lines: Callable[[], list[Any]]
+) -> None:
+    authorization = f"Bearer {door.tokens.issue(7, 2)}"
+    with pytest.raises(grpc.aio.AioRpcError):
+        await TrainingReporterStub(door.channel).Report(
+            reporter_pb.ReportRequest(), metadata=(("authorization", authorization),)
+        )
+    (line,) = [line for line in log_lines() if line["logger"] == "training_service.access"]
+    assert (line["job"], line["attempt"]) == (7, 2)
 
 
 async def test_calls_are_counted_by_method_and_code(service: Service) -> None:
