@@ -92,6 +92,7 @@ class Life:
         assert stopped is not None
         assert [rank.phase for rank in stopped.statuses] == [Phase.STOPPED] * 2
         assert await text_of(second.logs(together.group, 1)) == "up\n"
+        await second.sweep(NOON)  # of the Service whose pods are gone
         return second
 
     async def live_on(self, second: KubernetesBackend) -> None:
