@@ -46,6 +46,9 @@ class Kept:
         """
         self.steps += 1
 
+    def wait(self) -> None:
+        """Waits until no save is under way; training has no need to."""
+
     def state_dict(self) -> dict[str, Any]:
         """What is kept of this object itself."""
         return {"steps": self.steps, "values": self.values}
@@ -81,6 +84,9 @@ class _KeptInFolder(Kept):
         super().step()
         if self._pace.wants_look(self.steps):
             self._look()
+
+    def wait(self) -> None:
+        self._saver.wait()
 
     def finish(self) -> None:
         """Ends well: waits for what is under way, or saves once more if the group was told to end."""
