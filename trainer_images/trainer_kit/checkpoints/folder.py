@@ -114,6 +114,7 @@ class CheckpointFolder:
 
         Nothing is removed once a later run has begun, for it may be reading. One list shows both what
         there is and that nobody has begun: who begins after it finds the newest checkpoint in place.
+        Raises SupersededError then.
         """
         listing = self.check_not_superseded(run)
         kept = [checkpoint for checkpoint in listing.published if checkpoint not in unusable][:keep]
@@ -123,10 +124,19 @@ class CheckpointFolder:
                     # The manifest first: what is half removed does not exist.
                     self.filesystem.rm_file(f"{self.path}/{checkpoint.manifest}")
                     self._remove_parts(checkpoint)
-            for leftover in listing.unpublished:
-                self._remove_parts(leftover)
-            for earlier in listing.runs - {run}:
-                self.filesystem.rm_file(f"{self.path}/{earlier.fence}")
+            self._remove_leftovers(listing, run)
+
+    def remove_leftovers(self, run: Run) -> None:
+        """Removes what earlier runs began to write and did not publish; as `tidy` does."""
+        listing = self.check_not_superseded(run)
+        with storage_errors(self.uri):
+            self._remove_leftovers(listing, run)
+
+    def _remove_leftovers(self, listing: Listing, run: Run) -> None:
+        for leftover in listing.unpublished:
+            self._remove_parts(leftover)
+        for earlier in listing.runs - {run}:
+            self.filesystem.rm_file(f"{self.path}/{earlier.fence}")
 
     def _remove_parts(self, checkpoint: Checkpoint) -> None:
         try:

@@ -37,7 +37,9 @@ def resume(folder: CheckpointFolder, state: State, attempt: int, exchange: Excha
     StorageError when storage stays away, and UnfitError.
     """
     run = exchange.by_first(lambda: patiently(lambda: folder.begin(attempt)))
+    # Only now: who began before may have published until then, and removes nothing any more.
     published = exchange.by_first(lambda: patiently(folder.look)).published
+    exchange.by_first(lambda: patiently(lambda: folder.remove_leftovers(run)))
     damaged: set[Checkpoint] = set()
     for checkpoint in published:
         try:
@@ -51,6 +53,8 @@ def resume(folder: CheckpointFolder, state: State, attempt: int, exchange: Excha
             reader = PartsReader(folder.filesystem, folder.path_of(checkpoint))
             state.restore(reader, manifest.world_size, exchange)
             return Resumed(run, checkpoint, frozenset(damaged))
+    if damaged and exchange.is_first:
+        log.warning("none of %d checkpoints is whole: training begins anew", len(damaged))
     return Resumed(run, None, frozenset(damaged))
 
 

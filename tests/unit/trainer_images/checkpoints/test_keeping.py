@@ -68,9 +68,7 @@ def test_nothing_but_the_checkpoints_that_are_kept_is_left(start: Start, folder:
     assert names == {str(kept), kept.manifest, kept.run.fence}
 
 
-def test_without_a_folder_steps_are_counted_and_nothing_is_saved(
-    start: Start, folder: Path
-) -> None:
+def test_without_a_folder_steps_are_counted_and_nothing_is_saved(start: Start, folder: Path) -> None:
     with start.attempt(CHECKPOINT_URI="") as training:
         training.steps(3)
     assert training.run.steps == 3
