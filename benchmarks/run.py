@@ -5,6 +5,7 @@ import sys
 from rich.progress import Progress
 
 from benchmarks import (
+    checkpoints,
     idle,
     kubernetes_latency,
     kubernetes_pods,
@@ -22,6 +23,7 @@ BENCHMARKS = {
     "train": train.measure,
     "launch": launch.measure,
     "torchrun": torchrun.measure,
+    "checkpoints": checkpoints.measure,
     "idle": idle.measure,
     "pods": kubernetes_pods.measure,
     "pods-latency": kubernetes_latency.measure,

@@ -7,6 +7,7 @@ from trainer_kit.checkpoints.folder import CheckpointFolder
 from trainer_kit.checkpoints.manifest import Manifest, Part
 from trainer_kit.checkpoints.names import Checkpoint, Listing, Run
 from trainer_kit.errors import SupersededError
+from trainer_kit.termination import Terminated
 
 from tests.unit.trainer_images.checkpoints.support import ALONE_IS_FINE, Start
 
@@ -15,10 +16,8 @@ MANIFEST = Manifest(1, {"part": Part(0, "")})
 
 
 def test_an_older_attempt_publishes_nothing_once_a_newer_has_begun_and_ends(start: Start) -> None:
-    with (
-        pytest.raises(SupersededError, match="attempt 1 of this job ends here: attempt 2 was started"),
-        start.attempt(1) as older,
-    ):
+    ends = pytest.raises(SupersededError, match="attempt 1 of this job ends here: attempt 2 was started")
+    with ends, start.attempt(1) as older:
         older.steps(2)
         with start.attempt(2) as newer:
             assert newer.run.steps == 2
@@ -36,7 +35,7 @@ def test_an_older_attempt_that_starts_late_does_not_begin(start: Start) -> None:
 
 
 def test_an_attempt_that_is_started_again_ends_its_earlier_start(start: Start) -> None:
-    with pytest.raises(SupersededError), start.attempt(1) as earlier:
+    with pytest.raises(SupersededError), start.attempt(1) as earlier:  # noqa: PT012
         earlier.steps(1)
         with start.attempt(1) as later:
             assert later.run.steps == 1
@@ -44,13 +43,12 @@ def test_an_attempt_that_is_started_again_ends_its_earlier_start(start: Start) -
 
 
 def test_an_older_attempt_saves_nothing_on_sigterm_either(start: Start) -> None:
-    with pytest.raises(BaseException) as ended, start.attempt(1, CHECKPOINT_EVERY_STEPS="100") as older:
+    with pytest.raises(Terminated), start.attempt(1, CHECKPOINT_EVERY_STEPS="100") as older:  # noqa: PT012
         older.steps(1)
         with start.attempt(2) as newer:
             newer.steps(1)
         signal.raise_signal(signal.SIGTERM)
         older.steps(1)
-    assert ended.value.__class__.__name__ == "Terminated"
     assert [each.run.attempt for each in start.published] == [2]
 
 

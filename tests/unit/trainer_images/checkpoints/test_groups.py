@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.trainer_images.checkpoints.support import Start
 from tests.unit.trainer_images import support
+from tests.unit.trainer_images.checkpoints.support import Start
 from tests.unit.trainer_images.support import Ended, Launcher
 
 PROGRAM = str(Path(__file__).with_name("program.py"))

@@ -76,7 +76,8 @@ def test_without_a_folder_steps_are_counted_and_nothing_is_saved(start: Start, f
 
 
 def test_sigterm_saves_after_the_step_and_then_ends(start: Start) -> None:
-    with pytest.raises(Terminated) as told, start.attempt(CHECKPOINT_EVERY_STEPS="1000") as training:
+    never = {"CHECKPOINT_EVERY_STEPS": "1000"}
+    with pytest.raises(Terminated) as told, start.attempt(**never) as training:  # noqa: PT012
         training.steps(2)
         signal.raise_signal(signal.SIGTERM)
         training.steps(1)
@@ -86,7 +87,8 @@ def test_sigterm_saves_after_the_step_and_then_ends(start: Start) -> None:
 
 
 def test_sigterm_after_the_last_step_saves_too(start: Start) -> None:
-    with pytest.raises(Terminated), start.attempt(CHECKPOINT_EVERY_STEPS="1000") as training:
+    never = {"CHECKPOINT_EVERY_STEPS": "1000"}
+    with pytest.raises(Terminated), start.attempt(**never) as training:  # noqa: PT012
         training.steps(2)
         signal.raise_signal(signal.SIGTERM)
     assert start.published_steps == [2]
