@@ -24,7 +24,7 @@ from trainer_kit.sampling import EpochSampler
 EXAMPLES, BATCH, EPOCHS = 120, 5, 3
 
 
-class HinderedFileSystem(LocalFileSystem):
+class HinderedFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
     protocol = "hindered"
 
     def pipe_file(self, path: str, value: bytes, *arguments: Any, **options: Any) -> None:
@@ -46,7 +46,11 @@ fsspec.register_implementation("hindered", HinderedFileSystem)
 def train(group: Group) -> None:
     seeds.seed_everything(3)
     model = nn.Sequential(nn.Linear(8, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 1))
-    grouped = fully_shard(model) if "SHARDED" in os.environ else group.wrap(model)
+    grouped: nn.Module = model
+    if "SHARDED" in os.environ:
+        fully_shard(model)
+    else:
+        grouped = group.wrap(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.9)
     data = torch.randn(EXAMPLES, 8, generator=torch.Generator().manual_seed(1))

@@ -50,14 +50,16 @@ class Start:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
         self._monkeypatch = monkeypatch
         self.uri = uri
+        self.outputs = 4
+        """Of the model."""
 
     @contextmanager
-    def attempt(self, attempt: int = 1, outputs: int = 4, **settings: str) -> Iterator[Training]:
+    def attempt(self, attempt: int = 1, /, **settings: str) -> Iterator[Training]:
         """One attempt, which saves after each step unless `settings` say otherwise."""
         defaults = {"CHECKPOINT_URI": self.uri, "JOB_ATTEMPT": str(attempt), "CHECKPOINT_EVERY_STEPS": "1"}
         for name, value in {**defaults, **settings}.items():
             self._monkeypatch.setenv(name, value)
-        model = nn.Linear(8, outputs)
+        model = nn.Linear(8, self.outputs)
         optimizer = torch.optim.AdamW(model.parameters())
         with checkpoints.kept(ALONE, model, optimizer) as run:
             yield Training(run, model, optimizer)
@@ -73,7 +75,7 @@ class Start:
         return [checkpoint.step for checkpoint in self.published]
 
 
-class FaultyFileSystem(LocalFileSystem):
+class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
     """A disk that can be taken away, made read-only, or filled up."""
 
     protocol: ClassVar[str] = "faulty"

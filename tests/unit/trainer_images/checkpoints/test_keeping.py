@@ -97,7 +97,8 @@ def test_sigterm_after_the_last_step_saves_too(start: Start) -> None:
 def test_a_model_of_another_shape_is_told_and_nothing_is_lost(start: Start) -> None:
     with start.attempt() as training:
         training.steps(1)
-    with pytest.raises(UnfitError, match="does not fit this training"), start.attempt(2, outputs=5):
+    start.outputs = 5
+    with pytest.raises(UnfitError, match="does not fit this training"), start.attempt(2):
         pytest.fail("it must not train from what is not there")
     assert start.published_steps == [1]
 

@@ -1,5 +1,6 @@
 """Storage that is away, read-only or full: saving fails, and training does not."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_a_restart_goes_on_when_storage_is_back_in_time(
     with faulty.attempt() as training:
         training.steps(1)
     FaultyFileSystem.fault = "away"
-    monkeypatch.setattr(resuming.time, "sleep", lambda _pause: setattr(FaultyFileSystem, "fault", ""))
+    monkeypatch.setattr(time, "sleep", lambda _pause: setattr(FaultyFileSystem, "fault", ""))
     with faulty.attempt(2) as resumed:
         assert resumed.run.steps == 1
 
