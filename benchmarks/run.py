@@ -5,6 +5,7 @@ import sys
 from rich.progress import Progress
 
 from benchmarks import (
+    checkpoints,
     idle,
     kills,
     kubernetes_latency,
@@ -26,6 +27,7 @@ BENCHMARKS = {
     "train": train.measure,
     "launch": launch.measure,
     "torchrun": torchrun.measure,
+    "checkpoints": checkpoints.measure,
     "idle": idle.measure,
     "redis": redis_store.measure,
     "replicas": replicas.measure,

@@ -345,6 +345,11 @@ def _default_algorithms() -> dict[str, Algorithm]:
                 "BATCH_SIZE": Parameter(type="int", default="64", minimum=1, maximum=1 << 16),
                 "FC_SIZE": Parameter(type="int", default="128", minimum=1, maximum=1 << 16),
                 "SEED": Parameter(type="int", default="1", minimum=0, maximum=(1 << 31) - 1),
+                "CHECKPOINT_EVERY_SECONDS": Parameter(
+                    type="float", default="60", exclusive_minimum=0, maximum=86_400
+                ),
+                "CHECKPOINT_EVERY_STEPS": Parameter(type="int", minimum=0, maximum=10**9),
+                "CHECKPOINT_KEEP": Parameter(type="int", minimum=1, maximum=1000),
             },
             process=ProcessRecipe(command=("python", "-m", "intent_classification.train")),
             kubernetes=KubernetesRecipe(

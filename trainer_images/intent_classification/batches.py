@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.data.distributed import DistributedSampler
 from trainer_kit.errors import DataError
 from trainer_kit.group import Group
+from trainer_kit.sampling import EpochSampler
 
 from intent_classification.model import pack
 
@@ -66,26 +66,25 @@ class TrainingBatches:
                 f"{len(examples)} examples to train on do not fill one step of {group.size} x "
                 f"BATCH_SIZE {batch_size}: lower BATCH_SIZE to at most {len(examples) // group.size}"
             )
-        dataset = _Examples(examples)
-        self._sampler: DistributedSampler[Encoded] = DistributedSampler(
-            dataset, num_replicas=group.size, rank=group.rank, seed=seed, drop_last=True
-        )
+        self.steps = len(examples) // step_size
+        """How many there are in an epoch."""
+        self._batch_size = batch_size
+        self.place = EpochSampler(len(examples), group, seed)
         self._loader: DataLoader[Encoded] = DataLoader(
-            dataset,
+            _Examples(examples),
             batch_size,
-            sampler=self._sampler,
+            sampler=self.place,
             drop_last=True,
             collate_fn=lambda chosen: batch_of(chosen, group.device),
+            # Of its own: a loader that starts anew after a restart must not draw from the global one.
+            generator=torch.Generator(),
         )
 
-    def __len__(self) -> int:
-        """Steps in an epoch."""
-        return len(self._loader)
-
-    def of_epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of `epoch`, which has an order of its own."""
-        self._sampler.set_epoch(epoch)
-        return iter(self._loader)
+    def rest_of_epoch(self) -> Iterator[Batch]:
+        """The batches of this epoch that have not been taken yet."""
+        for batch in self._loader:
+            self.place.take(self._batch_size)
+            yield batch
 
 
 def share_of(examples: Sequence[Encoded], group: Group) -> Iterator[Batch]:

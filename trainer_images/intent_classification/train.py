@@ -5,7 +5,7 @@ The environment says all that there is to say: see `trainer_kit.job.Job` and `Pa
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.lr_scheduler import LinearLR
-from trainer_kit import artifacts, environment, process, seeds
+from trainer_kit import artifacts, checkpoints, environment, process, seeds
 from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
@@ -89,7 +89,7 @@ def train(group: Group) -> None:
     )  # fmt: skip
 
     with reporting(group) as reporter:
-        history = list(fit(classifier.model, examples, parameters, group, reporter))
+        history = fit(classifier.model, examples, parameters, group, reporter)
         test_accuracy = accuracy_on(examples[Split.TEST], classifier.model, group)
         reporter.report(test_accuracy=test_accuracy)
     log.info("test accuracy %.3f on %d questions", test_accuracy, len(examples[Split.TEST]))
@@ -112,47 +112,87 @@ def fit(
     parameters: Parameters,
     group: Group,
     reporter: Reporter,
-) -> Iterator[Epoch]:
-    """Trains `model` in place, and says after each epoch what it came to."""
+) -> list[Epoch]:
+    """Trains `model` in place, and says what each epoch came to; goes on where a checkpoint left it."""
     batches = TrainingBatches(examples[Split.TRAIN], parameters.batch_size, group, parameters.seed)
-    total_steps = parameters.epochs * len(batches)
+    total_steps = parameters.epochs * batches.steps
     grouped_model = group.wrap(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=parameters.lr)
     schedule = LinearLR(optimizer, start_factor=1.0, end_factor=0.0, total_iters=total_steps)
+    losses, place = LossSum(group), batches.place
 
-    step = 0
-    for epoch in range(1, parameters.epochs + 1):
-        losses = 0.0
-        for terms, offsets, labels in batches.of_epoch(epoch):
-            loss = functional.cross_entropy(grouped_model(terms, offsets), labels)
-            optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
-            optimizer.step()
-            schedule.step()
-            step += 1
-            losses += loss.item()
-            reporter.report(
-                step=step,
-                total_steps=total_steps,
-                epoch=epoch,
-                total_epochs=parameters.epochs,
-                loss=loss.item(),
+    with checkpoints.kept(group, model, optimizer, schedule=schedule, place=place, losses=losses) as run:
+        history: list[dict[str, Any]] = run.values.setdefault("history", [])
+        while place.epoch <= parameters.epochs:
+            for terms, offsets, labels in batches.rest_of_epoch():
+                loss = functional.cross_entropy(grouped_model(terms, offsets), labels)
+                optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
+                optimizer.step()
+                schedule.step()
+                losses.add(loss.item())
+                run.step()
+                reporter.report(
+                    step=run.steps,
+                    total_steps=total_steps,
+                    epoch=place.epoch,
+                    total_epochs=parameters.epochs,
+                    loss=loss.item(),
+                )
+            mean_loss = losses.mean()
+            if not math.isfinite(mean_loss):
+                raise TrainingError(f"the loss is not finite in epoch {place.epoch}: try a smaller LR")
+            done = Epoch(
+                epoch=place.epoch,
+                loss=mean_loss,
+                validation_accuracy=accuracy_on(examples[Split.VALIDATION], model, group),
             )
-        [total_loss] = group.total(losses)
-        if not math.isfinite(total_loss):
-            raise TrainingError(f"the loss is not finite in epoch {epoch}: try a smaller LR")
-        done = Epoch(
-            epoch=epoch,
-            loss=total_loss / (len(batches) * group.size),
-            validation_accuracy=accuracy_on(examples[Split.VALIDATION], model, group),
-        )
-        reporter.report(loss=done.loss, validation_accuracy=done.validation_accuracy)
-        log.info(
-            "epoch %d of %d: loss %.4f, validation accuracy %.3f",
-            epoch, parameters.epochs, done.loss, done.validation_accuracy,
-        )  # fmt: skip
-        yield done
+            reporter.report(loss=done.loss, validation_accuracy=done.validation_accuracy)
+            log.info(
+                "epoch %d of %d: loss %.4f, validation accuracy %.3f",
+                done.epoch, parameters.epochs, done.loss, done.validation_accuracy,
+            )  # fmt: skip
+            history.append(asdict(done))
+            place.next_epoch()
+            losses.clear()
+    return [Epoch(**epoch) for epoch in history]
+
+
+class LossSum:
+    """The losses of an epoch's steps so far, over the whole group."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins a new epoch."""
+        self._sum, self._count = 0.0, 0
+
+    def add(self, loss: float) -> None:
+        """Takes the loss of a step in this process."""
+        self._sum += loss
+        self._count += 1
+
+    def mean(self) -> float:
+        """Over all processes; every one must call it."""
+        total, count = self._group.total(self._sum, self._count)
+        return total / count
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums of all processes; every one must call it."""
+        own = [self._sum if rank == self._group.rank else 0.0 for rank in range(self._group.size)]
+        *sums, count = self._group.total(*own, self._count)
+        return {"sums": sums, "count": count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on with this process's sum, or in a group of another size, with all of it in rank 0."""
+        sums, count = state["sums"], state["count"]
+        if len(sums) == self._group.size:
+            self._sum, self._count = sums[self._group.rank], count / len(sums)
+        elif self._group.is_master:
+            self._sum, self._count = sum(sums), count
 
 
 @torch.no_grad()

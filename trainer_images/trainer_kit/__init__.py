@@ -6,6 +6,7 @@ It knows the environment contract of the training service and nothing else of it
 * `group` joins the processes that train together;
 * `environment` and `job` read what the service says;
 * `progress` tells how far training has come;
+* `checkpoints` keeps a run, so that it goes on after a kill; `sampling` the place in the data;
 * `artifacts` publishes a model, and opens one again;
 * `seeds` makes a run repeatable.
 """

@@ -4,8 +4,11 @@ TrainingError
 ├── ParameterError    a variable of the environment is missing or wrong
 ├── GroupError        the processes that train together did not find each other
 ├── DataError         the training data is missing or malformed
-├── StorageError      an address names a kind of storage that is not known here
-└── ArtifactError     a folder does not hold the model that it should
+├── StorageError      storage is of an unknown kind, away, full or not to be written
+├── ArtifactError     a folder does not hold the model that it should
+├── DamagedError      a checkpoint is not whole
+├── UnfitError        a checkpoint is of a training with other parts than this one
+└── SupersededError   a later attempt at the same job has begun
 """
 
 
@@ -26,8 +29,20 @@ class DataError(TrainingError):
 
 
 class StorageError(TrainingError):
-    """An address names no kind of storage, or one whose library is not installed."""
+    """Storage of a kind that is not known or whose library is not installed, or that fails."""
 
 
 class ArtifactError(TrainingError):
     """A folder is not a published model, or not a whole one."""
+
+
+class DamagedError(TrainingError):
+    """A checkpoint is not what was written."""
+
+
+class UnfitError(TrainingError):
+    """A checkpoint is whole, but its model or optimizer has not the parts that the training code has."""
+
+
+class SupersededError(TrainingError):
+    """A later attempt at the same job has begun, so this one must not go on."""

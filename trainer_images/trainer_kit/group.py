@@ -60,7 +60,7 @@ class Group:
 
         The parameters stay those of `model` itself, which is the thing to save.
         """
-        return DistributedDataParallel(model) if self.size > 1 else model
+        return _with_settled_buckets(DistributedDataParallel(model)) if self.size > 1 else model
 
     def total(self, *values: float) -> list[float]:
         """Each value summed over the group; every process must call it, and each gets the same sums."""
@@ -69,6 +69,28 @@ class Group:
         if self.size > 1:
             dist.all_reduce(sums)
         return sums.tolist()
+
+
+def _with_settled_buckets(grouped: DistributedDataParallel) -> DistributedDataParallel:
+    """`grouped`, past the first backward pass, after which it lays its gradients out anew.
+
+    From three processes on the layout decides in which order a gradient's parts are summed. A run that
+    starts anew would take one step with the first layout where the unbroken run had the second, and the
+    two would differ in their last bits from then on. So the first pass is one over the parameters
+    alone, which comes out the same at every start.
+    """
+    model = grouped.module
+    own_forward = vars(model).get("forward")
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    model.forward = lambda: torch.stack([parameter.sum().float() for parameter in trained]).sum()
+    try:
+        torch.autograd.backward(grouped())
+    finally:
+        del model.forward
+        if own_forward is not None:
+            model.forward = own_forward
+        grouped.zero_grad(set_to_none=True)
+    return grouped
 
 
 @contextmanager

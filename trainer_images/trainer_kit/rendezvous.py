@@ -8,17 +8,14 @@ line, where PyTorch's is a page.
 
 import os
 import socket
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
 
 import torch.distributed as dist
 
-from trainer_kit import environment
+from trainer_kit import background, environment
 from trainer_kit.errors import GroupError
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -41,11 +38,16 @@ class Meeting:
         return cls(
             host=environment.text("MASTER_ADDR"),
             port=environment.integer("MASTER_PORT", default=12356, at_least=1, at_most=65_535),
-            timeout=environment.integer("GROUP_TIMEOUT", default=600, at_least=1, at_most=86_400),
+            timeout=patience(),
         )
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+def patience() -> int:
+    """Seconds that processes wait for each other, when they join and in every exchange: GROUP_TIMEOUT."""
+    return environment.integer("GROUP_TIMEOUT", default=600, at_least=1, at_most=86_400)
 
 
 def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
@@ -66,7 +68,7 @@ def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timeout)
 
     try:
-        _run_within(meeting.timeout + MARGIN, join)
+        background.start(join).result(meeting.timeout + MARGIN)
     except (RuntimeError, OSError) as error:  # a TimeoutError is an OSError
         waited = time.monotonic() - started
         reason = str(error).partition("\n")[0] or "no answer"
@@ -97,22 +99,6 @@ def _await_master(meeting: Meeting, *, connect: bool) -> None:
             pause = min(2 * pause, LONGEST_PAUSE)
         else:
             return
-
-
-def _run_within(seconds: float, action: Callable[[], None]) -> None:
-    """Runs `action` in a thread of its own; raises TimeoutError when it has not ended in time."""
-    outcome: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            action()
-        except BaseException as error:
-            outcome.set_exception(error)
-        else:
-            outcome.set_result(None)
-
-    threading.Thread(target=run, daemon=True).start()
-    outcome.result(seconds)
 
 
 def _stay_on_loopback_with(host: str) -> None:

@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -38,6 +40,26 @@ def listen(grace: float = GRACE_SECONDS) -> None:
     threading.Thread(target=_end_if_stuck, args=(read_end, grace), daemon=True).start()
 
 
+@contextmanager
+def deferred(grace: float) -> Iterator[Callable[[], bool]]:
+    """Within the block SIGTERM is only noted, and then the block has `grace` seconds to end by itself.
+
+    Gives a function that says whether it has come. SIGINT, sent by a person, ends at once as ever.
+    """
+    noted: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda signum, _frame: noted.append(signum))
+    _deferral.append(grace)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        _deferral.pop()
+        signal.signal(signal.SIGTERM, before)
+
+
+_deferral: list[float] = []
+"""Seconds that SIGTERM may be deferred, innermost last; read by the thread that ends what is stuck."""
+
+
 def ignore() -> None:
     """From now on the signals change nothing: the process is ending anyway."""
     for signum in SIGNALS:
@@ -53,5 +75,5 @@ def _end_if_stuck(read_end: int, grace: float) -> None:
     signum = os.read(read_end, 1)[0]
     while signum not in SIGNALS:  # some other signal that the training code handles
         signum = os.read(read_end, 1)[0]
-    time.sleep(grace)
+    time.sleep(max(_deferral, default=grace) if signum == signal.SIGTERM else grace)
     os._exit(exit_code_for(signum))

@@ -31,6 +31,7 @@ class Launcher:
             cwd=self._folder,
             env={
                 "PATH": os.environ["PATH"],
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # the code under test, wherever it lies
                 "HOME": str(self._folder),
                 "OMP_NUM_THREADS": "1",
                 "GROUP_TIMEOUT": "60",

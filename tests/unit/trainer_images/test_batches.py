@@ -17,11 +17,17 @@ def group_of(size: int) -> list[Group]:
 
 def steps(size: int, batch_size: int, epoch: int = 1) -> list[set[int]]:
     """The examples that a group takes in each step of an epoch."""
-    shares = [
-        TrainingBatches(EXAMPLES, batch_size, group, seed=1).of_epoch(epoch) for group in group_of(size)
-    ]
+    return steps_from({"epoch": epoch, "taken": 0}, size, batch_size)
+
+
+def steps_from(place: dict[str, int], size: int, batch_size: int) -> list[set[int]]:
+    """The examples that a group takes in each step from some place in an epoch on."""
+    shares = [TrainingBatches(EXAMPLES, batch_size, group, seed=1) for group in group_of(size)]
+    for share in shares:
+        share.place.load_state_dict(place)
     return [
-        set[int]().union(*(batch.labels.tolist() for batch in step)) for step in zip(*shares, strict=True)
+        set[int]().union(*(batch.labels.tolist() for batch in step))
+        for step in zip(*(share.rest_of_epoch() for share in shares), strict=True)
     ]
 
 
@@ -42,6 +48,16 @@ def test_every_step_is_full_and_no_example_comes_twice_in_an_epoch(size: int, ba
 def test_every_epoch_has_an_order_of_its_own() -> None:
     assert steps(1, 8, epoch=1) == steps(1, 8, epoch=1)
     assert steps(1, 8, epoch=1) != steps(1, 8, epoch=2)
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(2, 4), (4, 2), (1, 8)])
+def test_a_group_of_any_size_goes_on_at_the_same_place(size: int, batch_size: int) -> None:
+    before = TrainingBatches(EXAMPLES, 4, Group(0, 2, CPU), seed=1)
+    next(taken := before.rest_of_epoch())
+    next(taken)
+    place = before.place.state_dict()
+    assert place == {"epoch": 1, "taken": 16}
+    assert steps_from(place, size, batch_size) == steps(1, 8)[2:]
 
 
 def test_too_few_examples_for_one_step_are_refused_with_what_would_do() -> None:

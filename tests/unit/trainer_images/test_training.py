@@ -83,6 +83,27 @@ def test_a_model_trained_by_a_group_is_saved_as_one_process_would(trained: Calla
     assert not [name for name in grouped if name.startswith("module.")]
 
 
+@pytest.mark.timeout(400)
+def test_a_group_that_is_killed_goes_on_and_makes_the_very_same_model(
+    launcher: Launcher, questions_uri: str, tmp_path: Path
+) -> None:
+    unbroken, resumed = tmp_path / "unbroken", tmp_path / "resumed"
+    train(launcher, 2, questions_uri, unbroken, EPOCHS="3")
+    kept = {"EPOCHS": "3", "CHECKPOINT_URI": str(tmp_path / "kept"), "CHECKPOINT_EVERY_STEPS": "5"}
+    places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(resumed)}
+    master, worker = launcher.start_group(2, *TRAIN, **places, **kept)
+    assert master.stdout
+    assert next(line for line in master.stdout if line.startswith("epoch 2 of 3"))
+    worker.kill()
+    assert end_of(master).code != 0
+
+    [end, _] = train(launcher, 2, questions_uri, resumed, JOB_ATTEMPT="2", **kept)
+    assert "going on from step" in end.stdout
+    assert "epoch 1 of 3" not in end.stdout
+    assert manifest_of(resumed)["epochs"] == manifest_of(unbroken)["epochs"]
+    assert manifest_of(resumed)["files"] == manifest_of(unbroken)["files"]
+
+
 def test_the_manifest_says_where_the_model_comes_from(trained: Callable[[int], Trained]) -> None:
     manifest = manifest_of(trained(3).model)
     assert manifest["job_id"] == "7"
@@ -118,6 +139,5 @@ def test_a_loss_that_is_not_finite_ends_training_and_points_to_the_lr() -> None:
     parameters = Parameters(lr=4, epochs=9, batch_size=2, fc_size=4, seed=1)
     model = BagOfEmbeddings(terms=2, fc_size=4, classes=2)
     torch.nn.init.constant_(model.output.bias, math.inf)
-    epochs = fit(model, examples, parameters, Group(0, 1, torch.device("cpu")), Reporter(Silence()))
     with pytest.raises(TrainingError, match=r"^the loss is not finite in epoch 1: try a smaller LR$"):
-        next(epochs)
+        fit(model, examples, parameters, Group(0, 1, torch.device("cpu")), Reporter(Silence()))

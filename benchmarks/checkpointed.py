@@ -1,0 +1,102 @@
+"""The training that `benchmarks.checkpoints` measures: `python -m benchmarks.checkpointed WHAT`."""
+
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+from torch import nn
+from trainer_kit import checkpoints, process
+from trainer_kit.checkpoints.keeping import Kept
+from trainer_kit.group import Group
+
+STEPS = 40
+"""In a window."""
+
+
+class Work:
+    """A network of four layers and its optimizer; 1024 wide it has about 50 MB of state in all."""
+
+    def __init__(self, group: Group, width: int = 1024) -> None:
+        torch.manual_seed(1)
+        self.model = nn.Sequential(*(nn.Linear(width, width) for _ in range(4)))
+        self._grouped = group.wrap(self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self._batch = torch.randn(64, width)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        torch.autograd.backward(self._grouped(self._batch).square().mean())
+        self.optimizer.step()
+
+    def megabytes(self) -> float:
+        return 3 * 4 * sum(parameter.numel() for parameter in self.model.parameters()) / 1e6
+
+
+def window(work: Work, run: Kept | None) -> tuple[float, float]:
+    """CPU seconds of the whole process for a window; and those of the longest `run.step`, on the clock."""
+    longest = 0.0
+    began = time.process_time()
+    for _ in range(STEPS):
+        work.step()
+        if run is not None:
+            called = time.perf_counter()
+            run.step()
+            longest = max(longest, time.perf_counter() - called)
+    if run is not None:
+        run.wait()  # the save is in the window that began it
+    return time.process_time() - began, longest
+
+
+def overhead(group: Group) -> None:
+    """Windows with a save in each, and without, in turns."""
+    os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6", "CHECKPOINT_EVERY_STEPS": str(STEPS)}
+    work = Work(group)
+    times: dict[str, list[float]] = {"with": [], "without": [], "blocked": [], "step": []}
+    with checkpoints.kept(group, work.model, work.optimizer) as run:
+        for _ in range(STEPS - 1):
+            run.step()  # so that a save is due after the first step of each window
+        for number in range(-1, int(os.environ["WINDOWS"])):
+            for kind in ("with", "without") if number % 2 else ("without", "with"):
+                seconds, longest = window(work, run if kind == "with" else None)
+                if number < 0:
+                    continue  # the first round is for memory to be had
+                times[kind].append(seconds)
+                if kind == "with":
+                    times["blocked"].append(longest)
+                else:
+                    times["step"].append(seconds / STEPS)
+    print(json.dumps({**times, "megabytes": work.megabytes()}), flush=True)
+
+
+def agreement(group: Group) -> None:
+    """Windows in which the processes ask each other, and others."""
+    os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6"}
+    work = Work(group, width=128)
+    times: dict[str, list[float]] = {"with": [], "without": []}
+    with checkpoints.kept(group, work.model, work.optimizer) as run:
+        for _ in range(int(os.environ["WINDOWS"])):
+            times["with"].append(window(work, run)[0])
+            times["without"].append(window(work, None)[0])
+    steps = {f"{kind}_step": statistics.median(each) / STEPS for kind, each in times.items()}
+    print(json.dumps({**times, **steps}), flush=True)
+
+
+def kill(group: Group) -> None:
+    """Trains until it is killed, and tells how many seconds of training there have been in all."""
+    work = Work(group)
+    with checkpoints.kept(group, work.model, work.optimizer) as run:
+        before = run.values.setdefault("seconds", 0.0)
+        print(before, flush=True)
+        began = time.monotonic()
+        while True:
+            work.step()
+            run.values["seconds"] = before + time.monotonic() - began
+            print(run.values["seconds"], flush=True)
+            run.step()
+
+
+if __name__ == "__main__":
+    process.main({"overhead": overhead, "agreement": agreement, "kill": kill}[sys.argv[1]])

@@ -1,0 +1,124 @@
+"""What checkpoints cost a training, and what a kill costs with them.
+
+**Overhead.** One process trains a model whose state is about 50 MB. Windows of the same number of steps, with
+one asynchronous save in each and with none, follow each other in turns. The CPU time that a window with a
+save takes more is the price of a save, counted as if the training had waited for all of it, though most of it
+is another thread's. On the clock the step waits for the copy alone. Every 30 s it is that price over 30 s.
+Saves follow each other much faster here, so that the run is short.
+
+**Agreement.** The same with two processes, a small model and no save at all: that they ask each other.
+
+**A kill.** The group is killed at moments of chance, and started again; the time lost is what was trained
+since the checkpoint that it goes on from. With a period P it should be P/2 at the median and P, and the time
+of a save, at most.
+"""
+
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.support import Row, run_alone, workspace
+
+PERIOD = 30.0
+"""Seconds between saves that the overhead is told for."""
+_KILL_PERIOD = 1.0
+
+
+def measure(quick: bool) -> list[Row]:
+    windows, kills = (5, 4) if quick else (20, 15)
+    with workspace() as folder:
+        costs = _told(folder, "overhead", windows=windows)
+        price = statistics.median(
+            with_save - without for with_save, without in zip(costs["with"], costs["without"], strict=True)
+        )
+        blocked = statistics.median(costs["blocked"])
+        talk = _told(folder, "agreement", size=2, windows=windows)
+        lost = list(_lost(folder, kills))
+    share = max(price, blocked) / PERIOD
+    step = statistics.median(costs["step"])
+    with_talk = statistics.median(a / b for a, b in zip(talk["with"], talk["without"], strict=True))
+    return [
+        Row(
+            f"checkpoints: {costs['megabytes']:.0f} MB every {PERIOD:.0f} s, on the time of training",
+            f"{share:.2%}",
+            target="< 2 %",
+            met=share < 0.02,
+        ),
+        Row(
+            "… a save: CPU time, all threads together",
+            f"{price * 1000:.0f} ms",
+            f"a step: {step * 1000:.0f} ms",
+        ),
+        Row("… of which the step waits for the copy", f"{blocked * 1000:.1f} ms"),
+        Row(
+            "… two processes that agree, no save: steps with against without",
+            f"{talk['with_step'] * 1000:.2f} ms",
+            f"{talk['without_step'] * 1000:.2f} ms",
+            f"{with_talk:.3f}",
+        ),
+        Row(
+            f"… a kill at any moment, saved every {_KILL_PERIOD:.0f} s: training lost, median (most)",
+            f"{statistics.median(lost):.2f} s ({max(lost):.2f} s)",
+            f"{_KILL_PERIOD / 2:.1f} s",
+            f"{statistics.median(lost) / (_KILL_PERIOD / 2):.2f}",
+        ),
+    ]
+
+
+def _told(folder: Path, what: str, *, size: int = 1, windows: int) -> Any:
+    """What rank 0 of the training says in its last line."""
+    group = [_start(folder, what, rank, size, WINDOWS=str(windows)) for rank in range(size)]
+    try:
+        outputs = [process.communicate(timeout=900)[0] for process in group]
+    finally:
+        for process in group:
+            process.kill()
+    if any(process.returncode for process in group):
+        raise RuntimeError(f"the training failed: {outputs}")
+    return json.loads(outputs[0].splitlines()[-1])
+
+
+def _lost(folder: Path, kills: int) -> Iterator[float]:
+    """Seconds of training lost by each kill."""
+    trained = 0.0
+    chance = random.Random(1)
+    for attempt in range(1, kills + 2):
+        process = _start(folder, "kill", 0, 1, JOB_ATTEMPT=str(attempt))
+        assert process.stdout
+        resumed_at = float(process.stdout.readline())
+        if attempt > 1:
+            yield max(0.0, trained - resumed_at)
+        if attempt <= kills:
+            time.sleep(_KILL_PERIOD + chance.uniform(0, 3 * _KILL_PERIOD))
+        process.send_signal(signal.SIGKILL)
+        trained = float(process.communicate()[0].splitlines()[-1])
+
+
+def _start(folder: Path, what: str, rank: int, size: int, **variables: str) -> "subprocess.Popen[str]":
+    environment = {
+        **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
+        "CHECKPOINT_URI": str(folder / what),
+        "CHECKPOINT_EVERY_SECONDS": str(_KILL_PERIOD),
+        "OMP_NUM_THREADS": "1",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29631",
+        **variables,
+    }
+    argv = [sys.executable, "-m", "benchmarks.checkpointed", what]
+    return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+if __name__ == "__main__":
+    run_alone(measure)

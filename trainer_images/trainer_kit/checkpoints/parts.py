@@ -1,0 +1,156 @@
+"""The parts of a checkpoint, written and read by torch.distributed.checkpoint through fsspec.
+
+PyTorch's own bridge to fsspec is private, runs `sync` on the whole machine for each file of an object
+store, sends exceptions between processes that cannot be sent (the others then wait for ever), and
+reads object stores by seeking to and fro in each part. This one hashes what it writes, too.
+"""
+
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
+
+from trainer_kit.checkpoints.folder import storage_errors
+from trainer_kit.checkpoints.manifest import Part
+
+StrPath = str | PathLike[str]
+
+
+class PartsWriter(FileSystemWriter):
+    """Writes the parts of one checkpoint that are this process's."""
+
+    def __init__(self, filesystem: AbstractFileSystem, path: str) -> None:
+        # Syncing is done here, where it is known whether there is anything to sync.
+        super().__init__(path, sync_files=False)
+        self.path = path
+        self._parts = self.fs = Parts(filesystem)  # type: ignore[assignment]  # any FileSystemBase will do
+
+    @property
+    def written(self) -> dict[str, Part]:
+        """The parts that this process wrote, by their names."""
+        return {Path(path).name: part for path, part in self._parts.written.items()}
+
+
+class PartsReader(FileSystemReader):
+    """Reads what this process needs of a checkpoint that was found whole."""
+
+    def __init__(self, filesystem: AbstractFileSystem, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+        self.fs = Parts(filesystem)  # type: ignore[assignment]  # as above
+
+
+class Parts(FileSystemBase):
+    """An fsspec file system as torch.distributed.checkpoint takes it."""
+
+    def __init__(self, filesystem: AbstractFileSystem) -> None:
+        self._filesystem = filesystem
+        self.written: dict[str, Part] = {}
+        """What was written through this object, by its path."""
+
+    @contextmanager
+    def create_stream(self, path: StrPath, mode: str) -> Generator[Any, None, None]:
+        """A file to write from its start ("wb"), or one to read anywhere ("rb")."""
+        path = os.fspath(path)
+        with storage_errors(path):
+            if mode == "rb":
+                with self._seekable(path) as stream:
+                    yield stream
+            else:
+                with self._filesystem.open(path, mode) as file:
+                    hashed = _HashedFile(file)
+                    yield hashed
+                    _sync(file)
+                self.written[path] = hashed.part()
+
+    def concat_path(self, path: StrPath, suffix: str) -> str:
+        """The path of something in a folder."""
+        return f"{os.fspath(path)}/{suffix}"
+
+    def init_path(self, path: StrPath) -> str:
+        """The path as it is used here."""
+        return os.fspath(path)
+
+    def rename(self, path: StrPath, new_path: StrPath) -> None:
+        """Moves a file that was written."""
+        path, new_path = os.fspath(path), os.fspath(new_path)
+        with storage_errors(path):
+            self._filesystem.mv(path, new_path)
+        self.written[new_path] = self.written.pop(path)
+
+    def mkdir(self, path: StrPath) -> None:
+        """Makes the folder, unless it is there."""
+        with storage_errors(os.fspath(path)):
+            self._filesystem.makedirs(os.fspath(path), exist_ok=True)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
+        """Any path will do: the file system is known."""
+        return bool(os.fspath(checkpoint_id))
+
+    def exists(self, path: StrPath) -> bool:
+        """Whether this process has written there: a checkpoint's folder is nobody else's."""
+        return os.fspath(path) in self.written
+
+    def rm_file(self, path: StrPath) -> None:
+        """Removes a file."""
+        with storage_errors(os.fspath(path)):
+            self._filesystem.rm_file(os.fspath(path))
+
+    @contextmanager
+    def _seekable(self, path: str) -> Iterator[IO[bytes]]:
+        """The file on this machine, since every tensor of it is read from its end and then its start."""
+        if isinstance(self._filesystem, LocalFileSystem):
+            with Path(path).open("rb") as file:
+                yield file
+        else:
+            with tempfile.NamedTemporaryFile(prefix="checkpoint-") as copy:
+                self._filesystem.get_file(path, copy.name)
+                yield copy.file
+
+
+class _HashedFile(io.RawIOBase):
+    """A file that is written from its start to its end, and what was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self._digest.update(data)
+        length = memoryview(data).nbytes
+        self._size += length
+        return length
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed when it is closed."""
+
+    def part(self) -> Part:
+        return Part(self._size, self._digest.hexdigest())
+
+
+def _sync(file: IO[bytes]) -> None:
+    """Waits until a local file is on the disk; an object is there when it is closed."""
+    try:
+        number = file.fileno()
+    except (AttributeError, io.UnsupportedOperation):
+        return
+    file.flush()
+    os.fsync(number)

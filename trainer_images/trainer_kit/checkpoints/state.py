@@ -1,0 +1,97 @@
+"""What a training run is made of: gathered to be saved, and put back."""
+
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.optim import Optimizer
+
+from trainer_kit.checkpoints import random_state
+from trainer_kit.checkpoints.exchange import Exchange
+from trainer_kit.checkpoints.parts import PartsReader
+from trainer_kit.errors import UnfitError
+from trainer_kit.group import Group
+
+# A group of one has no torch.distributed, which is as it should be.
+warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
+
+StateDict = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class State:
+    """The things of one run that change while it trains."""
+
+    group: Group
+    model: nn.Module
+    optimizers: Sequence[Optimizer]
+    others: Mapping[str, Stateful]
+    """Whatever else has a state, the same in all processes: a schedule, the place in the data."""
+
+    def gather(self) -> StateDict:
+        """The state as torch.distributed.checkpoint takes it.
+
+        Tensors of the model and of its optimizers are those in use, not copies; each process gives
+        its own shards of them, and its own random state. The rest is rank 0's.
+        """
+        others = _packed({name: other.state_dict() for name, other in self.others.items()})
+        common = {"others": others} if self.group.is_master else {}
+        return {**self._tensors(), **common, self._own(): _packed(random_state.current())}
+
+    def restore(self, reader: PartsReader, world_size: int, exchange: Exchange) -> None:
+        """Puts back what `reader` reads, which `world_size` processes saved.
+
+        A rank that was not there then keeps the random state that it has. Raises UnfitError when the
+        model or an optimizer has other parts than the one that was saved; they are of no use then.
+        """
+        state = {**self._tensors(), "others": b""}
+        if self.group.rank < world_size:
+            state[self._own()] = b""
+        try:
+            load(state, storage_reader=reader, process_group=exchange.process_group)
+        except CheckpointException as error:
+            raise UnfitError(f"it does not fit this training: {reason_of(error)}") from error
+        set_state_dict(
+            self.model,
+            self.optimizers,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+        for name, saved in _unpacked(state["others"]).items():
+            if name in self.others:
+                self.others[name].load_state_dict(saved)
+        if self._own() in state:
+            random_state.restore(_unpacked(state[self._own()]))
+
+    def _tensors(self) -> StateDict:
+        model, optimizer = get_state_dict(self.model, self.optimizers)
+        return {"model": model, "optimizer": optimizer}
+
+    def _own(self) -> str:
+        return f"process-{self.group.rank}"
+
+
+def reason_of(error: CheckpointException) -> str:
+    """What went wrong in the first of the processes in which something did."""
+    cause, _ = next(iter(error.failures.values()))
+    return str(cause).partition("\n")[0] or type(cause).__name__
+
+
+def _packed(state: StateDict) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _unpacked(packed: bytes) -> StateDict:
+    # Training code keeps objects of any type; who can write its checkpoints can run its code anyway.
+    state: StateDict = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
+    return state
