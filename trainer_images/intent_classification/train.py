@@ -92,13 +92,13 @@ def train(group: Group) -> None:
         history = fit(classifier.model, examples, parameters, group, reporter)
         test_accuracy = accuracy_on(examples[Split.TEST], classifier.model, group)
         reporter.report(test_accuracy=test_accuracy)
-    log.info("test accuracy %.3f on %d questions", test_accuracy, len(examples[Split.TEST]))
+        log.info("test accuracy %.3f on %d questions", test_accuracy, len(examples[Split.TEST]))
 
-    if group.is_master:
-        description = describe(job, parameters, group, history, test_accuracy)
-        with artifacts.publishing(job.model_uri, description) as folder:
-            classifier.save(folder)
-        log.info("model %s is in %s", job.model_name, job.model_uri)
+        if group.is_master:
+            description = describe(job, parameters, group, history, test_accuracy)
+            with artifacts.publishing(job.model_uri, description, reporter) as folder:
+                classifier.save(folder)
+            log.info("model %s is in %s", job.model_name, job.model_uri)
 
 
 def encode(examples: Sequence[data.Example], vocabulary: Vocabulary) -> list[Encoded]:
@@ -148,7 +148,7 @@ def fit(
                 loss=mean_loss,
                 validation_accuracy=accuracy_on(examples[Split.VALIDATION], model, group),
             )
-            reporter.report(loss=done.loss, validation_accuracy=done.validation_accuracy)
+            reporter.report(validation_accuracy=done.validation_accuracy)
             log.info(
                 "epoch %d of %d: loss %.4f, validation accuracy %.3f",
                 done.epoch, parameters.epochs, done.loss, done.validation_accuracy,

@@ -15,6 +15,7 @@ from typing import Any
 
 from trainer_kit import storage
 from trainer_kit.errors import ArtifactError
+from trainer_kit.progress import Reporter
 
 MANIFEST = "manifest.json"
 
@@ -28,11 +29,11 @@ class Artifact:
 
 
 @contextmanager
-def publishing(uri: str, description: Mapping[str, Any]) -> Iterator[Path]:
+def publishing(uri: str, description: Mapping[str, Any], reporter: Reporter | None = None) -> Iterator[Path]:
     """Gives an empty local folder, and publishes what the `with` block has written there to `uri`.
 
     `description` becomes the manifest, with the files and their hashes added. When the block fails
-    nothing is published. Only one process of a group may do this.
+    nothing is published. Only one process of a group may do this. `reporter` is told of each file.
     """
     with TemporaryDirectory(prefix="artifact-") as scratch:
         folder = Path(scratch)
@@ -42,6 +43,10 @@ def publishing(uri: str, description: Mapping[str, Any]) -> Iterator[Path]:
         manifest = json.dumps({**description, "files": files}, indent=2) + "\n"
         (folder / MANIFEST).write_text(manifest, encoding="utf-8")
         storage.publish(folder, uri, [*names, MANIFEST])
+        for name in [*names, MANIFEST] if reporter else ():
+            path, kind = folder / name, "manifest" if name == MANIFEST else "model"
+            size, digest = path.stat().st_size, _hash_of(path)
+            reporter.artifact(name, f"{uri}/{name}", kind=kind, size=size, sha256=digest)
 
 
 @contextmanager
