@@ -20,6 +20,7 @@ from typing import Any
 
 from job_tracker.backends.base import Backend
 from job_tracker.errors import LogsNotFound, TrackerError
+from job_tracker.logs.records import texts_of
 from job_tracker.model import MASTER_RANK, GroupRef, Job, Progress
 from job_tracker.store.base import JobStore, Term
 
@@ -103,7 +104,7 @@ class ProgressReader:
         saver = asyncio.create_task(save_now_and_then())
         try:
             pieces = self._backend.logs(job.group, MASTER_RANK, follow=True, tail_lines=_TAIL_LINES)
-            async for text in pieces:
+            async for text in texts_of(pieces):
                 for line in text.splitlines():
                     if reported := parse(line, latest, self._clock()):
                         latest = reported

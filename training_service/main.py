@@ -16,10 +16,13 @@ from grpc_reflection.v1alpha import reflection
 from job_tracker.errors import TrackerError
 from job_tracker.jobs import Jobs
 from job_tracker.leadership import Leadership, Tenure
+from job_tracker.log_collector import LogCollector
+from job_tracker.log_reader import LogReader
+from job_tracker.logs.archive import LogArchive
 from job_tracker.store.base import JobStore
 from job_tracker.submission import Door
 from job_tracker.tracker import Tracker, TrackerOptions
-from training_service import logs
+from training_service import logs as service_logs
 from training_service._generated import training_service_pb2
 from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
 from training_service.api.interceptors import CallInterceptor
@@ -42,7 +45,7 @@ class CannotServe(Exception):
 
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused."""
-    logs.set_up(settings.logging)
+    service_logs.set_up(settings.logging)
     _allow_many_files()
     asyncio.run(serve(settings))
 
@@ -58,11 +61,15 @@ async def serve(settings: Settings) -> None:
         await engine.connect()
         metrics = Metrics()
         metrics.observe_requests(engine.requests)
-        leadership = make_leadership(settings, store, engine, metrics)
+        collector = LogCollector(store, engine.backend, log_archive(settings))
+        stack.push_async_callback(collector.close)
+        leadership = make_leadership(settings, store, engine, collector, metrics)
         stack.callback(_metrics_server(metrics, settings).close)
         servicer = TrainingServicer(make_jobs(settings, store, engine))
         leading = asyncio.create_task(leadership.run(), name="leadership")
         stack.push_async_callback(_end, leading)
+        collecting = asyncio.create_task(collector.run(), name="logs")
+        stack.push_async_callback(_end, collecting)
 
         server, serving = _make_server(settings, servicer, metrics)
         port = _bind(server, settings.server.address)
@@ -96,17 +103,23 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine) -> Jobs:
         pod_policy=settings.kubernetes.pod_policy if settings.backend == "kubernetes" else None,
         job_policy=settings.job_policy,
     )
-    return Jobs(
-        store, engine.backend, door, max_queued=settings.scheduling.max_queued, rehearse=engine.rehearse
-    )
+    reader = LogReader(store, engine.backend, log_archive(settings))
+    return Jobs(store, reader, door, max_queued=settings.scheduling.max_queued, rehearse=engine.rehearse)
 
 
-def make_leadership(settings: Settings, store: JobStore, engine: Engine, metrics: Metrics) -> Leadership:
+def log_archive(settings: Settings) -> LogArchive:
+    """Where the logs of ended groups are."""
+    return LogArchive(f"{settings.storage.root}/logs")
+
+
+def make_leadership(
+    settings: Settings, store: JobStore, engine: Engine, logs: LogCollector, metrics: Metrics
+) -> Leadership:
     """What makes this replica track whenever no other does."""
     options = tracker_options(settings)
 
     async def track(tenure: Tenure) -> None:
-        await Tracker(store, engine.backend, options, tenure).run()
+        await Tracker(store, engine.backend, logs, options, tenure).run()
 
     return Leadership(
         store,

@@ -51,7 +51,9 @@ class TrainingServiceStub:
     A slow reader misses intermediate statuses, never the last.
     """
     GetTrainingLogs: _grpc.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingLogsRequest, _training_service_pb2.GetTrainingLogsResponse]
-    """What one process of the group printed (standard output and standard error)."""
+    """What the processes of the group printed (standard output and standard error), or one of them: also
+    long after the job has ended.
+    """
 
 @_typing.type_check_only
 class TrainingServiceAsyncStub(TrainingServiceStub):
@@ -71,7 +73,9 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     A slow reader misses intermediate statuses, never the last.
     """
     GetTrainingLogs: _aio.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingLogsRequest, _training_service_pb2.GetTrainingLogsResponse]  # type: ignore[assignment]
-    """What one process of the group printed (standard output and standard error)."""
+    """What the processes of the group printed (standard output and standard error), or one of them: also
+    long after the job has ended.
+    """
 
 class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -124,6 +128,8 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.GetTrainingLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_training_service_pb2.GetTrainingLogsResponse], _abc.AsyncIterator[_training_service_pb2.GetTrainingLogsResponse]]:
-        """What one process of the group printed (standard output and standard error)."""
+        """What the processes of the group printed (standard output and standard error), or one of them: also
+        long after the job has ended.
+        """
 
 def add_TrainingServiceServicer_to_server(servicer: TrainingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

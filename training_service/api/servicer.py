@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
@@ -60,16 +60,9 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.GetTrainingLogsRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         """See training_service.proto."""
-        tail_lines = request.tail_lines if request.HasField("tail_lines") else None
-        async with self._until_closed():
-            async for piece in self._jobs.logs(
-                request.job_id,
-                request.rank,
-                attempt=request.attempt,
-                follow=request.follow,
-                tail_lines=tail_lines,
-            ):
-                yield pb.GetTrainingLogsResponse(text=piece.text, rank=piece.rank, attempt=piece.attempt)
+        async with self._until_closed(), aclosing(self._jobs.logs(*convert.logs_of(request))) as pieces:
+            async for piece in pieces:
+                yield convert.log_of(piece, timestamps=request.timestamps)
 
     def close(self) -> None:
         """End the streams: their clients are told to come again. Other calls end by themselves."""

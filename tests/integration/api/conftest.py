@@ -11,6 +11,7 @@ import pytest
 
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.catalog import Algorithm, Dataset, Parameter
+from job_tracker.log_collector import LogCollector
 from job_tracker.model import JobState
 from job_tracker.store.base import JobFilter, Tally
 from job_tracker.store.sqlite import SqliteStore
@@ -145,7 +146,11 @@ class Service:
 
     async def _track(self, backend: FakeBackend) -> None:
         options = main.tracker_options(self.settings)
-        await Tracker(self.store, backend, options, await elected(self.store)).run()
+        logs = LogCollector(self.store, backend, main.log_archive(self.settings))
+        try:
+            await Tracker(self.store, backend, logs, options, await elected(self.store)).run()
+        finally:
+            await logs.close()
 
     @staticmethod
     async def _end(task: asyncio.Task[None]) -> None:
