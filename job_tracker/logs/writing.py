@@ -16,7 +16,10 @@ Every rank's supervisor imports this, and a job waits for it: only what is quick
 
 import os
 import time
-from collections.abc import Callable
+
+TYPE_CHECKING = False  # what typing has takes longer to import than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LONGEST_PART = 16 * 1024
 """Bytes of a line that are in one record, as for container runtimes."""
@@ -49,7 +52,7 @@ def parts_of(line: bytes) -> list[bytes]:
 class RecordMaker:
     """Makes records of a stream of bytes. A line's time is when its end was seen."""
 
-    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, clock: "Callable[[], int]" = time.time_ns) -> None:
         """`clock` gives nanoseconds since 1970."""
         self._clock = clock
         self._last = 0
