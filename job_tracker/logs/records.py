@@ -77,8 +77,8 @@ def is_time(text: bytes) -> bool:
 
 
 def time_of(moment: datetime) -> bytes:
-    """A moment as the time of a record."""
-    return time_at((moment - _EPOCH) // datetime.resolution * 1000)
+    """A moment as the time of a record; there are none before 1970."""
+    return time_at((max(moment, _EPOCH) - _EPOCH) // datetime.resolution * 1000)
 
 
 def nanoseconds(time: bytes) -> int:
