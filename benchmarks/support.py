@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import os
 import shutil
 import signal
 import statistics
@@ -79,6 +80,10 @@ class Server:
     address: str
     ready_seconds: float
     """From the start of the process until it said that it serves."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the process."""
+        os.kill(self.pid, number)
 
     @contextmanager
     def stub(self) -> Iterator[TrainingServiceStub]:
@@ -162,12 +167,19 @@ class Client:
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def calls_per_second(
-        self, server: Server, method: str, *, seconds: float, job_ids: Sequence[int] = ()
+        self,
+        server: Server,
+        method: str,
+        *,
+        seconds: float,
+        job_ids: Sequence[int] = (),
+        tokens: Sequence[str] = (),
     ) -> float:
-        """The rate at which `server` answers; of GetTrainingStatus about these jobs in turn."""
+        """The rate at which `server` answers; about these jobs, or with these tokens, in turn."""
         assert self._process.stdin
         assert self._process.stdout
-        order = {"address": server.address, "method": method, "seconds": seconds, "job_ids": list(job_ids)}
+        order = {"address": server.address, "method": method, "seconds": seconds}
+        order |= {"job_ids": list(job_ids), "tokens": list(tokens)}
         print(json.dumps(order), file=self._process.stdin, flush=True)
         return float(self._process.stdout.readline())
 
@@ -286,13 +298,14 @@ async def _fill(path: Path, filling: Filling) -> None:
         await store.update(job.ended(Ending(JobState.SUCCEEDED, now), now))
 
     try:
-        await _many(submit, range(filling.holder + filling.finished + filling.queued))
-        await _many(finish, filling.finished_ids)
+        await many(submit, range(filling.holder + filling.finished + filling.queued))
+        await many(finish, filling.finished_ids)
     finally:
         await store.close()
 
 
-async def _many(work: Callable[[int], object], keys: Iterable[int]) -> None:
+async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:
+    """Do the work for each key, with many under way at a time."""
     # A shared iterator is all the queue that a few workers need.
     left = iter(keys)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import fsspec
 
-from job_tracker.background import in_thread
 from job_tracker.catalog import Dataset
 from job_tracker.errors import StorageUnavailable, UnknownReference
+from job_tracker.storage import in_thread
 
 _ANY_DATASET = "*"
 _SEEN_SECONDS = 10.0
@@ -58,7 +58,7 @@ class DatasetVersions:
                 raise StorageUnavailable(
                     f"the dataset at {uri} cannot be looked at: {_MOST_LOOKS} others are being looked at"
                 )
-            look = self._looks[uri] = in_thread(f"look at {uri}", lambda: _missing_file(uri, files))
+            look = self._looks[uri] = in_thread(lambda: _missing_file(uri, files), f"look at {uri}")
             look.add_done_callback(lambda _: self._looks.pop(uri, None))
         try:
             async with asyncio.timeout(self._patience):

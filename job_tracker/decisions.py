@@ -48,6 +48,8 @@ def next_step(
     the master has succeeded.
     """
     if job.ending is not None:
+        if seen is not None and (current := job.observed(seen.statuses)) != job:
+            return Save(current)  # whoever stops the group may die before saying how its ranks ended
         return _end(job.ending, seen, now, finish_grace)
     is_due = job.due_at is not None and now >= job.due_at
     match job.state:
@@ -59,7 +61,7 @@ def next_step(
         return Launch()
     if seen is None:
         return Save(job.failed(_VANISHED, now))
-    current = job.observed(seen.statuses)
+    current = job.observed(seen.statuses, seen.program)
     master = seen.master.status.phase
     if seen.first_failure is not None:
         return Save(current.failed(seen.first_failure, now))

@@ -1,15 +1,18 @@
 """What users may do with jobs: the operations behind the API, without its protocol."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from job_tracker import artifacts
 from job_tracker.errors import StaleJob
 from job_tracker.log_reader import LogPiece, LogReader, LogRequest
 from job_tracker.model import Ending, Job, JobSpec, JobState
+from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.store.base import JobFilter, JobStore
 from job_tracker.submission import Door, JobRequest
+from job_tracker.telemetry import Artifact, MetricSeries
 from job_tracker.tracker import utc_now
 
 # How often those who wait look again at the place in the queue, which changes with other jobs.
@@ -44,6 +47,7 @@ class Jobs:
         max_queued: int,
         rehearse: Callable[[JobSpec], Awaitable[None]] | None = None,
         clock: Callable[[], datetime] = utc_now,
+        on_save: JobObserver = ignore_job,
     ) -> None:
         """`rehearse` raises InvalidField for a spec that the backend's engine would not take."""
         self._store = store
@@ -52,6 +56,7 @@ class Jobs:
         self._max_queued = max_queued
         self._rehearse = rehearse
         self._clock = clock
+        self._on_save = on_save
 
     async def submit(self, request: JobRequest) -> Job:
         """Queue a job; it is durable when this returns. Raises what Door.check and JobStore.submit do."""
@@ -98,9 +103,11 @@ class Jobs:
             else:
                 after = replace(job, ending=replace(job.ending, at_once=True))
             try:
-                return await self._view(await self._store.update(after))
+                cancelled = await self._store.update(after)
             except StaleJob:
                 continue
+            self._on_save(job, cancelled)
+            return await self._view(cancelled)
 
     async def watch(self, job_id: int) -> AsyncGenerator[JobView, None]:
         """The job now and after every change, until it has ended. Raises JobNotFound."""
@@ -122,6 +129,29 @@ class Jobs:
     def logs(self, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """What the job's processes printed, and with `follow` what they are going to; see LogReader.read."""
         return self._logs.read(job_id, wanted)
+
+    async def metrics(self, job_id: int, names: Collection[str]) -> Sequence[MetricSeries]:
+        """The job's series of these names, or all. Raises JobNotFound."""
+        await self._store.get(job_id)
+        found = await self._store.metrics(job_id)
+        return [series for series in found if not names or series.name in names]
+
+    async def artifacts(self, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
+        """The job, and what it has made, each with whether `fetch` gives it.
+
+        Raises JobNotFound, and StorageUnavailable.
+        """
+        job = await self._store.get(job_id)
+        files, reported = await asyncio.gather(artifacts.files_of(job), self._store.artifacts(job_id))
+        return job, artifacts.merged(files, reported)
+
+    async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
+        """The content of one of the job's artifacts.
+
+        Raises JobNotFound, InvalidField, UnknownReference and StorageUnavailable.
+        """
+        async for piece in artifacts.read(await self._store.get(job_id), name):
+            yield piece
 
     async def _view(self, job: Job) -> JobView:
         queued = job.state is JobState.QUEUED

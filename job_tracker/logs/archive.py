@@ -1,6 +1,5 @@
 """The logs of ended groups, in storage: any service finds them there, whatever becomes of machines."""
 
-import asyncio
 import gzip
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
@@ -10,11 +9,11 @@ from uuid import uuid4
 
 import fsspec
 
-from job_tracker.background import in_thread
-from job_tracker.errors import LogsNotFound, StorageUnavailable
+from job_tracker.errors import LogsNotFound
 from job_tracker.logs import records
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef
+from job_tracker.storage import in_thread, patiently
 
 Result = TypeVar("Result")
 
@@ -51,7 +50,7 @@ class LogArchive:
                 await self._call(partial(upload.write, gathered))
                 await self._call(upload.publish)
             except BaseException:
-                in_thread(f"abandon {path}", upload.abandon)
+                in_thread(upload.abandon, f"abandon {path}")
                 raise
 
     async def has(self, group: GroupRef, rank: int) -> bool:
@@ -104,20 +103,10 @@ class LogArchive:
                     yield rest[:end]
                     rest = rest[end:]
         finally:
-            in_thread(f"close {path}", download.close)
+            in_thread(download.close, f"close {path}")
 
     async def _call(self, work: Callable[[], Result]) -> Result:
-        try:
-            async with asyncio.timeout(self._patience):
-                return await in_thread(f"logs in {self._root}", work)
-        except TimeoutError as error:
-            raise StorageUnavailable(
-                f"the storage of logs at {self._root} does not answer within {self._patience:g} s"
-            ) from error
-        except Exception as error:  # each of fsspec's implementations has exceptions of its own
-            raise StorageUnavailable(
-                f"the storage of logs at {self._root} cannot be used: {error}"
-            ) from error
+        return await patiently(work, f"the storage of logs at {self._root}", seconds=self._patience)
 
 
 class _Upload:

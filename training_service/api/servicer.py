@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
+from job_tracker import log_context
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
@@ -23,12 +24,14 @@ class TrainingServicer(TrainingServiceServicer):
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
         job = await self._jobs.submit(convert.request_of(request))
+        _is_about(job.id)
         return pb.TrainResponse(job_id=job.id)
 
     async def GetTrainingStatus(
         self, request: pb.GetTrainingStatusRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
+        _is_about(request.job_id)
         return convert.status_of(await self._jobs.get(request.job_id))
 
     async def ListTrainingJobs(
@@ -46,12 +49,14 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.CancelTrainingRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
+        _is_about(request.job_id)
         return convert.status_of(await self._jobs.cancel(request.job_id))
 
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
         """See training_service.proto."""
+        _is_about(request.job_id)
         async with self._until_closed():
             async for view in self._jobs.watch(request.job_id):
                 yield convert.status_of(view)
@@ -60,9 +65,31 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.GetTrainingLogsRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         """See training_service.proto."""
+        _is_about(request.job_id, request.attempt)
         async with self._until_closed(), aclosing(self._jobs.logs(*convert.logs_of(request))) as pieces:
             async for piece in pieces:
                 yield convert.log_of(piece, timestamps=request.timestamps)
+
+    async def GetTrainingMetrics(
+        self, request: pb.GetTrainingMetricsRequest, context: Context
+    ) -> AsyncIterator[pb.MetricSeries]:
+        """See training_service.proto."""
+        for series in await self._jobs.metrics(request.job_id, request.names):
+            yield convert.series_of(request.job_id, series)
+
+    async def GetTrainingArtifacts(
+        self, request: pb.GetTrainingArtifactsRequest, context: Context
+    ) -> pb.GetTrainingArtifactsResponse:
+        """See training_service.proto."""
+        return convert.made_by(*await self._jobs.artifacts(request.job_id))
+
+    async def FetchTrainingArtifact(
+        self, request: pb.FetchTrainingArtifactRequest, context: Context
+    ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
+        """See training_service.proto."""
+        async with self._until_closed():
+            async for content in self._jobs.fetch(request.job_id, request.name):
+                yield pb.FetchTrainingArtifactResponse(content=content)
 
     def close(self) -> None:
         """End the streams: their clients are told to come again. Other calls end by themselves."""
@@ -83,3 +110,8 @@ class TrainingServicer(TrainingServiceServicer):
                     self._streams.discard(stream)
         except TimeoutError as error:
             raise ServiceClosing from error
+
+
+def _is_about(job_id: int, attempt: int = 0) -> None:
+    """What is logged from now on in this call, which has a context of its own, is about this job."""
+    log_context.subject.set(log_context.Subject(job_id, attempt))

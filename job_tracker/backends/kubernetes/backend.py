@@ -11,7 +11,6 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
-    ApiError,
     Forbidden,
     Invalid,
     NotFound,
@@ -19,6 +18,7 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Graces, Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import selector
@@ -28,10 +28,12 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, pl
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
 from job_tracker.logs import segments
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
+from job_tracker.observers import RequestObserver, ignore_request
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +60,25 @@ class KubernetesOptions:
 class KubernetesBackend:
     """See Backend. Everything durable is on the cluster, but for the logs of groups that were stopped."""
 
-    def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: KubernetesOptions) -> None:
+    def __init__(
+        self,
+        root: Path,
+        algorithms: Mapping[str, Algorithm],
+        options: KubernetesOptions,
+        tell: Telling = nothing_more,
+        on_request: RequestObserver = ignore_request,
+    ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""
         self._algorithms = algorithms
         self._options = options
+        self._tell = tell
         instance = options.plan.instance
-        self.client = KubernetesClient(options.access, options.plan.namespace, calls=options.calls)
+        self.client = KubernetesClient(
+            options.access, options.plan.namespace, calls=options.calls, on_request=on_request
+        )
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
+        self.events = EventRecorder(self.client, self._groups, options.plan)
         self._launcher = Launcher(self.client, self._cache.put)
         self._kept = KeptLogs(root, options.most_log)
         self._live = LiveLogs(self.client, self._groups)
@@ -87,7 +100,7 @@ class KubernetesBackend:
 
     def plan(self, job: Job) -> KubernetesPlan:
         """See Backend."""
-        return plan(job, self._algorithms, self._options.plan)
+        return plan(job, self._algorithms, self._options.plan, self._tell(job))
 
     async def check(self, job: Job) -> None:
         """Raise InvalidField if the API server says that it would refuse the job's master pod.
@@ -107,7 +120,7 @@ class KubernetesBackend:
 
     async def launch(self, plan: KubernetesPlan) -> Observation:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
         try:
             await self._launcher.launch(plan)
@@ -121,7 +134,7 @@ class KubernetesBackend:
 
     async def observe(self) -> Mapping[GroupRef, Observation]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         return self._groups.observe_all()
 
     async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
@@ -134,12 +147,14 @@ class KubernetesBackend:
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime) -> None:
-        """See Backend."""
+        """See Backend. Also removes Services that a service which was killed has left without pods."""
         await self._keeper.sweep(now)
+        await self._cache.sync()
+        await self._stopper.remove_stray_services()
 
     async def logs(
         self,
@@ -151,7 +166,7 @@ class KubernetesBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         live = self._groups.get(group)
         try:
             if live is not None and rank < live.instances:
@@ -184,17 +199,8 @@ class KubernetesBackend:
 
     async def close(self) -> None:
         """See Backend."""
+        await self.events.close()
         await self._stopper.close()
         await self._cache.close()
         self._groups.close()
         await self.client.close()
-
-    async def _sync(self) -> None:
-        """Once: find the groups that an earlier service left running."""
-        if self._cache.is_synced:
-            return
-        await self._cache.sync()
-        try:
-            await self._stopper.remove_stray_services()
-        except ApiError as error:
-            log.warning("Services without pods may be left: %s", error)

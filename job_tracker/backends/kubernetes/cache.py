@@ -7,6 +7,7 @@ list, which comes after every failure and on a period. Work per event does not g
 """
 
 import asyncio
+import contextvars
 import logging
 import random
 import time
@@ -57,11 +58,6 @@ class PodCache:
         self._syncing = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
 
-    @property
-    def is_synced(self) -> bool:
-        """Whether all pods were seen once."""
-        return self._following is not None
-
     async def sync(self) -> None:
         """See all pods once, and follow them from then on. Raises ApiError if that cannot be done now."""
         if self._following is not None:
@@ -69,7 +65,10 @@ class PodCache:
         async with self._syncing:
             if self._following is None:
                 version = await self.refresh()
-                self._following = asyncio.create_task(self._follow(version), name="pod watch")
+                # Of its own context: it is about all jobs, whichever was the first to need it.
+                self._following = asyncio.create_task(
+                    self._follow(version), name="pod watch", context=contextvars.Context()
+                )
 
     async def refresh(self) -> str:
         """List all pods now, take them in, and answer with the version of the list."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_port
 from job_tracker.catalog import Algorithm
 from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound
 from job_tracker.feed import Feed
 from job_tracker.logs import segments
@@ -46,11 +47,18 @@ class ProcessBackend:
     launches or stops.
     """
 
-    def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: ProcessOptions) -> None:
+    def __init__(
+        self,
+        root: Path,
+        algorithms: Mapping[str, Algorithm],
+        options: ProcessOptions,
+        tell: Telling = nothing_more,
+    ) -> None:
         self._folders = Folders(root.absolute())
         self._root = root
         self._algorithms = algorithms
         self._options = options
+        self._tell = tell
         self._groups: dict[GroupRef, ProcessGroup] = {}
         self._feed: Feed[GroupRef, Observation] = Feed()
         self._has_looked = False
@@ -64,6 +72,7 @@ class ProcessBackend:
             job,
             self._algorithms,
             path=self._options.path,
+            told=self._tell(job),
             inherited={**inherited, **self._options.extra},
             cores=cores,
         )
@@ -110,15 +119,15 @@ class ProcessBackend:
             # Another service may have launched it since.
             folder = await asyncio.to_thread(self._folders.find, group)
             if folder is None:
+                await asyncio.to_thread(self._folders.forget_unborn, group)
                 return None
             known = self._groups.get(group) or self._take_up(folder)
             await known.follow()
         await known.stop(grace.total_seconds())
         seen = known.observe()
-        await known.close()
-        self._groups.pop(group, None)
-        with suppress(FileNotFoundError):  # a stop that ran beside this one was first
-            await asyncio.to_thread(self._folders.retire, known.folder, keep_until)
+        if self._groups.pop(group, None) is not None:  # else a stop that runs beside this one was first
+            await known.close()
+            await self._retire(known, keep_until)
         return seen
 
     async def sweep(self, now: datetime) -> None:
@@ -169,6 +178,15 @@ class ProcessBackend:
             await group.close()
         self._groups.clear()
 
+    async def _retire(self, group: ProcessGroup, keep_until: datetime | None) -> None:
+        try:
+            await asyncio.to_thread(self._folders.retire, group.folder, keep_until)
+        except FileNotFoundError:
+            pass  # another service was first
+        except OSError as error:
+            self._groups[group.folder.group] = group  # it is still among the live ones
+            raise BackendUnavailable(f"{group.folder.path} cannot be put away: {error}") from error
+
     def _create(self, plan: ProcessPlan) -> GroupFolder:
         taken = {group.folder.master_port for group in self._groups.values()}
         port = free_port(self._options.first_port, self._options.last_port, taken)
@@ -197,8 +215,11 @@ class ProcessBackend:
             for ref in gone:
                 if self._groups.get(ref) is known[ref]:
                     await self._groups.pop(ref).close()
-            new = [self._take_up(folder) for folder in unknown if folder.group not in self._groups]
-            await asyncio.gather(*(group.follow() for group in new))
+            for folder in unknown:
+                if folder.group not in self._groups:
+                    self._take_up(folder)
+            # The old ones as well: another service may have completed a launch that was cut short here.
+            await asyncio.gather(*(group.follow() for group in self._groups.values()))
             self._has_looked = True
 
 

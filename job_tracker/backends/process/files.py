@@ -7,6 +7,8 @@ live/<group>/rank-<n>/…             what the supervisor writes; see supervisor
 kept/<group>/                       the same, after the group was stopped, but for `command` with its secrets
 kept/<group>/keep.json              until when it stays as it is; written before it moves here
 ended/<group>/                      what is left then, for its logs, until these are in storage
+
+A name that ends with .part is of a file that is being written, or whose writer died.
 """
 
 import errno
@@ -27,6 +29,8 @@ from job_tracker import naming
 from job_tracker.model import GroupRef
 
 log = logging.getLogger(__name__)
+
+_PART = ".part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,16 @@ class RankFolder:
         return self.path / "log"
 
     def program(self) -> str:
-        """What the supervisor was to run."""
+        """What the supervisor was to run, without its arguments."""
+        return next(iter(self.arguments()), "")
+
+    def arguments(self) -> list[str]:
+        """All of what the supervisor was to run."""
         try:
-            return os.fsdecode((self.path / "command").read_bytes().split(b"\0", 4)[3])
+            fields = (self.path / "command").read_bytes().split(b"\0")
         except FileNotFoundError:
-            return ""
+            return []
+        return [os.fsdecode(field) for field in fields[3 : 3 + int(fields[2])]]
 
     def supervisor_pid(self) -> int | None:
         """The pid of the supervisor, once it has written it down."""
@@ -186,9 +195,12 @@ class Folders:
             except OSError as error:  # on a full disk it had better go
                 log.warning("%s is not kept for longer: %s", folder.path, error)
         kept = _move(folder.path, self._kept)
-        _remove_secrets(kept)
-        if keep_until is None:
-            self._clean_up(kept)
+        try:
+            _remove_secrets(kept)
+            if keep_until is None:
+                self._clean_up(kept)
+        except OSError as error:
+            log.warning("%s is left to the next sweep: %s", kept, error)
 
     def sweep(self, now: datetime) -> None:
         """Clean up what was kept for long enough, and what a service that was killed did not clean up."""
@@ -198,6 +210,11 @@ class Folders:
                 record = _read(path / "keep.json", until=float)
                 if record is None or record["until"] <= now.timestamp():
                     self._clean_up(path)
+
+    def forget_unborn(self, group: GroupRef) -> None:
+        """Delete what a launch that was cut short before its record was written has left."""
+        if self.find(group) is None:
+            shutil.rmtree(self._live / group.name, ignore_errors=True)
 
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
         """Where the rank has begun a log, if it has."""
@@ -270,8 +287,10 @@ def _move(path: Path, below: Path) -> Path:
 
 
 def _remove_secrets(path: Path) -> None:
-    for command in path.glob("*/command"):
-        command.unlink(missing_ok=True)
+    # A part is of a service that was killed while it wrote, perhaps the same secrets.
+    for pattern in ("*/command", f"*/*{_PART}", f"*{_PART}"):
+        for file in path.glob(pattern):
+            file.unlink(missing_ok=True)
 
 
 def _publish_json(path: Path, content: dict[str, Any], *, anew: bool = False) -> None:
@@ -283,7 +302,7 @@ def _publish(path: Path, content: bytes, *, anew: bool = False) -> None:
 
     Raises FileExistsError if it is to be `anew` and is there already.
     """
-    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", suffix=_PART, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -15,6 +15,7 @@ from job_tracker.log_collector import LogCollector
 from job_tracker.log_reader import LogReader
 from job_tracker.logs.archive import LogArchive
 from job_tracker.model import Job, JobState
+from job_tracker.reports import ReportBook
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.submission import Door
 from job_tracker.tracker import Tracker, TrackerOptions, utc_now
@@ -38,13 +39,15 @@ class Service:
         reader = LogReader(self.store, self.backend, self.archive)
         self.jobs = Jobs(self.store, reader, door, max_queued=1000)
         self.logs = LogCollector(self.store, self.backend, self.archive)
-        options = TrackerOptions(**self.options)
-        self.tracker = Tracker(self.store, self.backend, self.logs, options, await elected(self.store))
-        self._tracking = asyncio.create_task(self.tracker.run())
+        self.reports = ReportBook(self.store, utc_now)
+        options, tenure = TrackerOptions(**self.options), await elected(self.store)
+        self.tracker = Tracker(self.store, self.backend, self.logs, options, tenure, self.reports)
+        self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]
 
     async def stop(self) -> None:
-        self._tracking.cancel()
-        await asyncio.gather(self._tracking, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.logs.close()
         await self.store.close()
 

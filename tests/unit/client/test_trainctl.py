@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from training_service._generated import training_service_pb2 as pb
-from training_service.client.cli.render.ranks import RankPrefixes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -284,7 +283,22 @@ def test_status_on_a_terminal_explains_a_failure(training: ServerInThread, train
     assert re.search("What to do.*Use less.", shown)
 
 
-@pytest.mark.parametrize("command", ["status", "watch", "wait", "logs", "cancel"])
+def test_describe_tells_every_move(training: ServerInThread, trainctl: Trainctl) -> None:
+    moves = [
+        pb.Move(status=pb.queuing, at=Timestamp(seconds=60)),
+        pb.Move(status=pb.failure, at=Timestamp(seconds=90), attempt=1, diagnosis=DIAGNOSIS),
+    ]
+    training.tell(1, status=pb.failure, diagnosis=DIAGNOSIS, moves=moves)
+    story = ["1970-01-01T00:01:00Z submitted", "1970-01-01T00:01:30Z failure: It ran out of memory."]
+    printed = trainctl("describe", "1").stdout
+    assert printed.endswith(f"story: {story[0]}\n    {story[1]}\n")
+    assert "failure: It ran out of memory." in trainctl.on_terminal("describe", "1").stdout
+
+
+_COMMANDS = ["status", "describe", "watch", "wait", "logs", "plot", "artifacts", "fetch", "cancel"]
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_a_job_that_does_not_exist_is_exit_code_3(trainctl: Trainctl, command: str) -> None:
     result = trainctl(command, "42")
     assert (result.exit_code, result.stdout) == (3, "")
@@ -322,69 +336,6 @@ def test_wait_tells_when_its_time_is_up(training: ServerInThread, trainctl: Trai
     result = trainctl("wait", "1", "--timeout", "0.1")
     assert (result.exit_code, result.stdout) == (6, "")
     assert result.stderr == "trainctl: job 1 has not ended within 0.1 s\n"
-
-
-# logs
-
-
-def test_logs_pass_through_as_they_are(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
-    training.print(1, "[red]epoch 1\x1b[0m\n", "no line break", rank=1)
-    for run in (trainctl, trainctl.on_terminal):
-        assert run("logs", "1", "--rank", "1").stdout == "[red]epoch 1\x1b[0m\nno line break"
-
-
-def test_logs_as_json_keep_the_chunks(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
-    training.print(1, "one\n", "two\n")
-    assert [
-        json.loads(line) for line in trainctl("logs", "1", "--tail", "1", "--json").stdout.splitlines()
-    ] == [{"text": "two\n", "rank": 0, "attempt": 1, "position": "2"}]
-
-
-def test_a_log_that_breaks_goes_on(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
-    training.print(1, "one\n", "two\n")
-    training.service.logs_break_after = 1
-    result = trainctl("logs", "1")
-    assert (result.exit_code, result.stdout) == (0, "one\ntwo\n")
-
-
-def test_the_lines_of_all_ranks_begin_with_their_rank(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
-    training.print(1, "one\ntwo\n", "half a ", "line\n")
-    assert trainctl("logs", "1", "--all-ranks").stdout == "[0] one\n[0] two\n[0] half a line\n"
-    (request,) = training.service.requests
-    assert request.all_ranks
-
-
-def test_a_line_that_another_rank_cuts_in_two_is_ended_there() -> None:
-    prefixes = RankPrefixes()
-    chunks = [(0, "half a "), (1, "\nwhole\n"), (0, "line\n"), (0, "the end")]
-    texts = [prefixes.prefixed(pb.GetTrainingLogsResponse(rank=rank, text=text)) for rank, text in chunks]
-    assert "".join(texts) == "[0] half a \n[1] \n[1] whole\n[0] line\n[0] the end"
-
-
-def test_logs_are_asked_for_from_a_time_on(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
-    before = datetime.now(UTC)
-    assert trainctl("logs", "1", "--since", "10m", "--timestamps").exit_code == 0
-    (request,) = training.service.requests
-    assert request.timestamps
-    assert 0 <= (request.since.ToDatetime(UTC) - before + timedelta(minutes=10)).total_seconds() < 60
-    assert trainctl("logs", "1", "--since", "yesterday").exit_code == 2
-
-
-def test_a_log_that_breaks_for_good_shows_what_came_and_exits_with_4(
-    training: ServerInThread, trainctl: Trainctl
-) -> None:
-    training.tell(1)
-    training.print(1, "one\n", "two\n")
-    training.service.logs_break_after = 1
-    training.service.knows_positions = False
-    result = trainctl("logs", "1")
-    assert (result.exit_code, result.stdout) == (4, "one\n")
-    assert "going away" in result.stderr
 
 
 # cancel

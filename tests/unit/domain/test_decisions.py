@@ -75,14 +75,22 @@ def test_the_success_of_the_master_decides() -> None:
 
 
 def test_workers_have_their_time_after_a_success_only() -> None:
-    succeeded = RUNNING.decided(ending := Ending(JobState.SUCCEEDED, NOON))
+    running = RUNNING.observed(seen(S, R).statuses)
+    succeeded = running.decided(ending := Ending(JobState.SUCCEEDED, NOON))
     assert step(succeeded, seen(S, R), after=10) == Rest(at_most=timedelta(seconds=20))
     assert step(succeeded, seen(S, R), after=30) == Stop(ending)
-    assert step(succeeded, seen(S, S), after=10) == Stop(ending)
+    assert step(succeeded.observed(seen(S, S).statuses), seen(S, S), after=10) == Stop(ending)
     assert step(succeeded, None) == Stop(ending)
     for state in (JobState.FAILED, JobState.CANCELLED):
         ending = Ending(state, NOON)
-        assert step(RUNNING.decided(ending), seen(S, R)) == Stop(ending)
+        assert step(running.decided(ending), seen(S, R)) == Stop(ending)
+
+
+def test_how_the_ranks_ended_is_written_before_the_group_is_put_away() -> None:
+    decided = RUNNING.observed(seen(S, R).statuses).decided(ending := Ending(JobState.SUCCEEDED, NOON))
+    known = decided.observed(seen(S, S).statuses)
+    assert step(decided, seen(S, S)) == Save(known)
+    assert step(known, seen(S, S)) == Stop(ending)
 
 
 @pytest.mark.parametrize("source", JobState)

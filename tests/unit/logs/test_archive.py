@@ -105,11 +105,11 @@ async def test_the_logs_of_a_job_are_forgotten_with_all_attempts(root: str) -> N
 async def test_storage_that_fails_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where a folder should be")
     archive = LogArchive(str(tmp_path / "logs"))
-    with pytest.raises(StorageUnavailable, match="cannot be used"):
+    with pytest.raises(StorageUnavailable, match="the storage of logs at"):
         await archive.write(GROUP, 0, whole())
     (tmp_path / "damaged" / "1" / "1").mkdir(parents=True)
     (tmp_path / "damaged" / "1" / "1" / "0.log.gz").write_bytes(b"no gzip at all")
-    with pytest.raises(StorageUnavailable, match="cannot be used"):
+    with pytest.raises(StorageUnavailable, match="the storage of logs at"):
         await text(LogArchive(str(tmp_path / "damaged")))
 
 
@@ -117,8 +117,8 @@ async def test_storage_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, t
     answers = threading.Event()
     monkeypatch.setattr(fsspec.core, "url_to_fs", lambda _: answers.wait() and None)
     archive = LogArchive(str(tmp_path), patience=0.1)
-    with pytest.raises(StorageUnavailable, match="does not answer within"):
+    with pytest.raises(StorageUnavailable, match="no answer in"):
         await archive.has(GROUP, 0)
-    with pytest.raises(StorageUnavailable, match="does not answer within"):
+    with pytest.raises(StorageUnavailable, match="no answer in"):
         await archive.write(GROUP, 0, whole())
     answers.set()

@@ -98,5 +98,5 @@ async def test_the_failure_of_one_log_is_raised_and_the_others_are_closed() -> N
             closed.append(True)
 
     with pytest.raises(LogsNotFound, match="gone"):
-        await lines({0: other(), 1: broken()})
+        await lines({0: other(), 1: broken()}, window=0.1)
     assert closed == [True]

@@ -1,0 +1,119 @@
+"""Starts services as fast as a fork: it has imported all that they need. `python -m tests.crash.forkserver`.
+
+A line on standard input is an order (`Order`, as JSON); it answers with the service's pid, and when that
+has ended with its exit code, -N for signal N; then it takes the next order.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).parents[2]
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A service to be started: its command line, where it prints to, and what is done to it."""
+
+    arguments: list[str]
+    log: str
+    trace: str
+    faults: str
+    groups: str
+    """The folder of the process backend."""
+
+
+class ForkServer:
+    """The other end of it: one service at a time."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.forkserver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,  # Ctrl-C is for the one who drives it
+        )
+
+    def start(self, order: Order) -> int:
+        """The pid of the service, which is about to start."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asdict(order)) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def wait(self) -> int:
+        """The exit code of the service, once it has ended."""
+        return self._answer()
+
+    def close(self) -> None:
+        """End it; a service that still runs ends with it, at once."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def _answer(self) -> int:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the fork server has ended"
+        return int(line)
+
+
+def main() -> None:
+    """Fork until there are no more orders."""
+    import training_service.main
+    from tests.crash import calls  # noqa: F401
+
+    assert Path(training_service.main.__file__).is_relative_to(ROOT), "these are not the sources beside us"
+    answers = os.dup(1)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            _become_service(Order(**json.loads(line)))
+        os.write(answers, b"%d\n" % pid)
+        _, status = os.waitpid(pid, 0)
+        os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _become_service(order: Order) -> NoReturn:
+    from tests.crash import calls, faults
+    from tests.crash.seams import Seams
+    from training_service.commands import app
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    code = 1
+    try:
+        seams = Seams(faults.parse(order.faults), Path(order.trace))
+        calls.wrap_sqlite(seams)
+        calls.wrap_processes(seams, Path(order.groups))
+        app(order.arguments, standalone_mode=False)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""A service that is started again whenever it was killed, as systemd or Kubernetes would."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from tests.crash.forkserver import ForkServer, Order
+from training_service.client import TrainingClient
+from training_service.client.errors import DeadlineExceeded, Unavailable
+
+T = TypeVar("T")
+
+PATIENCE = 60.0
+"""Seconds that anything may take before it counts as stuck."""
+
+
+class Stuck(AssertionError):
+    """The service does not do what it should, or has ended by itself."""
+
+
+class KeptService:
+    """Runs from `with` to `stop`; the first starts get the faults, each its own, and the others none."""
+
+    def __init__(self, forks: ForkServer, folder: Path, faults: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.exit_codes: list[int] = []
+        self._forks = forks
+        self._faults = list(faults)
+        self._address = f"127.0.0.1:{_free_port()}"
+        self._changed = threading.Condition()
+        self._pid: int | None = None
+        self._keeper = threading.Thread(target=self._keep, name="keeper")
+        self.client = TrainingClient(self._address)
+
+    def __enter__(self) -> "KeptService":
+        self._keeper.start()
+        while not self._is_serving(0) and not self.exit_codes:
+            time.sleep(0.01)  # a client that is refused comes back after a second only
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.client.close()
+        while self._keeper.is_alive():  # something has failed: no orderly stop
+            self._faults.clear()
+            self._signal(signal.SIGTERM)
+            self._keeper.join(timeout=1)
+
+    def ask(self, call: Callable[[TrainingClient], T]) -> T:
+        """The answer to a call that is repeated until there is one."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return call(self.client)
+            except (Unavailable, DeadlineExceeded) as error:
+                if not self._keeper.is_alive() or time.monotonic() > deadline:
+                    raise Stuck(f"no answer; the service ended with {self.exit_codes}") from error
+
+    def stop(self) -> None:
+        """Stop it in good order; if it is killed meanwhile, once more."""
+        while self._keeper.is_alive():
+            start = len(self.exit_codes)
+            if not self._is_serving(start):
+                time.sleep(0.01)  # it takes no order yet
+                continue
+            self._signal(signal.SIGTERM)
+            with self._changed:
+                if not self._changed.wait_for(lambda start=start: len(self.exit_codes) > start, PATIENCE):  # type: ignore[misc]
+                    raise Stuck("it does not stop")
+            if self.exit_codes[-1] != -signal.SIGKILL:
+                self._keeper.join()
+        if self.exit_codes[-1] != 0:
+            raise Stuck(f"the service ended with {self.exit_codes}")
+
+    def log(self) -> str:
+        """What all of its processes printed."""
+        return "".join(file.read_text() for file in sorted(self.folder.glob("service-*.log")))
+
+    def _keep(self) -> None:
+        while True:
+            start = len(self.exit_codes)
+            fault = self._faults[start] if start < len(self._faults) else ""
+            self._pid = self._forks.start(self._order(start, fault))
+            code = self._forks.wait()
+            with self._changed:
+                self._pid = None
+                self.exit_codes.append(code)
+                self._changed.notify_all()
+            if code != -signal.SIGKILL:
+                return
+
+    def _order(self, start: int, fault: str) -> Order:
+        data = self.folder / "data"
+        return Order(
+            arguments=["serve", "--config", str(self.folder / "config.toml"), "--address", self._address],
+            log=str(self._log(start)),
+            trace=str(self.folder / f"trace-{start:03}"),
+            faults=fault,
+            groups=str(data / "groups"),
+        )
+
+    def _log(self, start: int) -> Path:
+        return self.folder / f"service-{start:03}.log"
+
+    def _is_serving(self, start: int) -> bool:
+        log = self._log(start)
+        return log.exists() and "serving at" in log.read_text()
+
+    def _signal(self, number: int) -> None:
+        with self._changed, suppress(ProcessLookupError):  # it may end just now
+            if self._pid is not None:
+                os.kill(self._pid, number)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,156 @@
+"""Every point at which something can happen to the service, each in a world of its own; and the figures."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from tests.crash.calls import INPUT_OUTPUT, NO_SPACE, REFUSED, SILENT, TOO_MANY, UNREADABLE
+from tests.crash.faults import KILL_AFTER, KILL_BEFORE, KILLS
+from tests.crash.forkserver import ForkServer
+from tests.crash.kept import KeptService
+from tests.crash.scenario import play
+from tests.crash.world import World, check_jobs, check_leftovers, check_store, check_witnesses
+
+LANES = 4
+
+# Errors that a job may rightly fail of, with the category that it then has.
+EXCUSED = {
+    NO_SPACE: frozenset({"storage_not_writable", "launch_failed"}),
+    TOO_MANY: frozenset({"launch_failed"}),
+    INPUT_OUTPUT: frozenset({"storage_not_writable"}),
+}
+ERRORS = (NO_SPACE, TOO_MANY, INPUT_OUTPUT, REFUSED, SILENT, UNREADABLE)
+_CALLS_OF_A_RECOVERY = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the service to the outside, as the trace has it."""
+
+    number: int
+    kind: str
+    name: str
+    offered: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a world whose service met these faults."""
+
+    faults: tuple[str, ...]
+    hits: tuple[tuple[Call, str], ...]
+    """The calls to which something happened, and what."""
+    problems: tuple[str, ...]
+    log: str
+    seconds: float
+
+    def __str__(self) -> str:
+        hits = "; ".join(f"{what}: call {call.number}, {call.kind} {call.name}" for call, what in self.hits)
+        return f"{list(self.faults)} ({hits or 'not reached'}): {'; '.join(self.problems) or 'survived'}"
+
+
+def trace_of(file: Path) -> tuple[list[Call], list[tuple[Call, str]]]:
+    """All calls of one start, and those to which something happened."""
+    calls: dict[str, Call] = {}
+    hits = []
+    for line in file.read_text().splitlines():
+        first, *fields = line.split("\t")
+        if first == "!":
+            hits.append((calls[fields[0]], fields[1]))
+        else:
+            calls[first] = Call(int(first), fields[0], fields[1], tuple(fields[2].split(",")))
+    return list(calls.values()), hits
+
+
+def try_faults(forks: ForkServer, world: World, faults: Sequence[str]) -> Outcome:
+    """Play the scenario while these faults happen, one to each start, and look what is wrong afterwards."""
+    begin = time.monotonic()
+    world.make()
+    problems: list[str] = []
+    excused = frozenset[str]().union(
+        *(kinds for what, kinds in EXCUSED.items() if any(fault.endswith(what) for fault in faults))
+    )
+    try:
+        with KeptService(forks, world.folder, faults) as service:
+            ids = play(service, world.witness)
+            problems += check_jobs(service, ids, excused)
+            service.stop()
+        problems += [*check_witnesses(world), *check_leftovers(world), *check_store(world)]
+    except Exception as error:
+        problems.append(f"{type(error).__name__}: {error}")
+    hits = [hit for trace in sorted(world.folder.glob("trace-*")) for hit in trace_of(trace)[1]]
+    log = service.log() if problems else ""
+    return Outcome(tuple(faults), tuple(hits), tuple(problems), log, time.monotonic() - begin)
+
+
+def points(calls: Iterable[Call], kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every fault of these kinds that the calls offer."""
+    return [(f"{call.number} {what}",) for call in calls for what in call.offered if what in kinds]
+
+
+def with_recoveries(tried: Sequence[tuple[str, ...]], seed: int) -> list[tuple[str, ...]]:
+    """The same faults, each followed by a kill at some call of the recovery."""
+    dice = random.Random(seed)
+    return [
+        (*faults, f"{dice.randint(1, _CALLS_OF_A_RECOVERY)} {dice.choice((KILL_BEFORE, KILL_AFTER))}")
+        for faults in tried
+    ]
+
+
+class Sweep:
+    """Worlds side by side, each lane with a fork server of its own."""
+
+    def __init__(self, folder: Path, lanes: int = LANES) -> None:
+        self._folder = folder
+        self._lanes = lanes
+
+    def reference(self) -> list[Call]:
+        """The calls of a service to which nothing happens."""
+        with closing(ForkServer()) as forks:
+            world = World(self._folder / "reference")
+            outcome = try_faults(forks, world, ())
+            assert not outcome.problems, f"{outcome}\n{outcome.log}"
+            return trace_of(world.folder / "trace-000")[0]
+
+    def run(
+        self, tried: Sequence[tuple[str, ...]], tell: Callable[[Outcome], None] = lambda _: None
+    ) -> list[Outcome]:
+        """What became of each; `tell` hears of each as it ends."""
+        waiting: SimpleQueue[tuple[str, ...]] = SimpleQueue()
+        for faults in tried:
+            waiting.put(faults)
+        with ThreadPoolExecutor(self._lanes) as lanes:
+            ends = [lanes.submit(self._lane, number, waiting, tell) for number in range(self._lanes)]
+        return [outcome for end in ends for outcome in end.result()]
+
+    def _lane(
+        self, number: int, waiting: "SimpleQueue[tuple[str, ...]]", tell: Callable[[Outcome], None]
+    ) -> list[Outcome]:
+        outcomes = []
+        with closing(ForkServer()) as forks:
+            while not waiting.empty():
+                world = World(self._folder / f"lane-{number}")
+                outcomes.append(outcome := try_faults(forks, world, waiting.get()))
+                tell(outcome)
+        return outcomes
+
+
+def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """The figures: points tried and survived, by what happened to which kind of call."""
+    tried: Counter[tuple[str, str]] = Counter()
+    survived: Counter[tuple[str, str]] = Counter()
+    for outcome in outcomes:
+        for call, what in outcome.hits[:1]:
+            key = ("kill" if what in KILLS else what, call.kind)
+            tried[key] += 1
+            survived[key] += not outcome.problems
+    for (what, kind), number in sorted(tried.items()):
+        yield f"{what:24} {kind:8} {survived[what, kind]:5} of {number:5} survived"
+    missed = sum(not outcome.hits for outcome in outcomes)
+    yield f"{'all':33} {survived.total():5} of {tried.total():5} survived; {missed} were not reached"

@@ -1,0 +1,116 @@
+"""The service dies while it works on a group's files: the next one finishes that, and nothing stays.
+
+tests/crash kills it at every call; what that found is here.
+"""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from job_tracker.errors import BackendUnavailable
+from job_tracker.model import Phase
+from tests.support.backends import ProcessGroups, printed
+from tests.support.jobs import NOON, job
+
+GRACE = timedelta(seconds=5)
+FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
+
+
+class Died(Exception):
+    """Stands for the end of the service, so nothing tidies up after it."""
+
+
+def dies(*args: object, **kwargs: object) -> NoReturn:
+    raise Died
+
+
+def fails(*args: object, **kwargs: object) -> NoReturn:
+    raise OSError(5, "Input/output error")
+
+
+def files(world: ProcessGroups) -> set[str]:
+    """The names of all that the backend has."""
+    return {path.name for path in world.root.rglob("*")}
+
+
+@pytest.mark.parametrize("call", ["rename", "rmdir", "unlink"])
+async def test_a_stop_that_was_cut_short_is_finished_by_the_next(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    first = world.open()
+    await first.launch(first.plan(job(FOREVER, instances=2)))
+    for rank in range(2):
+        await printed(first, job().group, rank)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, dies)
+        with pytest.raises(Died):
+            await first.stop(job().group, GRACE)
+    second = world.open()
+    await second.stop(job().group, GRACE)
+    await second.sweep(NOON)
+    assert "log" in files(world)
+    assert not files(world) & {"command", "work", "tmp"}
+    assert await second.observe() == {}
+
+
+@pytest.mark.parametrize("is_launched_again", [True, False])
+@pytest.mark.parametrize("name", ["group.json", "command"])
+async def test_a_file_that_was_being_written_does_not_stay(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, name: str, is_launched_again: bool
+) -> None:
+    call = "link" if name == "group.json" else "rename"
+    original = getattr(os, call)
+
+    def dies_at_it(source: str, target: Path) -> None:
+        if Path(target).name == name:
+            raise Died
+        original(source, target)
+
+    first = world.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, dies_at_it)
+        patched.setattr(Path, "unlink", dies)  # the dead tidy nothing up
+        with pytest.raises(Died):
+            await first.launch(first.plan(job(FOREVER)))
+    second = world.open()
+    if is_launched_again:
+        await second.launch(second.plan(job(FOREVER)))
+        await printed(second, job().group)
+    await second.stop(job().group, GRACE)
+    assert not [file for file in files(world) if file.startswith(f"{name}.")]
+    assert not files(world) & {"command", "work", "tmp"}
+    assert list((world.root / "live").iterdir()) == []
+
+
+async def test_a_stop_whose_folder_cannot_be_moved_is_to_be_repeated(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job(FOREVER)))
+    await printed(backend, job().group)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", fails)
+        with pytest.raises(BackendUnavailable, match="Input/output error"):
+            await backend.stop(job().group, GRACE)
+    assert set(await backend.observe()) == {job().group}
+    end = await backend.stop(job().group, GRACE)
+    assert end is not None
+    assert end.ranks[0].status.phase is Phase.STOPPED
+    assert await backend.observe() == {}
+
+
+async def test_what_a_stop_cannot_delete_the_next_sweep_does(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job(FOREVER)))
+    await printed(backend, job().group)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", fails)
+        assert await backend.stop(job().group, GRACE) is not None
+    assert "command" in files(world)
+    await backend.sweep(NOON)
+    assert not files(world) & {"command", "work", "tmp"}
