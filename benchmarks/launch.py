@@ -27,7 +27,7 @@ INSTANCES = 3
 _PROGRAM = ("date", "+%s%N")
 _TARGET_MS = 50.0
 _ENDED = (pb.succeed, pb.failure, pb.cancelled)
-_PARTS = ("group.json", "*/command", "*/lock", "*/process.json")
+_PARTS = ("group.json", "*/tmp", "*/lock", "*/process.json")
 _PART_NAMES = (
     "admitted and committed",
     "folders written",
@@ -41,7 +41,7 @@ def measure(quick: bool) -> list[Row]:
     count = 10 if quick else 40
     with (
         workspace() as folder,
-        service(folder, command=_PROGRAM, capacity=INSTANCES) as server,
+        service(folder, command=_PROGRAM, capacity=INSTANCES, jobs__keep_succeeded_group="3600") as server,
         server.stub() as stub,
     ):
         launches = [_launch(stub, folder) for _ in range(count + 2)][2:]
@@ -71,8 +71,9 @@ def _launch(stub: TrainingServiceStub, data_dir: Path) -> tuple[float, list[floa
         last = status
     if last.status != pb.succeed:
         raise RuntimeError(f"job {job_id} did not succeed: {last.message}")
-    group = data_dir / "groups" / "ended" / f"{ALGORITHM}-{job_id}"
-    started = max(int(log.read_text()) for log in group.glob("*/log"))
+    logs = stub.GetTrainingLogs(pb.GetTrainingLogsRequest(job_id=job_id, all_ranks=True))
+    started = max(int(time) for piece in logs for time in piece.text.split())
+    group = data_dir / "groups" / "kept" / f"{ALGORITHM}-{job_id}"
     steps = [answered, *(_last_written(group, pattern) for pattern in _PARTS), started]
     parts = [(after - before) / 1e6 for before, after in itertools.pairwise(steps)]
     return (started - answered) / 1e6, parts

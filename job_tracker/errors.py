@@ -13,7 +13,7 @@ TrackerError
 ├── Deposed                  the term is over: another may lead by now
 ├── StoreUnavailable         the store cannot answer now: try again later
 ├── StoreRefused             the store cannot be opened, and why
-├── StorageUnavailable       the datasets cannot be looked at now: try again later
+├── StorageUnavailable       datasets or logs cannot be reached now: try again later
 ├── LaunchFailed             final: the attempt ends with this diagnosis
 ├── BackendUnavailable       the outside cannot answer now: try again later
 ├── BackendRefused           the backend cannot be used as it is configured, and why
@@ -100,7 +100,7 @@ class StoreRefused(TrackerError):
 
 
 class StorageUnavailable(TrackerError):
-    """The storage of the datasets cannot answer now, or does not let us in."""
+    """The storage of datasets or of logs cannot answer now, or does not let us in."""
 
 
 class LaunchFailed(TrackerError):

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from job_tracker import artifacts
-from job_tracker.backends.base import Backend
-from job_tracker.errors import InvalidField, LogsNotFound, StaleJob
+from job_tracker.errors import StaleJob
+from job_tracker.log_reader import LogPiece, LogReader, LogRequest
 from job_tracker.model import Ending, Job, JobSpec, JobState
 from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.store.base import JobFilter, JobStore
@@ -17,10 +15,8 @@ from job_tracker.submission import Door, JobRequest
 from job_tracker.telemetry import Artifact, MetricSeries
 from job_tracker.tracker import utc_now
 
-# How often those who wait look again without having been told: at the place in the queue, which
-# changes with other jobs, and at a log that a started job has not opened yet.
+# How often those who wait look again at the place in the queue, which changes with other jobs.
 _POSITION_SECONDS = 1.0
-_LOG_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +35,13 @@ class Page:
     next_before: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LogPiece:
-    """Whole lines of one rank's log."""
-
-    text: str
-    rank: int
-    attempt: int
-
-
 class Jobs:
     """Submits, shows and cancels jobs. What happens to them then is the tracker's."""
 
     def __init__(
         self,
         store: JobStore,
-        backend: Backend[Any],
+        logs: LogReader,
         door: Door,
         *,
         max_queued: int,
@@ -64,7 +51,7 @@ class Jobs:
     ) -> None:
         """`rehearse` raises InvalidField for a spec that the backend's engine would not take."""
         self._store = store
-        self._backend = backend
+        self._logs = logs
         self._door = door
         self._max_queued = max_queued
         self._rehearse = rehearse
@@ -139,28 +126,9 @@ class Jobs:
                     last = view
                     yield view
 
-    async def logs(
-        self, job_id: int, rank: int, *, attempt: int = 0, follow: bool, tail_lines: int | None
-    ) -> AsyncIterator[LogPiece]:
-        """What the rank printed in an attempt; 0 is the last.
-
-        With `follow` also what it is going to: in that attempt, or with 0 in this and all further ones,
-        until the job has ended. Raises JobNotFound, and InvalidField for a rank or attempt that the job
-        does not have.
-        """
-        job = await self._store.get(job_id)
-        _check_log_of(job, rank, attempt, tail_lines)
-        number = attempt or max(job.attempt, 1)
-        while True:
-            if follow:
-                job = await self._at_attempt(job_id, number)
-            if job.attempt < number:
-                return
-            async for text in self._log_of(job, number, rank, follow=follow, tail_lines=tail_lines):
-                yield LogPiece(text, rank, number)
-            if attempt or not follow:
-                return
-            number, tail_lines = number + 1, None
+    def logs(self, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
+        """What the job's processes printed, and with `follow` what they are going to; see LogReader.read."""
+        return self._logs.read(job_id, wanted)
 
     async def metrics(self, job_id: int, names: Collection[str]) -> Sequence[MetricSeries]:
         """The job's series of these names, or all. Raises JobNotFound."""
@@ -185,42 +153,6 @@ class Jobs:
         async for piece in artifacts.read(await self._store.get(job_id), name):
             yield piece
 
-    async def _log_of(
-        self, job: Job, attempt: int, rank: int, *, follow: bool, tail_lines: int | None
-    ) -> AsyncIterator[str]:
-        group = job.groups[attempt - 1]
-        while True:
-            try:
-                async for text in self._backend.logs(group, rank, follow=follow, tail_lines=tail_lines):
-                    yield text
-                return
-            except LogsNotFound:
-                if not (follow and job.state.is_live and job.attempt == attempt):
-                    return
-                await asyncio.sleep(_LOG_SECONDS)
-                job = await self._store.get(job.id)
-
-    async def _at_attempt(self, job_id: int, attempt: int) -> Job:
-        """The job once it has come to this attempt, or has ended."""
-        async with aclosing(self.watch(job_id)) as views:
-            async for view in views:
-                if view.job.attempt >= attempt:
-                    break
-        return view.job
-
     async def _view(self, job: Job) -> JobView:
         queued = job.state is JobState.QUEUED
         return JobView(job, await self._store.queue_position(job) if queued else 0)
-
-
-def _check_log_of(job: Job, rank: int, attempt: int, tail_lines: int | None) -> None:
-    if not 0 <= rank < job.spec.instances:
-        raise InvalidField(
-            "rank", f"{rank} is not a rank of job {job.id}: it has 0 to {job.spec.instances - 1}"
-        )
-    if not 0 <= attempt <= max(job.attempt, 1):
-        raise InvalidField(
-            "attempt", f"{attempt} is not an attempt of job {job.id}: it is at {job.attempt}; 0 is the last"
-        )
-    if tail_lines is not None and tail_lines < 0:
-        raise InvalidField("tail_lines", f"{tail_lines} is negative")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from job_tracker.errors import StorageUnavailable
+from job_tracker.errors import StorageUnavailable, TrackerError
 
 T = TypeVar("T")
 
@@ -20,18 +20,24 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: Exception | None) -> None:
+        if future.cancelled():
+            return
         if error is not None:
             future.set_exception(error)
             future.exception()  # seen, also if everybody has given up waiting for it
-        elif not future.cancelled():
+        else:
             future.set_result(result)  # type: ignore[arg-type]
 
     def run() -> None:
-        result, problem = None, None
+        result: T | None = None
+        problem: Exception | None = None
         try:
             result = work()
-        except Exception as error:  # each of fsspec's implementations has exceptions of its own
+        except TrackerError as error:
             problem = error
+        except Exception as error:  # each of fsspec's implementations has exceptions of its own
+            problem = StorageUnavailable(f"{name}: {error}")
+            problem.__cause__ = error
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, problem)
 

@@ -19,6 +19,7 @@ from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import Deposed, JobNotFound, LaunchFailed, StaleJob
 from job_tracker.leadership import Tenure
+from job_tracker.log_collector import LogCollector
 from job_tracker.model import LIVE_STATES, Ending, GroupRef, Job, JobState
 from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.reports import LogFollower, ReportBook
@@ -81,6 +82,7 @@ class Tracker:
         self,
         store: JobStore,
         backend: Backend[Any],
+        logs: LogCollector,
         options: TrackerOptions,
         tenure: Tenure,
         reports: ReportBook,
@@ -89,6 +91,7 @@ class Tracker:
     ) -> None:
         self._store = store
         self._backend = backend
+        self._logs = logs
         self._options = options
         self._tenure = tenure
         self._clock = clock
@@ -226,6 +229,7 @@ class Tracker:
                 for group in job.groups:
                     self._tenure.check()
                     await self._backend.discard(group)
+                await self._logs.forget(job.id)
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)
         return self._options.repair_period
@@ -277,6 +281,7 @@ class Tracker:
         self._tenure.check()
         seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
         await self._followers.finish(job.group)
+        await self._logs.collect(job)
         if seen is not None:
             job = job.observed(seen.statuses, seen.program)
         await self._save(job, job.ended(ending, self._clock()))

@@ -51,6 +51,7 @@ def _processes(settings: Settings, tell: Telling) -> ProcessBackend:
         extra={name: secret.get_secret_value() for name, secret in process.secret_environment.items()},
         first_port=process.first_port,
         last_port=process.last_port,
+        most_log=settings.logs.max_bytes_per_rank,
     )
     return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options, tell)
 
@@ -74,6 +75,7 @@ def _kubernetes(settings: Settings, tell: Telling, on_request: RequestObserver) 
         access=access,
         start_grace=kubernetes.image_pull_grace,
         node_grace=kubernetes.lost_node_grace,
+        most_log=settings.logs.max_bytes_per_rank,
     )
     backend = KubernetesBackend(
         settings.storage.data_dir / "logs", settings.algorithms, options, tell, on_request

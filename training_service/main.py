@@ -19,13 +19,16 @@ from job_tracker.backends.base import Backend
 from job_tracker.errors import TrackerError
 from job_tracker.jobs import Jobs
 from job_tracker.leadership import Leadership, Tenure
+from job_tracker.log_collector import LogCollector
+from job_tracker.log_reader import LogReader
+from job_tracker.logs.archive import LogArchive
 from job_tracker.model import Job
 from job_tracker.outside import observed
 from job_tracker.reports import ReportBook, ReportEnvironment, ReportTokens
 from job_tracker.store.base import JobStore
 from job_tracker.submission import Door
 from job_tracker.tracker import Tracker, TrackerOptions, utc_now
-from training_service import logs
+from training_service import logs as service_logs
 from training_service._generated import training_reporter_pb2, training_service_pb2
 from training_service._generated.training_reporter_pb2_grpc import add_TrainingReporterServicer_to_server
 from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
@@ -56,7 +59,7 @@ class CannotServe(Exception):
 
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused."""
-    logs.set_up(settings.logging)
+    service_logs.set_up(settings.logging)
     _allow_many_files()
     asyncio.run(serve(settings))
 
@@ -76,7 +79,11 @@ async def serve(settings: Settings) -> None:
         await engine.connect()
         reports = ReportBook(store, utc_now)
         stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
-        leadership = make_leadership(settings, store, engine, reports, metrics)
+        collector = LogCollector(store, engine.backend, log_archive(settings))
+        stack.push_async_callback(collector.close)
+        collecting = asyncio.create_task(collector.run(), name="logs")
+        stack.push_async_callback(_end, collecting, "the collection of logs")
+        leadership = make_leadership(settings, store, engine, collector, reports, metrics)
         stack.callback(_metrics_server(metrics, settings).close)
         lag = asyncio.create_task(metrics.observe_loop(), name="loop-lag")
         stack.push_async_callback(_end, lag, "the measurement of the event loop")
@@ -119,7 +126,7 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metr
     )
     return Jobs(
         store,
-        engine.backend,
+        LogReader(store, engine.backend, log_archive(settings)),
         door,
         max_queued=settings.scheduling.max_queued,
         rehearse=engine.rehearse,
@@ -127,8 +134,18 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metr
     )
 
 
+def log_archive(settings: Settings) -> LogArchive:
+    """Where the logs of ended groups are."""
+    return LogArchive(f"{settings.storage.root}/logs")
+
+
 def make_leadership(
-    settings: Settings, store: JobStore, engine: Engine, reports: ReportBook, metrics: Metrics
+    settings: Settings,
+    store: JobStore,
+    engine: Engine,
+    logs: LogCollector,
+    reports: ReportBook,
+    metrics: Metrics,
 ) -> Leadership:
     """What makes this replica track whenever no other does."""
     options = tracker_options(settings)
@@ -138,7 +155,7 @@ def make_leadership(
         engine.on_save(before, after)
 
     async def track(tenure: Tenure) -> None:
-        tracker = Tracker(store, engine.backend, options, tenure, reports, on_save=saved)
+        tracker = Tracker(store, engine.backend, logs, options, tenure, reports, on_save=saved)
         with metrics.observing(tracker):
             await tracker.run()
 

@@ -41,6 +41,7 @@ from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, PodOptionName
 from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Resources
 from job_tracker.diagnosis import Category
 from job_tracker.errors import InvalidField
+from job_tracker.logs.writing import SMALLEST_LOG
 from job_tracker.policies import LONGEST, MOST_ATTEMPTS, Deadlines, RetryPolicy
 
 _LAST_PORT = 65535
@@ -96,12 +97,12 @@ class StorageSettings(_Group):
     uri: str | None = Field(
         default=None,
         min_length=1,
-        description="fsspec URI of datasets, models and checkpoints; default: `storage` in data_dir",
+        description="fsspec URI of datasets, models, checkpoints and logs; default: `storage` in data_dir",
     )
 
     @property
     def root(self) -> str:
-        """The URI of datasets, models and checkpoints."""
+        """The URI of datasets, models, checkpoints and logs."""
         return (self.uri or str(self.data_dir.absolute() / "storage")).rstrip("/")
 
 
@@ -321,6 +322,18 @@ class KubernetesSettings(_Group):
         )
 
 
+class LogSettings(_Group):
+    """What the ranks of jobs print. It is kept in the storage as long as the job."""
+
+    max_bytes_per_rank: int = Field(
+        default=100 << 20,
+        ge=SMALLEST_LOG,
+        le=1 << 40,
+        description="how much is kept of each rank's log in an attempt, the times of its lines included: the "
+        "first quarter and the newest; a line says how much is missing in between",
+    )
+
+
 class MetricsSettings(_Group):
     """Prometheus metrics over HTTP."""
 
@@ -384,6 +397,7 @@ class Settings(BaseSettings):
     deadlines: DeadlineSettings = DeadlineSettings()
     process: ProcessSettings = ProcessSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
+    logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
     algorithms: dict[str, Algorithm] = Field(

@@ -1,12 +1,13 @@
 """The protocol of a backend, and the words it answers in, which are ours and no engine's."""
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from job_tracker.diagnosis import Diagnosis
+from job_tracker.logs.records import BEGINNING
 from job_tracker.model import MASTER_RANK, GroupRef, Job, RankStatus
 
 Plan = TypeVar("Plan")
@@ -61,9 +62,10 @@ class Observation:
 class Backend(Protocol[Plan]):
     """Runs groups. One contract suite (tests/contract) says in detail what each method owes.
 
-    A group lives from `launch` to `stop`, and what it printed until `discard`. It does not depend on
-    this service's process: after a restart, `observe` finds it again. What else is left of a stopped
-    group (pods, folders) may be kept for people to look at; it is no group any more, and runs nothing.
+    A group lives from `launch` to `stop`, and what it printed until `drop_logs`, or `discard`. It does not
+    depend on this service's process: after a restart, `observe` finds it again. What else is left of a
+    stopped group (pods, folders) may be kept for people to look at; it is no group any more, and runs
+    nothing.
     """
 
     def plan(self, job: Job) -> Plan:
@@ -104,12 +106,27 @@ class Backend(Protocol[Plan]):
         ...
 
     def logs(
-        self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
-    ) -> AsyncIterator[str]:
-        """What the rank printed, in pieces of whole lines; `follow` goes on until the rank has ended.
+        self,
+        group: GroupRef,
+        rank: int,
+        *,
+        follow: bool = False,
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """What the rank printed, as pieces of whole records (see job_tracker.logs), in the order of time.
 
+        Those after a time, and no more than the last so many; `follow` goes on until the rank has ended.
         Works during and after the group's life. Raises LogsNotFound if there is nothing.
         """
+        ...
+
+    async def stopped(self) -> Sequence[GroupRef]:
+        """Stopped groups whose logs are on this machine, for whoever keeps them elsewhere."""
+        ...
+
+    async def drop_logs(self, group: GroupRef) -> None:
+        """Forget what a stopped group printed, but for what is kept of it for people. Idempotent."""
         ...
 
     async def discard(self, group: GroupRef) -> None:

@@ -9,7 +9,7 @@ FAIL_RANK (only this rank exits with EXIT_CODE, default all), and PRINT (a line 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,6 +18,8 @@ from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LogsNotFound
 from job_tracker.feed import Feed
+from job_tracker.logs.records import BEGINNING, first_time, records_of
+from job_tracker.logs.writing import RecordMaker
 from job_tracker.model import GroupRef, Job, Phase, RankStatus
 
 
@@ -37,7 +39,7 @@ class FakeGroup:
 
     plan: FakePlan
     ranks: list[RankObservation]
-    text: str
+    printed: bytes
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
 
@@ -102,7 +104,7 @@ class FakeBackend:
         if plan.group not in self.world.live:
             self.world.launches.append(plan.group)
             ranks = [RankObservation(RankStatus(r, Phase.RUNNING)) for r in range(len(plan.exit_codes))]
-            group = self.world.live[plan.group] = FakeGroup(plan, ranks, plan.text)
+            group = self.world.live[plan.group] = FakeGroup(plan, ranks, _printed(plan.text))
             if plan.seconds is not None:
                 loop = asyncio.get_running_loop()
                 group.timer = loop.call_later(plan.seconds, self._run_out, plan)
@@ -145,17 +147,32 @@ class FakeBackend:
             del self.world.kept[group]
 
     async def logs(
-        self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
-    ) -> AsyncIterator[str]:
+        self,
+        group: GroupRef,
+        rank: int,
+        *,
+        follow: bool = False,
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         found = self.world.live.get(group) or self.world.stopped.get(group)
         if found is None or not 0 <= rank < len(found.ranks):
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        lines = found.text.splitlines(keepends=True)
+        lines = records_of(found.printed)
         for line in lines if tail_lines is None else lines[max(0, len(lines) - tail_lines) :]:
-            yield line
+            if first_time(line) > after:
+                yield line
         if follow:
             await found.ended.wait()
+
+    async def stopped(self) -> Sequence[GroupRef]:
+        """See Backend."""
+        return list(self.world.stopped)
+
+    async def drop_logs(self, group: GroupRef) -> None:
+        """See Backend."""
+        self.world.stopped.pop(group, None)
 
     async def discard(self, group: GroupRef) -> None:
         """See Backend."""
@@ -171,6 +188,10 @@ class FakeBackend:
         with suppress(KeyError):
             for rank, code in enumerate(plan.exit_codes):
                 self.world.end_rank(plan.group, rank, code)
+
+
+def _printed(text: str) -> bytes:
+    return RecordMaker().records(text.encode())
 
 
 def _crashed(rank: int, exit_code: int) -> Diagnosis:

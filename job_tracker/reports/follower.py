@@ -10,6 +10,7 @@ from typing import Any
 
 from job_tracker.backends.base import Backend
 from job_tracker.errors import AttemptOver, LogsNotFound, TrackerError
+from job_tracker.logs.records import texts_of
 from job_tracker.model import MASTER_RANK, GroupRef, Job, Progress
 from job_tracker.reports.book import ReportBook
 from job_tracker.reports.lines import parse
@@ -59,7 +60,7 @@ class LogFollower:
         try:
             known = await self._book.progress_of(attempt)
             pieces = self._backend.logs(group, MASTER_RANK, follow=True, tail_lines=_TAIL_LINES)
-            async for text in pieces:
+            async for text in texts_of(pieces):
                 for line in text.splitlines():
                     step = (await self._book.progress_of(attempt)).step
                     if report := parse(line, self._clock(), step):

@@ -14,6 +14,8 @@ from job_tracker.backends.kubernetes import Access, KubernetesBackend, Kubernete
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.catalog import Algorithm, KubernetesRecipe, ProcessRecipe
+from job_tracker.logs import records
+from job_tracker.logs.records import texts_of
 from job_tracker.model import GroupRef, Phase
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -163,15 +165,15 @@ async def seen(
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def text_of(pieces: AsyncIterator[str]) -> str:
+async def text_of(pieces: AsyncIterator[bytes]) -> str:
     """All of a log."""
-    return "".join([piece async for piece in pieces])
+    return "".join([text async for text in texts_of(pieces)])
 
 
 async def printed(backend: Backend[Any], group: GroupRef, rank: int = 0) -> str:
     """What the rank printed first, once it has: a sign that it really runs."""
     pieces = backend.logs(group, rank, follow=True)
     try:
-        return await anext(pieces)
+        return records.text_of(await anext(pieces))
     finally:
-        await pieces.aclose()  # type: ignore[attr-defined]
+        await pieces.aclose()

@@ -839,6 +839,10 @@ class GetTrainingLogsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     TAIL_LINES_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    ALL_RANKS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    TIMESTAMPS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     rank: _builtins.int
     follow: _builtins.bool
@@ -847,6 +851,16 @@ class GetTrainingLogsRequest(_message.Message):
     """Begin with the last so many lines; absent: from the start."""
     attempt: _builtins.int
     """Which attempt; 0: the last, and with `follow` all that come after it."""
+    all_ranks: _builtins.bool
+    """Every rank, in the order of time; `rank` is left out then, and tail_lines counts for each of them."""
+    position: _builtins.str
+    """Go on after a response, with the same rank or all_ranks: its position. Without tail_lines."""
+    timestamps: _builtins.bool
+    """Each line begins with the time at which it was printed (RFC 3339, UTC), and a space."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Begin with what was printed after this."""
+
     def __init__(
         self,
         *,
@@ -855,10 +869,14 @@ class GetTrainingLogsRequest(_message.Message):
         follow: _builtins.bool = ...,
         tail_lines: _builtins.int | None = ...,
         attempt: _builtins.int = ...,
+        all_ranks: _builtins.bool = ...,
+        position: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        timestamps: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines", "tail_lines", b"tail_lines"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines", "since", b"since", "tail_lines", b"tail_lines"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines", "attempt", b"attempt", "follow", b"follow", "job_id", b"job_id", "rank", b"rank", "tail_lines", b"tail_lines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines", "all_ranks", b"all_ranks", "attempt", b"attempt", "follow", b"follow", "job_id", b"job_id", "position", b"position", "rank", b"rank", "since", b"since", "tail_lines", b"tail_lines", "timestamps", b"timestamps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__tail_lines: _TypeAlias = _typing.Literal["tail_lines"]  # noqa: Y015
     _WhichOneofArgType__tail_lines: _TypeAlias = _typing.Literal["_tail_lines", b"_tail_lines"]  # noqa: Y015
@@ -873,20 +891,26 @@ class GetTrainingLogsResponse(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """Whole lines, each with its line break; the last one of a log may lack it."""
+    """Whole lines, each with its line break; the last one of a log may lack it, and one that is longer
+    than 16 KiB may come in parts.
+    """
     rank: _builtins.int
     attempt: _builtins.int
+    position: _builtins.str
+    """How far the reader has come with this. To be sent back as it is; it stays good as long as the logs."""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         rank: _builtins.int = ...,
         attempt: _builtins.int = ...,
+        position: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "rank", b"rank", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "position", b"position", "rank", b"rank", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -122,7 +122,8 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTrainingLogs(self, request, context):
-        """What one process of the group printed (standard output and standard error).
+        """What the processes of the group printed (standard output and standard error), or one of them: also
+        long after the job has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,7 +51,9 @@ class TrainingServiceStub:
     A slow reader misses intermediate statuses, never the last.
     """
     GetTrainingLogs: _grpc.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingLogsRequest, _training_service_pb2.GetTrainingLogsResponse]
-    """What one process of the group printed (standard output and standard error)."""
+    """What the processes of the group printed (standard output and standard error), or one of them: also
+    long after the job has ended.
+    """
     GetTrainingMetrics: _grpc.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingMetricsRequest, _training_service_pb2.MetricSeries]
     """What a job has reported of its metrics over time, a series a message, by name."""
     GetTrainingArtifacts: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingArtifactsRequest, _training_service_pb2.GetTrainingArtifactsResponse]
@@ -77,7 +79,9 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     A slow reader misses intermediate statuses, never the last.
     """
     GetTrainingLogs: _aio.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingLogsRequest, _training_service_pb2.GetTrainingLogsResponse]  # type: ignore[assignment]
-    """What one process of the group printed (standard output and standard error)."""
+    """What the processes of the group printed (standard output and standard error), or one of them: also
+    long after the job has ended.
+    """
     GetTrainingMetrics: _aio.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingMetricsRequest, _training_service_pb2.MetricSeries]  # type: ignore[assignment]
     """What a job has reported of its metrics over time, a series a message, by name."""
     GetTrainingArtifacts: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingArtifactsRequest, _training_service_pb2.GetTrainingArtifactsResponse]  # type: ignore[assignment]
@@ -136,7 +140,9 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.GetTrainingLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_training_service_pb2.GetTrainingLogsResponse], _abc.AsyncIterator[_training_service_pb2.GetTrainingLogsResponse]]:
-        """What one process of the group printed (standard output and standard error)."""
+        """What the processes of the group printed (standard output and standard error), or one of them: also
+        long after the job has ended.
+        """
 
     @_abc_1.abstractmethod
     def GetTrainingMetrics(

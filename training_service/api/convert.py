@@ -1,7 +1,7 @@
 """Between the words of the wire and those of the domain."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -13,6 +13,7 @@ from job_tracker.catalog import shown
 from job_tracker.diagnosis import Diagnosis
 from job_tracker.errors import InvalidField
 from job_tracker.jobs import JobView
+from job_tracker.log_reader import LogPiece, LogRequest
 from job_tracker.model import Job, JobSpec, JobState, Phase, Progress
 from job_tracker.store.base import JobFilter
 from job_tracker.submission import JobRequest
@@ -99,6 +100,29 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
     where = JobFilter(states, message.name_prefix, message.algorithm)
     before = min(int(message.page_token[:20]), 2**62) if message.page_token else None
     return where, message.page_size or _DEFAULT_PAGE, before
+
+
+def logs_of(message: pb.GetTrainingLogsRequest) -> tuple[int, LogRequest]:
+    """Which log to read, of which job. Raises InvalidField."""
+    return message.job_id, LogRequest(
+        rank=message.rank,
+        all_ranks=message.all_ranks,
+        attempt=message.attempt,
+        follow=message.follow,
+        tail_lines=message.tail_lines if message.HasField("tail_lines") else None,
+        since=_moment("since", message.since) if message.HasField("since") else None,
+        position=message.position,
+    )
+
+
+def log_of(piece: LogPiece, *, timestamps: bool) -> pb.GetTrainingLogsResponse:
+    """Some of a log."""
+    return pb.GetTrainingLogsResponse(
+        text=piece.timed_text if timestamps else piece.text,
+        rank=piece.rank,
+        attempt=piece.attempt,
+        position=str(piece.position),
+    )
 
 
 def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
@@ -286,6 +310,13 @@ def _duration(span: timedelta | None) -> Duration:
     duration = Duration()
     duration.FromTimedelta(span or timedelta(0))
     return duration
+
+
+def _moment(field: str, timestamp: Timestamp) -> datetime:
+    try:
+        return timestamp.ToDatetime(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidField(field, f"{timestamp.seconds} s, {timestamp.nanos} ns is no time") from error
 
 
 def _timestamp(moment: datetime | None) -> Timestamp | None:

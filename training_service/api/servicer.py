@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from job_tracker import log_context
 from job_tracker.jobs import Jobs
@@ -66,16 +66,9 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         """See training_service.proto."""
         _is_about(request.job_id, request.attempt)
-        tail_lines = request.tail_lines if request.HasField("tail_lines") else None
-        async with self._until_closed():
-            async for piece in self._jobs.logs(
-                request.job_id,
-                request.rank,
-                attempt=request.attempt,
-                follow=request.follow,
-                tail_lines=tail_lines,
-            ):
-                yield pb.GetTrainingLogsResponse(text=piece.text, rank=piece.rank, attempt=piece.attempt)
+        async with self._until_closed(), aclosing(self._jobs.logs(*convert.logs_of(request))) as pieces:
+            async for piece in pieces:
+                yield convert.log_of(piece, timestamps=request.timestamps)
 
     async def GetTrainingMetrics(
         self, request: pb.GetTrainingMetricsRequest, context: Context

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +22,7 @@ from training_service.client.channel import address_or_default, open_async_chann
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
 from training_service.client.requests import Parameters
 from training_service.client.translation import reading, translated_errors
-from training_service.client.watching import Watch, has_ended
+from training_service.client.watching import LogReading, Watch, has_ended
 
 
 class AsyncTrainingClient:
@@ -139,15 +140,37 @@ class AsyncTrainingClient:
         job_id: int,
         *,
         rank: int = 0,
+        all_ranks: bool = False,
         attempt: int = 0,
         follow: bool = False,
         tail_lines: int | None = None,
+        since: datetime | None = None,
+        timestamps: bool = False,
+        position: str = "",
     ) -> AsyncIterator[GetTrainingLogsResponse]:
-        """What one process printed, in chunks of whole lines; see `TrainingClient.logs`."""
-        request = requests.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines)
-        with reading(self._stub.GetTrainingLogs(request), self.address) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        """What one process printed, or every one, in chunks of whole lines; see `TrainingClient.logs`."""
+        request = requests.logs(
+            job_id,
+            rank=rank,
+            all_ranks=all_ranks,
+            attempt=attempt,
+            follow=follow,
+            tail_lines=tail_lines,
+            since=since,
+            timestamps=timestamps,
+            position=position,
+        )
+        log = LogReading(request, patience=self._patience)
+        while True:
+            try:
+                with reading(self._stub.GetTrainingLogs(log.request), self.address) as chunks:
+                    async for chunk in chunks:
+                        log.took(chunk)
+                        yield chunk
+                return
+            except Unavailable as error:
+                pause = log.pause_after(error)
+            await asyncio.sleep(pause)
 
     async def metrics(self, job_id: int, names: Iterable[str] = ()) -> AsyncIterator[MetricSeries]:
         """What the job has reported of its metrics over time; see `TrainingClient.metrics`."""

@@ -1,9 +1,12 @@
 """Requests as messages, built without sending anything, the same for both clients."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import wraps
 from typing import ParamSpec, TypeVar
 from uuid import uuid4
+
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from training_service._generated.training_service_pb2 import (
     CancelTrainingRequest,
@@ -133,11 +136,28 @@ def watch(job_id: int) -> WatchTrainingRequest:
 
 @_refused_at_home
 def logs(
-    job_id: int, *, rank: int, attempt: int, follow: bool, tail_lines: int | None
+    job_id: int,
+    *,
+    rank: int,
+    all_ranks: bool,
+    attempt: int,
+    follow: bool,
+    tail_lines: int | None,
+    since: datetime | None,
+    timestamps: bool,
+    position: str,
 ) -> GetTrainingLogsRequest:
-    """What one process of a job printed."""
+    """What the processes of a job printed; `since` without a zone is local time."""
     return GetTrainingLogsRequest(
-        job_id=job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines
+        job_id=job_id,
+        rank=rank,
+        all_ranks=all_ranks,
+        attempt=attempt,
+        follow=follow,
+        tail_lines=tail_lines,
+        since=None if since is None else _timestamp(since),
+        timestamps=timestamps,
+        position=position,
     )
 
 
@@ -157,3 +177,9 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 def fetch(job_id: int, name: str) -> FetchTrainingArtifactRequest:
     """The content of one artifact."""
     return FetchTrainingArtifactRequest(job_id=job_id, name=name)
+
+
+def _timestamp(moment: datetime) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromDatetime(moment.astimezone(UTC))
+    return timestamp

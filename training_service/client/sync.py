@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +22,7 @@ from training_service.client.channel import address_or_default, open_channel
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
 from training_service.client.requests import Parameters
 from training_service.client.translation import reading, translated_errors
-from training_service.client.watching import Watch, has_ended
+from training_service.client.watching import LogReading, Watch, has_ended
 
 
 class TrainingClient:
@@ -33,8 +34,8 @@ class TrainingClient:
 
     `address` is host:port, or those of several replicas with commas between them, as IP addresses; by
     default that of the environment variable TRAINING_SERVICE_ADDRESS, else localhost:51001. `timeout`
-    bounds one call, its retries included, in seconds. `patience` is how long, in seconds, a watch or a
-    wait bears with a service that went away.
+    bounds one call, its retries included, in seconds. `patience` is how long, in seconds, a watch, a
+    wait or a log bears with a service that went away.
 
     A service that does not answer is tried again for some 3 s, with growing pauses. Every method
     raises TrainingServiceError (see `training_service.client.errors`); those that return iterators
@@ -173,26 +174,49 @@ class TrainingClient:
         job_id: int,
         *,
         rank: int = 0,
+        all_ranks: bool = False,
         attempt: int = 0,
         follow: bool = False,
         tail_lines: int | None = None,
+        since: datetime | None = None,
+        timestamps: bool = False,
+        position: str = "",
     ) -> Iterator[GetTrainingLogsResponse]:
-        """What one process printed, in chunks of whole lines.
+        """What one process printed, or with `all_ranks` every one, in chunks of whole lines.
 
-        `rank` 0 is the master. `attempt` 0 is the last attempt, and with `follow` also those that come
-        after it; each chunk says of which it is. `follow` waits for what is still to come, also for a
-        job that has not started, and ends with the job, or with the one attempt that was asked for.
-        `tail_lines` begins with the last so many lines; None, with the first.
+        `rank` 0 is the master; with `all_ranks` the lines come in the order of time, and each chunk says
+        whose it is. `attempt` 0 is the last attempt, and with `follow` also those that come after it; each
+        chunk says of which it is. `follow` waits for what is still to come, also for a job that has not
+        started, and ends with the job, or with the one attempt that was asked for. `tail_lines` begins
+        with the last so many lines of each process, `since` with what was printed after that moment.
+        `timestamps` puts the time before each line.
 
-        A stream that breaks after the first chunk raises Unavailable and is not begun again: nobody
-        could tell which lines of the second reading are new, since a log may have been cut, or
-        belong to a later attempt. So no line is ever lost or doubled unnoticed; call again, with
-        `tail_lines` for a little overlap, to go on. Before the first chunk it is retried like any
-        other call.
+        When the service goes away in the middle, this connects again and goes on after the last chunk, so
+        that no line is lost or comes twice, and raises Unavailable only after `patience` seconds without
+        it. To go on later, or elsewhere, give the `position` of the last chunk that you have had.
         """
-        request = requests.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines)
-        with reading(self._stub.GetTrainingLogs(request), self.address) as chunks:
-            yield from chunks
+        request = requests.logs(
+            job_id,
+            rank=rank,
+            all_ranks=all_ranks,
+            attempt=attempt,
+            follow=follow,
+            tail_lines=tail_lines,
+            since=since,
+            timestamps=timestamps,
+            position=position,
+        )
+        log = LogReading(request, patience=self._patience)
+        while True:
+            try:
+                with reading(self._stub.GetTrainingLogs(log.request), self.address) as chunks:
+                    for chunk in chunks:
+                        log.took(chunk)
+                        yield chunk
+                return
+            except Unavailable as error:
+                pause = log.pause_after(error)
+            time.sleep(pause)
 
     def metrics(self, job_id: int, names: Iterable[str] = ()) -> Iterator[MetricSeries]:
         """What the job has reported of these metrics (none: of all) over time, by name.

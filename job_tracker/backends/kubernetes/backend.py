@@ -1,13 +1,12 @@
 """Backend on a Kubernetes cluster: groups that outlive the service and are found again by their labels."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from job_tracker.backends import log_files
 from job_tracker.backends.base import Observation
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
@@ -31,6 +30,8 @@ from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
 from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
+from job_tracker.logs import segments
+from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
 from job_tracker.observers import RequestObserver, ignore_request
 
@@ -43,7 +44,7 @@ class KubernetesOptions:
 
     `start_grace` is how long a pod that cannot start may take to mend itself, `node_grace` how long a
     node may be silent before its pods count as lost, and `lost_margin` how many seconds after its grace
-    a pod that is still there counts as one on a lost node.
+    a pod that is still there counts as one on a lost node. Of each rank's log, `most_log` bytes are kept.
     """
 
     plan: PlanOptions
@@ -52,6 +53,7 @@ class KubernetesOptions:
     node_grace: timedelta = NODE_GRACE
     lost_margin: float = 20.0
     calls: int = 32
+    most_log: int = 100 << 20
     timing: WatchTiming = field(default_factory=WatchTiming)
 
 
@@ -78,7 +80,7 @@ class KubernetesBackend:
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self.events = EventRecorder(self.client, self._groups, options.plan)
         self._launcher = Launcher(self.client, self._cache.put)
-        self._kept = KeptLogs(self.client, root)
+        self._kept = KeptLogs(root, options.most_log)
         self._live = LiveLogs(self.client, self._groups)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
@@ -155,26 +157,40 @@ class KubernetesBackend:
         await self._stopper.remove_stray_services()
 
     async def logs(
-        self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
-    ) -> AsyncIterator[str]:
+        self,
+        group: GroupRef,
+        rank: int,
+        *,
+        follow: bool = False,
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         await self._cache.sync()
         live = self._groups.get(group)
         try:
             if live is not None and rank < live.instances:
-                async with aclosing(
-                    self._live.read(live, rank, follow=follow, tail_lines=tail_lines)
-                ) as pieces:
-                    async for text in pieces:
-                        yield text
+                pieces = self._live.read(live, rank, follow=follow, after=after, tail_lines=tail_lines)
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        yield piece
                 return
         except (NotFound, Invalid):
             pass  # stopped by now, perhaps
         kept = self._kept.find(group, rank)
         if kept is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        async for text in log_files.read(kept, tail_lines=tail_lines, is_growing=lambda: False):
-            yield text
+        async with aclosing(segments.read(kept, after=after, tail_lines=tail_lines)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def stopped(self) -> Sequence[GroupRef]:
+        """See Backend."""
+        return [group for group in self._kept.groups() if self._groups.get(group) is None]
+
+    async def drop_logs(self, group: GroupRef) -> None:
+        """See Backend."""
+        await self._kept.discard(group)
 
     async def discard(self, group: GroupRef) -> None:
         """See Backend."""

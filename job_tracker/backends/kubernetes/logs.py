@@ -8,85 +8,89 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, Invalid, NotFound, Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Group, Groups, has_started
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.catalog.pods import CONTAINER
+from job_tracker.logs import segments
+from job_tracker.logs.records import BEGINNING, nanoseconds
+from job_tracker.logs.writing import LogWriter, parts_of, time_at
 from job_tracker.model import GroupRef
 
 log = logging.getLogger(__name__)
 
-MOST_KEPT = 10 << 20
 _SILENCE = 300.0  # seconds after which a quiet stream is opened anew, in case its connection is dead
-_KEEP_SILENCE = 10.0
+_SHORT_SILENCE = 10.0  # of one that is not followed
 _REOPEN_SECONDS = 1.0
 # A node whose logs cannot be had now is not asked for each of its masters every second, for hours.
 _LONGEST_REOPEN_SECONDS = 300.0
 _TRIES_AFTER_END = 5
 _LONGEST_LINE = 64 * 1024
-_TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d) ")
+_TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 # What it adds to the log that it was following when the container is removed.
 _KUBELET_S_WORDS = re.compile(rb"rpc error: code = \w+ desc = [^\n]*container[^\n]*\Z")
-# What kubelet writes in place of the log of a container whose log is gone.
-_NO_LOG = b"unable to retrieve container logs for "
 
 
 class KeptLogs:
-    """The logs of stopped groups: <root>/<group>/<rank>.log."""
+    """The logs of stopped groups: <root>/<group>.<job id>.<attempt>/<rank>, until they are in storage."""
 
-    def __init__(self, client: KubernetesClient, root: Path) -> None:
-        self._client = client
+    def __init__(self, root: Path, most_log: int) -> None:
+        """Of each rank's log, `most_log` bytes are kept."""
         self._root = root
+        self._most_log = most_log
 
     def find(self, ref: GroupRef, rank: int) -> Path | None:
-        """The file of a rank's log, if one was kept."""
+        """The folder of a rank's log, if one was kept."""
         path = self._path(ref, rank)
         return path if path.exists() else None
 
-    async def keep(self, ref: GroupRef, rank: int, pod: Manifest) -> None:
-        """Keep what the rank has printed so far, or the end of it. A log that cannot be read is not kept."""
-        query = [("container", CONTAINER)]
-        await self._write(ref, rank, self._client.logs(pod["metadata"]["name"], query, silence=_KEEP_SILENCE))
+    def groups(self) -> list[GroupRef]:
+        """Of which groups logs are kept."""
+        found = []
+        for path in self._root.glob("*.*.*"):
+            name, job_id, attempt = path.name.split(".")
+            found.append(GroupRef(name, int(job_id), int(attempt)))
+        return found
 
-    async def keep_rest(self, ref: GroupRef, rank: int, text: AsyncGenerator[str, None]) -> None:
-        """Keep all of `text`, which is the log from its beginning on, in place of what `keep` kept."""
-        await self._write(ref, rank, (piece.encode() async for piece in text))
+    async def keep(self, ref: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
+        """Keep these records, which are the log from its beginning on, unless there are more of it already.
 
-    async def discard(self, ref: GroupRef) -> None:
-        """Delete the logs of a group."""
-        await asyncio.to_thread(shutil.rmtree, self._root / ref.name, ignore_errors=True)
-
-    def _path(self, ref: GroupRef, rank: int) -> Path:
-        return self._root / ref.name / f"{rank}.log"
-
-    async def _write(self, ref: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
+        A log that cannot be read, or not to its end, is kept as far as it can.
+        """
         path = self._path(ref, rank)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside = path.with_suffix(".new")
+        aside, before = path.with_suffix(".new"), path.with_suffix(".old")
         try:
-            with aside.open("w+b") as file:
-                try:
-                    async with aclosing(pieces):
-                        async for piece in pieces:
-                            file.write(piece)
-                            if file.tell() > 2 * MOST_KEPT:
-                                _keep_end(file)
-                except ApiError as error:
-                    log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, error)
-                _keep_end(file)
-                file.seek(0)
-                is_log = file.read(len(_NO_LOG)) != _NO_LOG
-            # A stream that broke off early is no more than what there is.
-            if is_log and not (path.exists() and path.stat().st_size > aside.stat().st_size):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.rmtree(aside, ignore_errors=True)
+            writer = LogWriter(str(aside), self._most_log)
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        writer.write(piece)
+            except ApiError as error:
+                log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, error)
+            finally:
+                writer.close()
+            if not path.exists() or writer.end > segments.end(path):
+                if path.exists():
+                    path.rename(before)
                 aside.rename(path)
         except OSError as error:
             log.warning("the log of rank %d of %s is not kept: %s", rank, ref.name, error)
         finally:
-            aside.unlink(missing_ok=True)
+            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(before, ignore_errors=True)
+
+    async def discard(self, ref: GroupRef) -> None:
+        """Delete the logs of a group."""
+        await asyncio.to_thread(shutil.rmtree, self._path(ref, 0).parent, ignore_errors=True)
+
+    def _path(self, ref: GroupRef, rank: int) -> Path:
+        return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}" / str(rank)
 
 
 class LiveLogs:
@@ -97,41 +101,45 @@ class LiveLogs:
         self._groups = groups
 
     async def read(
-        self, group: Group, rank: int, *, follow: bool, tail_lines: int | None = None
-    ) -> AsyncGenerator[str, None]:
-        """The text in pieces of whole lines. Raises NotFound if there is none, and the pod will not start.
+        self,
+        group: Group,
+        rank: int,
+        *,
+        follow: bool = False,
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """The records in pieces. Raises NotFound if there is no log, and the pod will not start.
 
         To follow means to wait for the container to start, and to go on after a stream has broken off,
         after pauses that grow while there is none to be had: each line comes with its time, so none is
         lost and none comes twice.
         """
+        records = _Records(after)
         if not follow:
             pod = group.living.get(rank)
             if pod is None or not has_started(pod):
                 raise NotFound(404, "NotFound", "the container has not started")
-            async with aclosing(self._stream(pod, _tail(tail_lines))) as pieces:
-                async for piece in _whole_lines(pieces):
-                    yield piece.decode(errors="replace")
+            async with aclosing(self._stream(pod, records, follow=False, tail_lines=tail_lines)) as pieces:
+                async for piece in pieces:
+                    yield piece
             return
         pod = await self._started(group, rank)
-        tail, lines, failures = _tail(tail_lines), _TimedLines(), 0
-        pause = _REOPEN_SECONDS
+        failures, pause = 0, _REOPEN_SECONDS
         while True:
             had_ended, opened = self._has_ended(group, rank), time.monotonic()
-            query = [("follow", "true"), ("timestamps", "true"), *(lines.since() or tail)]
             try:
-                async with aclosing(self._stream(pod, query)) as pieces:
-                    async for piece in _whole_lines(pieces):
-                        text = lines.untimed(piece)
-                        if text:  # and not kubelet's words alone
-                            pause = _REOPEN_SECONDS
-                            yield text.decode(errors="replace")
+                stream = self._stream(pod, records, follow=True, tail_lines=tail_lines)
+                async with aclosing(stream) as pieces:
+                    async for piece in pieces:
+                        pause, tail_lines = _REOPEN_SECONDS, None
+                        yield piece
             except NotFound:
                 return
             except (Unreachable, Invalid) as error:
                 failures += 1
                 if had_ended and (isinstance(error, Invalid) or failures > _TRIES_AFTER_END):
-                    if lines.since():
+                    if records.last > after:
                         return  # the container was removed, and what it printed had been read
                     raise
             else:
@@ -151,10 +159,18 @@ class LiveLogs:
         before = group.pods.get(rank)
         return lambda _: group.pods.get(rank) is not before or self._has_ended(group, rank)
 
-    def _stream(self, pod: Manifest, query: list[tuple[str, str]]) -> AsyncGenerator[bytes, None]:
-        return self._client.logs(
-            pod["metadata"]["name"], [("container", CONTAINER), *query], silence=_SILENCE
-        )
+    async def _stream(
+        self, pod: Manifest, records: "_Records", *, follow: bool, tail_lines: int | None
+    ) -> AsyncGenerator[bytes, None]:
+        """Those records of one stream that have not been seen yet."""
+        query = [("container", CONTAINER), ("timestamps", "true"), *records.since()]
+        query += [("follow", "true")] if follow else []
+        query += [("tailLines", str(tail_lines))] if tail_lines is not None else []
+        silence = _SILENCE if follow else _SHORT_SILENCE
+        async with aclosing(self._client.logs(pod["metadata"]["name"], query, silence=silence)) as pieces:
+            async for piece in _whole_lines(pieces):
+                if made := records.made(piece):  # and not kubelet's words alone
+                    yield made
 
     async def _started(self, group: Group, rank: int) -> Manifest:
         """The pod, once its container has started."""
@@ -172,10 +188,6 @@ class LiveLogs:
         return self._groups.observe(group).ranks[rank].status.phase.has_ended or rank in group.gone
 
 
-def _tail(lines: int | None) -> list[tuple[str, str]]:
-    return [] if lines is None else [("tailLines", str(lines))]
-
-
 async def _whole_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The same in pieces that end where a line does, but for the last, and for lines without end."""
     rest = b""
@@ -189,50 +201,60 @@ async def _whole_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield rest
 
 
-class _TimedLines:
-    """Lines that begin with their time, as kubelet sends them on request; streams that overlap become one."""
+class _Records:
+    """Makes records of lines with times, as kubelet sends them; streams that overlap become one."""
 
-    def __init__(self) -> None:
-        self._last = b""
+    def __init__(self, after: bytes) -> None:
+        self.last = after
+        """The time of the last record."""
+        self._is_new = False
         self._is_cut = False
 
-    def untimed(self, piece: bytes) -> bytes:
-        """The lines that have not been seen yet, without their times.
+    def since(self) -> list[tuple[str, str]]:
+        """What of a query lets a stream go on after the last record; nothing if there was none.
+
+        To be called before each stream.
+        """
+        self._is_new = self._is_cut = False
+        # Whole seconds, as the API takes no fractions: what comes twice is left out by its time.
+        return [("sinceTime", f"{self.last[:19].decode()}Z")] if self.last else []
+
+    def made(self, piece: bytes) -> bytes:
+        """The records of the lines that have not been seen yet.
 
         What has no time is not the program's: kubelet says in between what went wrong.
         """
-        kept = []
-        for line in piece.splitlines(keepends=True):
-            at = _TIME.match(line)
-            if at is not None and _comparable(at[0]) > _comparable(self._last):
-                kept.append(_KUBELET_S_WORDS.sub(b"", line[at.end() :]))
-                self._last = at[0]
-            elif at is None and self._is_cut:
-                kept.append(line)
-            self._is_cut = not line.endswith(b"\n")
-        return b"".join(kept)
+        return b"".join([self._made(line) for line in re.findall(rb"[^\n]*\n|[^\n]+", piece)])
 
-    def since(self) -> list[tuple[str, str]]:
-        """What of a query lets a stream go on after the last line; nothing if there was none."""
-        self._is_cut = False
-        found = _TIME.match(self._last)
-        # Whole seconds, as the API takes no fractions: what comes twice is left out by its time.
-        return [("sinceTime", (found[1] + found[3]).decode())] if found else []
+    def _made(self, line: bytes) -> bytes:
+        at = _TIME.match(line)
+        if at is None and not self._is_cut:
+            return b""
+        if at is not None:
+            told = _utc(at)
+            self._is_new = self._is_new or told > self.last
+            if not self._is_new:
+                return b""
+        printed = _KUBELET_S_WORDS.sub(b"", line[at.end() :]) if at else line
+        is_whole = printed.endswith(b"\n")
+        self._is_cut = not is_whole
+        *parts, end = parts_of(printed.removesuffix(b"\n"))
+        made = [self._record(at, b"P", part) for part in parts]
+        if is_whole or end:
+            made.append(self._record(at, b"F" if is_whole else b"P", end))
+        return b"".join(made)
+
+    def _record(self, at: re.Match[bytes] | None, tag: bytes, printed: bytes) -> bytes:
+        # A clock of the node that is set back does not disturb the order.
+        told = _utc(at) if at else BEGINNING
+        self.last = told if told > self.last else time_at(nanoseconds(self.last) + 1)
+        return b"%b %b %b\n" % (self.last, tag, printed)
 
 
-def _comparable(at: bytes) -> tuple[bytes, bytes]:
-    # The fraction may come without trailing zeros, so that text would not compare as the times do.
-    found = _TIME.match(at)
-    return (found[1], (found[2] or b".").ljust(10, b"0")) if found else (b"", b"")
-
-
-def _keep_end(file: BinaryIO) -> None:
-    """Cut the file's beginning off, at a line's end, so that no more than MOST_KEPT is left."""
-    size = file.seek(0, 2)
-    if size <= MOST_KEPT:
-        return
-    file.seek(size - MOST_KEPT)
-    end = file.read()
-    file.seek(0)
-    file.write(end[end.find(b"\n") + 1 :])
-    file.truncate()
+def _utc(at: re.Match[bytes]) -> bytes:
+    """The time of a line as that of a record: the fraction may lack zeros, and the zone be another."""
+    second, fraction, zone = at.groups()
+    if zone != b"Z":
+        moment = datetime.fromisoformat((second + zone).decode()).astimezone(UTC)
+        second = moment.strftime("%Y-%m-%dT%H:%M:%S").encode()
+    return b"%b.%bZ" % (second, (fraction or b"").ljust(9, b"0"))

@@ -174,14 +174,15 @@ class Stopper:
 
         A node that does not answer holds this up for no longer than _LOG_SECONDS.
         """
-        started = {rank: pod for rank, pod in group.living.items() if enabled and has_started(pod)}
-        kept = [asyncio.create_task(self._kept.keep(group.ref, *each)) for each in started.items()]
+        started = [rank for rank, pod in group.living.items() if enabled and has_started(pod)]
+        kept = [
+            asyncio.create_task(self._kept.keep(group.ref, rank, self._live.read(group, rank)))
+            for rank in started
+        ]
         await _within(_LOG_SECONDS, kept)
         ended = {r.status.rank for r in self._groups.observe(group).ranks if r.status.phase.has_ended}
         rest = [
-            asyncio.create_task(
-                self._kept.keep_rest(group.ref, rank, self._live.read(group, rank, follow=True))
-            )
+            asyncio.create_task(self._kept.keep(group.ref, rank, self._live.read(group, rank, follow=True)))
             for rank in started
             if rank not in ended
         ]

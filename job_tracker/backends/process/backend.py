@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from job_tracker.backends import log_files
 from job_tracker.backends.base import Observation
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
@@ -18,6 +18,8 @@ from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound
 from job_tracker.feed import Feed
+from job_tracker.logs import segments
+from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
 
 
@@ -33,6 +35,8 @@ class ProcessOptions:
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
     first_port: int = 20000
     last_port: int = 29999
+    most_log: int = 100 << 20
+    """Bytes of a rank's log that are kept."""
 
 
 class ProcessBackend:
@@ -85,7 +89,7 @@ class ProcessBackend:
                 raise LaunchFailed(_not_writable(self._root, error)) from error
             group = self._take_up(folder)
         try:
-            await asyncio.to_thread(_prepare, group.folder, plan)
+            await asyncio.to_thread(_prepare, group.folder, plan, self._options.most_log)
             await group.start()
         except (OSError, LaunchFailed) as error:
             await self.stop(plan.group, timedelta(0))
@@ -134,17 +138,35 @@ class ProcessBackend:
             raise BackendUnavailable(f"{self._root} cannot be cleaned up: {error}") from error
 
     async def logs(
-        self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
-    ) -> AsyncIterator[str]:
+        self,
+        group: GroupRef,
+        rank: int,
+        *,
+        follow: bool = False,
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         folder = self._folders.rank(group, rank)
         if folder is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        pieces = log_files.read(
-            folder.log, tail_lines=tail_lines, is_growing=lambda: follow and folder.is_supervised()
+        pieces = segments.read(
+            folder.log,
+            after=after,
+            tail_lines=tail_lines,
+            is_growing=lambda: follow and folder.is_supervised(),
         )
-        async for text in pieces:
-            yield text
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+
+    async def stopped(self) -> Sequence[GroupRef]:
+        """See Backend."""
+        return await asyncio.to_thread(self._folders.stopped)
+
+    async def drop_logs(self, group: GroupRef) -> None:
+        """See Backend."""
+        await asyncio.to_thread(self._folders.remove_logs, group)
 
     async def discard(self, group: GroupRef) -> None:
         """See Backend."""
@@ -201,12 +223,12 @@ class ProcessBackend:
             self._has_looked = True
 
 
-def _prepare(folder: GroupFolder, plan: ProcessPlan) -> None:
+def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
     for rank in range(plan.instances):
         place = folder.rank(rank)
         if place.supervisor_pid() is None:
             environment = plan.environment_of(rank, folder.master_port, place.path)
-            place.prepare(plan.argv, environment, plan.memory_limit_bytes)
+            place.prepare(plan.argv, environment, plan.memory_limit_bytes, most_log)
 
 
 def _not_writable(root: Path, error: OSError) -> Diagnosis:

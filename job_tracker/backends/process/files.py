@@ -6,7 +6,7 @@ live/<group>/rank-<n>/command       what the supervisor is to run; see superviso
 live/<group>/rank-<n>/…             what the supervisor writes; see supervisor.py
 kept/<group>/                       the same, after the group was stopped, but for `command` with its secrets
 kept/<group>/keep.json              until when it stays as it is; written before it moves here
-ended/<group>/                      what is left then, for its logs
+ended/<group>/                      what is left then, for its logs, until these are in storage
 
 A name that ends with .part is of a file that is being written, or whose writer died.
 """
@@ -54,7 +54,7 @@ class RankFolder:
 
     @property
     def log(self) -> Path:
-        """What the rank prints."""
+        """What the rank prints, as a folder; see job_tracker.logs."""
         return self.path / "log"
 
     def program(self) -> str:
@@ -67,7 +67,7 @@ class RankFolder:
             fields = (self.path / "command").read_bytes().split(b"\0")
         except FileNotFoundError:
             return []
-        return [os.fsdecode(field) for field in fields[2 : 2 + int(fields[1])]]
+        return [os.fsdecode(field) for field in fields[3 : 3 + int(fields[2])]]
 
     def supervisor_pid(self) -> int | None:
         """The pid of the supervisor, once it has written it down."""
@@ -112,14 +112,16 @@ class RankFolder:
         """Whether a supervisor has, or had, this rank."""
         return (self.path / "process.json").exists() or self.is_supervised()
 
-    def prepare(self, argv: tuple[str, ...], environment: dict[str, str], memory: int | None) -> None:
-        """Make the folder, ready for a supervisor."""
+    def prepare(
+        self, argv: tuple[str, ...], environment: dict[str, str], memory: int | None, most_log: int
+    ) -> None:
+        """Make the folder, ready for a supervisor. `most_log` is how many bytes of log are kept."""
         # Without its parents: a group that another service has stopped meanwhile is not to rise again.
         for place in (self.path, self.path / "work", self.path / "tmp"):
             place.mkdir(exist_ok=True)
         limit = "" if memory is None else str(memory)
         assignments = (f"{name}={value}" for name, value in environment.items())
-        fields = (limit, str(len(argv)), *argv, *assignments)
+        fields = (limit, str(most_log), str(len(argv)), *argv, *assignments)
         _publish(self.path / "command", b"".join(os.fsencode(field) + b"\0" for field in fields))
 
 
@@ -162,13 +164,13 @@ class Folders:
         there = {path.name for path in self._live.glob("*")}
         names = {group.name for group in known}
         # A folder without a record is of a launch that was cut short: nothing of it ever ran.
-        found = (self._read_live(self._live / name) for name in sorted(there - names))
+        found = (self._read_group(self._live / name) for name in sorted(there - names))
         gone = [group for group in known if group.name not in there]
         return [folder for folder in found if folder is not None], gone
 
     def find(self, group: GroupRef) -> GroupFolder | None:
         """The folder of a live group."""
-        return self._read_live(self._live / group.name)
+        return self._read_group(self._live / group.name)
 
     def create(self, group: GroupRef, instances: int, master_port: int) -> GroupFolder:
         """A new live group; or the one that another service made a moment before."""
@@ -183,7 +185,7 @@ class Folders:
         }
         with suppress(FileExistsError):
             _publish_json(path / "group.json", record, anew=True)
-        return self._read_live(path) or GroupFolder(path, group, instances, master_port)
+        return self._read_group(path) or GroupFolder(path, group, instances, master_port)
 
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
         """Move a stopped group out of the live ones, and clean it up, or have that done by a later sweep."""
@@ -218,9 +220,18 @@ class Folders:
         """Where the rank has begun a log, if it has."""
         for place in (self._live, self._kept, self._ended):
             folder = RankFolder(place / group.name / naming.instance_name(group.name, rank))
-            if folder.log.exists():
+            if folder.log.is_dir():
                 return folder
         return None
+
+    def stopped(self) -> list[GroupRef]:
+        """The groups of which nothing is left but their logs."""
+        found = (self._read_group(path) for path in sorted(self._ended.glob("*")))
+        return [folder.group for folder in found if folder is not None]
+
+    def remove_logs(self, group: GroupRef) -> None:
+        """Delete what is left of a group for its logs."""
+        shutil.rmtree(self._ended / group.name, ignore_errors=True)
 
     def remove(self, group: GroupRef) -> None:
         """Delete all that is left of a stopped group."""
@@ -235,7 +246,7 @@ class Folders:
         _move(kept, self._ended)
 
     @staticmethod
-    def _read_live(path: Path) -> GroupFolder | None:
+    def _read_group(path: Path) -> GroupFolder | None:
         shape = {"name": str, "job_id": int, "attempt": int, "instances": int, "master_port": int}
         record = _read(path / "group.json", **shape)
         if record is None:

@@ -14,18 +14,19 @@ from pathlib import Path
 
 import psutil
 
-from job_tracker.backends import log_files
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
+from job_tracker.logs import segments
 from job_tracker.model import MASTER_RANK, Phase, RankStatus
 
 log = logging.getLogger(__name__)
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _DIAGNOSIS_LINES = 20
+_TAIL_BYTES = 4096
 _START_SECONDS = 30.0
 _STOP_MARGIN_SECONDS = 5.0
 _RECORD_SECONDS = 5.0
@@ -61,7 +62,7 @@ class RankProcess:
                         os.close(fd)
         await self.follow()
         if self._is_pending:
-            raise LaunchFailed(_no_supervisor(self.rank, log_files.tail(self._errors, _DIAGNOSIS_LINES)))
+            raise LaunchFailed(_no_supervisor(self.rank, _tail(self._errors)))
 
     async def follow(self) -> None:
         """Be told of the supervisor's end; at once if it has ended. Nothing if there never was one."""
@@ -103,12 +104,12 @@ class RankProcess:
             return RankObservation(
                 RankStatus(self.rank, Phase.PENDING if self._is_pending else Phase.RUNNING)
             )
-        tail = log_files.tail(self.folder.log, _DIAGNOSIS_LINES)
+        tail = segments.tail(self.folder.log, _DIAGNOSIS_LINES)
         end = self.folder.exit_record()
         if end is None and not self.folder.was_started():
             return RankObservation(RankStatus(self.rank, Phase.STOPPED))
         if end is None:
-            tail += "\n" + log_files.tail(self._errors, _DIAGNOSIS_LINES)
+            tail += "\n" + _tail(self._errors)
             return RankObservation(
                 RankStatus(self.rank, Phase.FAILED), supervisor_lost(self.rank, tail.strip())
             )
@@ -261,6 +262,17 @@ def _kill_all_of(home: str, session: int | None) -> None:
         if not found:
             return
         psutil.wait_procs(found, timeout=5)  # and look again for what they started meanwhile
+
+
+def _tail(path: Path) -> str:
+    """The last lines of a file, or what of them fits; "" if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-_DIAGNOSIS_LINES:])
 
 
 def _no_supervisor(rank: int, detail: str) -> Diagnosis:

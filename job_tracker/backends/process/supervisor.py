@@ -6,7 +6,8 @@ only: neither json nor signal, which take as long as the interpreter itself. In 
 
 - holds `lock` as long as it lives, so that a rank never runs twice, whoever starts it;
 - writes `process.json` (its own pid and its child's) before the rank's command runs;
-- runs the command of `command` (see `_Command`) in a session of its own, in `work`, with its output in `log`;
+- runs the command of `command` (see `_Command`) in a session of its own, in `work`;
+- writes what it, and whatever it starts, prints into `log`, each line with its time;
 - on SIGTERM ends every process of the rank, politely for as long as the group's `stop.json` says;
 - writes `exit.json` when the rank has ended and nothing that it started is left;
 
@@ -15,6 +16,7 @@ kernel kills its child. Linux only: it leans on sub-reapers, parent-death signal
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # what signal wraps into enums
+import _thread
 import ctypes
 import fcntl
 import os
@@ -22,10 +24,17 @@ import resource
 import sys
 import time
 
+# The last of all places, so that what is installed there hides nothing of Python's own.
+sys.path.append(os.path.abspath(__file__).rpartition("/job_tracker/")[0])
+
+from job_tracker.logs.writing import LogWriter, RecordMaker
+
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _PR_SET_CHILD_SUBREAPER = 36
 _READY = 3
 _DEFAULT_GRACE = 10.0
+_PIPE = 64 * 1024
+_LAST_WORDS_SECONDS = 5.0
 _RESERVED_BYTES = 4096
 
 
@@ -42,13 +51,17 @@ def main(folder: str) -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     kills_before = _kernel_oom_kills()
     _reserve("exit.json")
-    child = _Child(_Command.read())
+    command = _Command.read()
+    output = _Output(command.most_log)
+    child = _Child(command, output.inlet)
+    output.read()
     # Only when this is written may the command run: whoever finds it running finds its record too.
     _publish("process.json", f'{{"supervisor": {os.getpid()}, "child": {child.pid}}}')
     error = child.go()
     os.close(_READY)
     status, stopped = _wait(child.pid)
     _end_descendants(child.pid, grace=0.0)
+    output.finish()
     import json  # not before: nobody waits for it now
 
     end = {
@@ -64,14 +77,16 @@ def main(folder: str) -> None:
 class _Command:
     """What to run, as it stands in `command`: fields that each end with a NUL, since none can hold one.
 
-    The limit of its memory in bytes, or nothing; how many arguments; these; NAME=VALUE of its environment.
+    The limit of its memory in bytes, or nothing; how many bytes of its log are kept; how many arguments;
+    these; NAME=VALUE of its environment.
     """
 
     def __init__(self, fields: list[bytes]) -> None:
-        arguments = int(fields[1])
+        arguments = int(fields[2])
         self.memory_limit_bytes = int(fields[0]) if fields[0] else None
-        self.argv = fields[2 : 2 + arguments]
-        self.environment = dict(field.split(b"=", 1) for field in fields[2 + arguments :])
+        self.most_log = int(fields[1])
+        self.argv = fields[3 : 3 + arguments]
+        self.environment = dict(field.split(b"=", 1) for field in fields[3 + arguments :])
 
     @classmethod
     def read(cls) -> "_Command":
@@ -79,11 +94,36 @@ class _Command:
             return cls(file.read().split(b"\0")[:-1])
 
 
+class _Output:
+    """A pipe into the rank's log, read by a thread until everybody who may write into it has ended."""
+
+    def __init__(self, most_log: int) -> None:
+        self._log = LogWriter("log", most_log)
+        self._outlet, self.inlet = os.pipe()
+        self._is_read = _thread.allocate_lock()
+
+    def read(self) -> None:
+        """To be called when the child is forked: then its end of the pipe is not ours any more."""
+        os.close(self.inlet)
+        self._is_read.acquire()
+        _thread.start_new_thread(self._copy, ())
+
+    def finish(self) -> None:
+        """Wait until all is in the log. Nobody writes any more, unless the pipe was handed to strangers."""
+        self._is_read.acquire(timeout=_LAST_WORDS_SECONDS)
+
+    def _copy(self) -> None:
+        maker = RecordMaker()
+        while data := os.read(self._outlet, _PIPE):
+            self._log.write(maker.records(data))
+        self._log.write(maker.rest())
+        self._is_read.release()
+
+
 class _Child:
     """The forked process that becomes the rank's command once it is told to go."""
 
-    def __init__(self, command: _Command) -> None:
-        log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    def __init__(self, command: _Command, log: int) -> None:
         go_out, self._go = os.pipe()
         self._result, result_in = os.pipe()
         parent = os.getpid()
@@ -91,7 +131,7 @@ class _Child:
         if self.pid == 0:
             os.close(self._go)
             _become(command, parent, go_out, result_in, log)
-        for fd in (go_out, result_in, log):
+        for fd in (go_out, result_in):
             os.close(fd)
 
     def go(self) -> dict[str, object] | None:

@@ -1,11 +1,14 @@
 """What every backend owes: what the ranks printed."""
 
 import asyncio
+import time
 from datetime import timedelta
 
 import pytest
 
 from job_tracker.errors import LogsNotFound
+from job_tracker.logs.records import TIME, records_of
+from job_tracker.logs.writing import time_at
 from job_tracker.model import GroupRef
 from tests.support.backends import World, printed, seen, text_of
 from tests.support.jobs import NOON, job
@@ -84,3 +87,46 @@ async def test_every_attempt_has_a_log_of_its_own(world: World, kept: bool) -> N
     await backend.sweep(NOON)
     await backend.discard(first.group)
     assert await text_of(backend.logs(second.group, 0)) == "attempt 2\n"
+
+
+async def test_lines_have_times_and_reading_goes_on_after_any_of_them(world: World) -> None:
+    backend = world.open()
+    before = time_at(time.time_ns())
+    await backend.launch(backend.plan(job({"PRINT": "one\ntwo", "RUN_SECONDS": "forever"})))
+    await printed(backend, job().group)
+    for _ in ("live", "stopped"):
+        pieces = [piece async for piece in backend.logs(job().group, 0)]
+        first, second = records_of(b"".join(pieces))
+        assert before < first[:TIME] < second[:TIME] < time_at(time.time_ns())
+        assert await text_of(backend.logs(job().group, 0, after=first[:TIME])) == "two\n"
+        assert await text_of(backend.logs(job().group, 0, after=second[:TIME])) == ""
+        assert await text_of(backend.logs(job().group, 0, after=before, tail_lines=1)) == "two\n"
+        await backend.stop(job().group, GRACE)
+
+
+async def test_stopped_groups_are_told_until_their_logs_are_dropped(world: World) -> None:
+    backend = world.open()
+    first, second = (job({"PRINT": "hello"}, attempt=attempt) for attempt in (1, 2))
+    for each in (first, second):
+        await backend.launch(backend.plan(each))
+        await seen(backend, each.group, lambda o: o.has_ended)
+    assert await backend.stopped() == []
+    for each in (first, second):
+        await backend.stop(each.group, GRACE)
+    other = world.open()
+    assert set(await other.stopped()) == {first.group, second.group}
+    for _ in range(2):
+        await other.drop_logs(first.group)
+    assert await backend.stopped() == [second.group]
+    with pytest.raises(LogsNotFound):
+        await text_of(backend.logs(first.group, 0))
+    assert await text_of(backend.logs(second.group, 0)) == "hello\n"
+
+
+async def test_what_is_kept_of_a_group_outlives_its_logs(world: World) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job({"PRINT": "hello"})))
+    await seen(backend, job().group, lambda o: o.has_ended)
+    await backend.stop(job().group, GRACE, NOON + timedelta(days=1))
+    await backend.drop_logs(job().group)
+    assert await world.kept() == {job().group.name}

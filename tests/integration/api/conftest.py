@@ -11,6 +11,7 @@ import pytest
 
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.catalog import Algorithm, Dataset, Parameter
+from job_tracker.log_collector import LogCollector
 from job_tracker.model import JobState
 from job_tracker.reports import ReportBook, ReportTokens
 from job_tracker.store.base import JobFilter, Tally
@@ -152,7 +153,12 @@ class Service:
 
     async def _track(self, backend: FakeBackend) -> None:
         options = main.tracker_options(self.settings)
-        await Tracker(self.store, backend, options, await elected(self.store), self.reports).run()
+        logs = LogCollector(self.store, backend, main.log_archive(self.settings))
+        try:
+            tracker = Tracker(self.store, backend, logs, options, await elected(self.store), self.reports)
+            await tracker.run()
+        finally:
+            await logs.close()
 
     @staticmethod
     async def _end(task: asyncio.Task[None]) -> None:

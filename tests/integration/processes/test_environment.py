@@ -107,9 +107,7 @@ async def test_a_launch_that_was_cut_short_is_completed(
     observation = await second.launch(plan)
     assert [rank.status.phase.value for rank in observation.ranks] == ["running"] * 2
     for rank in range(2):
-        pieces = second.logs(plan.group, rank, follow=True)
-        assert await anext(pieces) == "up\n"
-        await pieces.aclose()  # type: ignore[attr-defined]
+        assert await printed(second, plan.group, rank) == "up\n"
 
 
 async def _undo_start(folder: Path, group: str, ranks: list[int]) -> None:

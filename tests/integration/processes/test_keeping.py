@@ -33,7 +33,7 @@ async def failed(world: ProcessGroups, program: str = MESS) -> ProcessBackend:
 def left(world: ProcessGroups, place: str) -> set[str]:
     """The files of the rank in that place, without their folders."""
     rank = world.root / place / "program-1" / "program-1-master"
-    return {str(path.relative_to(rank)) for path in rank.rglob("*") if path.is_file()}
+    return {str(path.relative_to(rank)) for path in rank.rglob("*") if path.is_file() or path.name == "log"}
 
 
 def secrets(world: ProcessGroups) -> list[Path]:

@@ -13,6 +13,7 @@ from job_tracker.backends.process.files import GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan
 from job_tracker.errors import LaunchFailed
+from job_tracker.logs.records import texts_of
 from job_tracker.model import Phase
 from tests.integration.processes.test_failures import rank_process
 from tests.support.backends import ProcessGroups, printed, seen, text_of
@@ -31,7 +32,7 @@ async def test_who_only_reads_does_not_clear_up_after_a_killed_supervisor(world:
     assert supervisor is not None
     await first.close()
     reader = world.open()
-    pieces = reader.logs(job().group, 0, follow=True)
+    pieces = texts_of(reader.logs(job().group, 0, follow=True))
     assert await anext(pieces) == "up\n"
     supervisor.kill()
     supervisor.wait()
@@ -65,9 +66,9 @@ async def test_a_late_launch_does_not_start_a_group_that_another_has_stopped(
     late, other = world.open(), world.open()
     prepare = backend_module._prepare
 
-    def prepare_late(folder: GroupFolder, plan: ProcessPlan) -> None:
+    def prepare_late(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
         folder.path.rename(world.root / "ended-by-another")
-        prepare(folder, plan)
+        prepare(folder, plan, most_log)
 
     monkeypatch.setattr(backend_module, "_prepare", prepare_late)
     with suppress(LaunchFailed):

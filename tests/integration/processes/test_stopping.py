@@ -7,8 +7,9 @@ import asyncio
 import time
 from datetime import timedelta
 
+from job_tracker.logs.records import texts_of
 from job_tracker.model import Phase
-from tests.support.backends import ProcessGroups, printed, seen
+from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
 
 SLEEPERS = """
@@ -56,8 +57,7 @@ async def test_a_rank_may_use_its_grace(world: ProcessGroups) -> None:
     await backend.launch(backend.plan(job()))
     await printed(backend, job().group)
     await backend.stop(job().group, timedelta(seconds=10))
-    lines = [text async for text in backend.logs(job().group, 0)]
-    assert "".join(lines) == "up\nsaved\n"
+    assert await text_of(backend.logs(job().group, 0)) == "up\nsaved\n"
 
 
 async def test_who_ignores_the_request_is_killed_after_the_grace(world: ProcessGroups) -> None:
@@ -77,7 +77,7 @@ async def test_stopping_goes_on_without_the_service(world: ProcessGroups) -> Non
     world.add("program", "python", "-c", asked + "print('up', flush=True)\nwhile True: time.sleep(1000)")
     first = world.open()
     await first.launch(first.plan(job()))
-    lines = first.logs(job().group, 0, follow=True)
+    lines = texts_of(first.logs(job().group, 0, follow=True))
     assert await anext(lines) == "up\n"
     stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=1)))
     assert await anext(lines) == "asked\n"

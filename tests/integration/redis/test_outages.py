@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ from job_tracker.tracker import Tracker, TrackerOptions, utc_now
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.leadership import elected
+from tests.support.logs import collector
 from tests.support.redis_server import RedisServer
 
 
@@ -109,12 +111,13 @@ async def test_a_full_server_refuses_whole_writes(server: RedisServer, connect: 
     assert (await store.submit(spec(), NOON, None, 10)).id == 2
 
 
-async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open) -> None:
+async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open, tmp_path: Path) -> None:
     store = await connect()
     options = TrackerOptions(capacity=1)
-    tracker = asyncio.create_task(
-        Tracker(store, FakeBackend(), options, await elected(store), ReportBook(store, utc_now)).run()
-    )
+    backend = FakeBackend()
+    logs = collector(store, backend, tmp_path)
+    reports = ReportBook(store, utc_now)
+    tracker = asyncio.create_task(Tracker(store, backend, logs, options, await elected(store), reports).run())
     try:
         first = await store.submit(spec({"RUN_SECONDS": "0.5"}), NOON, None, 10)
         waiting = [await store.submit(spec(), NOON, None, 10) for _ in range(3)]

@@ -11,6 +11,9 @@ import pytest
 
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.jobs import Jobs, JobView
+from job_tracker.log_collector import LogCollector
+from job_tracker.log_reader import LogReader
+from job_tracker.logs.archive import LogArchive
 from job_tracker.model import Job, JobState
 from job_tracker.reports import ReportBook
 from job_tracker.store.sqlite import SqliteStore
@@ -28,21 +31,24 @@ class Service:
         self.world = FakeWorld()
         self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
         self.backend = FakeBackend(self.world)
+        self.archive = LogArchive(str(folder / "storage" / "logs"))
 
     async def start(self) -> None:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
         door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
-        self.jobs = Jobs(self.store, self.backend, door, max_queued=1000)
+        reader = LogReader(self.store, self.backend, self.archive)
+        self.jobs = Jobs(self.store, reader, door, max_queued=1000)
+        self.logs = LogCollector(self.store, self.backend, self.archive)
         self.reports = ReportBook(self.store, utc_now)
-        self.tracker = Tracker(
-            self.store, self.backend, TrackerOptions(**self.options), await elected(self.store), self.reports
-        )
+        options, tenure = TrackerOptions(**self.options), await elected(self.store)
+        self.tracker = Tracker(self.store, self.backend, self.logs, options, tenure, self.reports)
         self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.logs.close()
         await self.store.close()
 
     async def restart(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
+from job_tracker.log_reader import LogRequest
 from job_tracker.model import GroupRef, JobState, Phase
 from job_tracker.policies import Deadlines, RetryPolicy
 from tests.support.jobs import failures
@@ -158,8 +159,8 @@ async def test_logs_are_those_of_the_attempt_that_is_asked_for(service: Service)
     job = await service.submit({"EXIT_CODE": "1", "PRINT": "hello"}, retry=patient)
 
     async def read(**options: Any) -> list[tuple[int, str]]:
-        wanted = {"attempt": 0, "follow": False, "tail_lines": None} | options
-        return [(piece.attempt, piece.text) async for piece in service.jobs.logs(job.id, 0, **wanted)]
+        pieces = service.jobs.logs(job.id, LogRequest(**options))
+        return [(piece.attempt, piece.text) async for piece in pieces]
 
     followed = asyncio.create_task(read(follow=True))
     await service.reaches(job.id, JobState.FAILED)

@@ -157,13 +157,13 @@ async def test_a_group_that_no_live_job_owns_is_stopped(service: Service) -> Non
 
 async def test_ended_jobs_are_forgotten_after_their_time(service: Service) -> None:
     job = await service.reaches((await service.submit()).id, JobState.SUCCEEDED)
-    assert job.group in service.world.stopped
+    assert await service.archive.has(job.group, 0)
     service.options["keep_finished"] = timedelta(0)
     with service.store.changes():
         await service.restart()
     running = await service.submit()
     await service.reaches(running.id, JobState.SUCCEEDED)
-    assert job.group not in service.world.stopped
+    assert not await service.archive.has(job.group, 0)
     assert [known.id for known in await service.store.list_jobs(_EVERYTHING, limit=9)] == [running.id]
 
 

@@ -11,6 +11,8 @@ import pytest
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.errors import Deposed
 from job_tracker.leadership import Tenure
+from job_tracker.log_collector import LogCollector
+from job_tracker.logs.archive import LogArchive
 from job_tracker.model import Ending, Job, JobState
 from job_tracker.reports import ReportBook
 from job_tracker.store.base import Term
@@ -52,7 +54,9 @@ class Replica:
         self.clock = Clock()
         self.tenure = WatchedTenure(term, self.clock)
         options = TrackerOptions(capacity=4, keep_finished=timedelta(hours=1))
-        self.tracker = Tracker(store, FakeBackend(world), options, self.tenure, ReportBook(store, utc_now))
+        backend, reports = FakeBackend(world), ReportBook(store, utc_now)
+        logs = LogCollector(store, backend, LogArchive("memory://logs"))
+        self.tracker = Tracker(store, backend, logs, options, self.tenure, reports)
 
     @asynccontextmanager
     async def tracking(self) -> AsyncIterator["Replica"]:

@@ -48,6 +48,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.requests: list[Any] = []
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
+        self.knows_positions = True
         self.outcomes: dict[int, Status] = {}  # What becomes at once of a job that is submitted.
         self._keys: dict[str, pb.TrainResponse] = {}
         self._versions: dict[int, int] = defaultdict(int)
@@ -125,6 +126,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         await self._receive(request, context)
         job, chunks = await self._job(request.job_id, context), self.printed[request.job_id, request.rank]
         sent = max(0, len(chunks) - request.tail_lines) if request.HasField("tail_lines") else 0
+        sent = int(request.position or sent)
         while True:
             async with self._changed:
                 while request.follow and sent == len(chunks) and job.status not in ENDED:
@@ -133,7 +135,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
             for number, text in enumerate(fresh):
                 if number == self.logs_break_after:
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
-                yield pb.GetTrainingLogsResponse(text=text, rank=request.rank, attempt=1)
+                position = str(sent - len(fresh) + number + 1) if self.knows_positions else ""
+                yield pb.GetTrainingLogsResponse(text=text, rank=request.rank, attempt=1, position=position)
             if not request.follow or (job.status in ENDED and sent == len(chunks)):
                 return
 

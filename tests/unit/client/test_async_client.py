@@ -97,6 +97,15 @@ async def test_logs_follow_a_job_to_its_end(async_training: Server, client: Asyn
     assert [chunk.text async for chunk in chunks] == []
 
 
+async def test_a_log_that_breaks_goes_on_after_its_last_line(
+    async_training: Server, client: AsyncTrainingClient
+) -> None:
+    await async_training.service.tell(1)
+    await async_training.service.print(1, "one\n", "two\n", "three\n")
+    async_training.service.logs_break_after = 1
+    assert [chunk.text async for chunk in client.logs(1)] == ["one\n", "two\n", "three\n"]
+
+
 async def test_cancelling_a_reader_gives_the_call_up(
     async_training: Server, client: AsyncTrainingClient
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -184,10 +185,58 @@ def test_logs_follow_a_job_to_its_end(training: ServerInThread, client: Training
     assert list(chunks) == []
 
 
-def test_a_log_that_breaks_is_not_begun_again(training: ServerInThread, client: TrainingClient) -> None:
+def test_a_log_that_breaks_goes_on_after_its_last_line(
+    training: ServerInThread, client: TrainingClient
+) -> None:
+    training.tell(1)
+    training.print(1, "one\n", "two\n", "three\n", "four\n")
+    training.service.logs_break_after = 1
+    chunks = client.logs(1, tail_lines=3)
+    assert [chunk.text for chunk in chunks] == ["two\n", "three\n", "four\n"]
+    asked = [(request.position, request.HasField("tail_lines")) for request in training.service.requests]
+    assert asked == [("", True), ("2", False), ("3", False)]
+
+
+def test_a_log_goes_on_when_the_service_dies_and_comes_back(
+    training: ServerInThread, client: TrainingClient
+) -> None:
+    training.tell(1, status=pb.running)
+    training.print(1, "one\n")
+    chunks = client.logs(1, follow=True)
+    assert next(chunks).text == "one\n"
+    training.die()
+    training.come_back()
+    training.print(1, "two\n")
+    training.tell(1, status=pb.succeed)
+    assert [chunk.text for chunk in chunks] == ["two\n"]
+
+
+def test_a_service_that_stays_away_ends_the_patience_of_a_log(training: ServerInThread) -> None:
+    training.tell(1, status=pb.running)
+    training.print(1, "one\n")
+    with TrainingClient(training.address, patience=0) as client:
+        chunks = client.logs(1, follow=True)
+        assert next(chunks).text == "one\n"
+        training.die()
+        with pytest.raises(Unavailable):
+            next(chunks)
+
+
+def test_what_is_asked_of_a_log_is_sent(training: ServerInThread, client: TrainingClient) -> None:
+    training.tell(1)
+    list(client.logs(1, all_ranks=True, timestamps=True, since=datetime(2026, 11, 21, 12, tzinfo=UTC)))
+    (request,) = training.service.requests
+    assert (request.all_ranks, request.timestamps) == (True, True)
+    assert request.since.ToJsonString() == "2026-11-21T12:00:00Z"
+
+
+def test_a_log_from_a_service_without_positions_is_not_begun_again(
+    training: ServerInThread, client: TrainingClient
+) -> None:
     training.tell(1)
     training.print(1, "one\n", "two\n")
     training.service.logs_break_after = 1
+    training.service.knows_positions = False
     chunks = client.logs(1)
     assert next(chunks).text == "one\n"
     with pytest.raises(Unavailable, match="going away"):

@@ -338,35 +338,6 @@ def test_wait_tells_when_its_time_is_up(training: ServerInThread, trainctl: Trai
     assert result.stderr == "trainctl: job 1 has not ended within 0.1 s\n"
 
 
-# logs
-
-
-def test_logs_pass_through_as_they_are(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
-    training.print(1, "[red]epoch 1\x1b[0m\n", "no line break", rank=1)
-    for run in (trainctl, trainctl.on_terminal):
-        assert run("logs", "1", "--rank", "1").stdout == "[red]epoch 1\x1b[0m\nno line break"
-
-
-def test_logs_as_json_keep_the_chunks(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
-    training.print(1, "one\n", "two\n")
-    assert [
-        json.loads(line) for line in trainctl("logs", "1", "--tail", "1", "--json").stdout.splitlines()
-    ] == [{"text": "two\n", "rank": 0, "attempt": 1}]
-
-
-def test_a_log_that_breaks_shows_what_came_and_exits_with_4(
-    training: ServerInThread, trainctl: Trainctl
-) -> None:
-    training.tell(1)
-    training.print(1, "one\n", "two\n")
-    training.service.logs_break_after = 1
-    result = trainctl("logs", "1")
-    assert (result.exit_code, result.stdout) == (4, "one\n")
-    assert "going away" in result.stderr
-
-
 # cancel
 
 

@@ -1,84 +1,134 @@
-"""Log files are read in whole lines and bounded pieces, from wherever the last lines begin."""
+"""Logs are read as they were printed, in bounded pieces, from a time or from the last lines on."""
 
 import asyncio
 import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from job_tracker.backends.log_files import read, tail
+from job_tracker.errors import LogsNotFound
+from job_tracker.logs.records import last_time, records_of, text_of
+from job_tracker.logs.segments import read, tail
+from job_tracker.logs.writing import LONGEST_PART, SMALLEST_LOG, LogWriter
+from tests.support.logs import made, record, records, time
 
 PIECE = 64 * 1024
+LINE = "a line of some length " * 4
 
 
-async def pieces(path: Path, tail_lines: int | None = None) -> list[str]:
-    return [piece async for piece in read(path, tail_lines=tail_lines, is_growing=lambda: False)]
+def write(folder: Path, log: bytes, most: int = 10 * SMALLEST_LOG) -> Path:
+    writer = LogWriter(str(folder / "log"), most)
+    writer.write(log)
+    writer.close()
+    return folder / "log"
+
+
+async def pieces(path: Path, **options: object) -> list[bytes]:
+    return [piece async for piece in read(path, **options)]  # type: ignore[arg-type]
+
+
+async def text(path: Path, **options: object) -> str:
+    return "".join(map(text_of, await pieces(path, **options)))
 
 
 @pytest.mark.parametrize("ending", ["", "\n"])
 @pytest.mark.parametrize("lines", [0, 1, 2, 3, 4, 100])
 async def test_the_last_lines_are_the_last_lines(tmp_path: Path, lines: int, ending: str) -> None:
-    path = tmp_path / "log"
-    path.write_text("one\ntwo\n\nfour" + ending)
+    path = write(tmp_path, made("one\ntwo\n\nfour" + ending))
     expected = ["one\n", "two\n", "\n", "four" + ending][-lines:] if lines else []
-    assert "".join(await pieces(path, lines)) == "".join(expected)
+    assert await text(path, tail_lines=lines) == "".join(expected)
 
 
-@given(st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r")), max_size=30))
-def test_any_text_is_read_as_it_was_written(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
-) -> None:
-    path = tmp_path_factory.mktemp("any") / "log"
-    text = "\n".join(lines)
-    path.write_bytes(text.encode())
-    assert "".join(asyncio.run(pieces(path))) == text
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+@settings(deadline=None)
+def test_any_text_is_read_as_it_was_printed(tmp_path_factory: pytest.TempPathFactory, printed: str) -> None:
+    path = write(tmp_path_factory.mktemp("any"), made(printed))
+    assert asyncio.run(text(path)) == printed
 
 
-async def test_pieces_end_with_lines_and_are_bounded(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("a line of some length\n" * 20_000)
+async def test_pieces_are_of_whole_records_and_bounded(tmp_path: Path) -> None:
+    path = write(tmp_path, made(f"{LINE}\n" * 20_000))
     found = await pieces(path)
     assert len(found) > 1
-    assert all(piece.endswith("\n") and len(piece) <= PIECE for piece in found)
-    assert "".join(found) == path.read_text()
-    assert "".join(await pieces(path, 15_000)) == "a line of some length\n" * 15_000
+    assert all(piece.endswith(b"\n") and len(piece) <= PIECE for piece in found)
+    assert "".join(map(text_of, found)) == f"{LINE}\n" * 20_000
+    assert await text(path, tail_lines=15_000) == f"{LINE}\n" * 15_000
 
 
-async def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("x" * (3 * PIECE + 1))
-    assert [len(piece) for piece in await pieces(path)] == [PIECE] * 3 + [1]
+async def test_a_line_without_end_is_read_as_it_was_printed(tmp_path: Path) -> None:
+    printed = "é" * (3 * PIECE + 1)
+    path = write(tmp_path, made(printed))
+    found = b"".join(await pieces(path))
+    assert text_of(found) == printed
+    assert max(map(len, records_of(found))) <= LONGEST_PART + 40
 
 
 async def test_bytes_that_are_no_text_become_replacement_characters(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b"fine\n\xff\xfe\n")
-    assert await pieces(path) == ["fine\n\ufffd\ufffd\n"]
+    path = write(tmp_path, b"%b F fine\n%b F \xff\xfe\n" % (time(1), time(2)))
+    assert await text(path) == "fine\n\ufffd\ufffd\n"
+
+
+async def test_reading_goes_on_after_any_time(tmp_path: Path) -> None:
+    lines = [f"{LINE} {number}" for number in range(30_000)]  # more than one segment
+    path = write(tmp_path, records(*lines))
+    assert len(list(path.iterdir())) > 1
+    for number in (0, 1, 8000, 20_000, 29_998, 29_999):
+        found = await text(path, after=time(number))
+        assert found == "".join(f"{line}\n" for line in lines[number + 1 :])
+    assert await text(path, after=time(-1)) == await text(path)
+    assert await text(path, after=time(7.5), tail_lines=29_992) == await text(path, after=time(7))
+    assert await text(path, after=time(7), tail_lines=2) == await text(path, tail_lines=2)
+
+
+async def test_who_goes_on_where_he_stopped_misses_nothing_and_gets_nothing_twice(tmp_path: Path) -> None:
+    path = write(tmp_path, made(f"{LINE}\n" * 5000))
+    found, after = [], b""
+    while piece := await anext(read(path, after=after), None):
+        found.append(piece)
+        after = last_time(piece)
+    assert b"".join(found) == b"".join(await pieces(path))
 
 
 async def test_what_is_written_before_the_end_is_read_even_if_nobody_looked(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("first\n")
+    writer = LogWriter(str(tmp_path / "log"), SMALLEST_LOG)
+    writer.write(record("first", 1))
     growing = True
-    reading = read(path, tail_lines=None, is_growing=lambda: growing)
-    assert await anext(reading) == "first\n"
-    with path.open("a") as file:
-        file.write("half")
+    reading = read(tmp_path / "log", is_growing=lambda: growing)
+    assert text_of(await anext(reading)) == "first\n"
+    second = record("second", 2)
+    with (tmp_path / "log" / f"{0:020d}").open("ab") as file:
+        file.write(second[:35])
         file.flush()
         waiting = asyncio.ensure_future(anext(reading))
         await asyncio.sleep(0)
-        file.write(" and half\nlast words")
+        file.write(second[35:] + record("last words", 3))
     growing = False
-    assert await waiting == "half and half\n"
-    assert [piece async for piece in reading] == ["last words"]
+    assert text_of(await waiting) == "second\nlast words\n"
+    assert [piece async for piece in reading] == []
+    writer.close()
+
+
+async def test_a_log_that_is_moved_is_read_on_and_one_that_is_removed_is_not_found(tmp_path: Path) -> None:
+    path = write(tmp_path, made(f"{LINE}\n" * 5000))
+    moved, removed = read(path), read(path)
+    first = [await anext(moved), await anext(removed)]
+    assert first[0] == first[1]
+    path = path.rename(tmp_path / "elsewhere")
+    assert len(b"".join([piece async for piece in moved])) > PIECE
+    for segment in path.iterdir():
+        segment.unlink()
+    path.rmdir()
+    with pytest.raises(LogsNotFound):
+        assert [piece async for piece in removed]
+    with pytest.raises(LogsNotFound):
+        await pieces(path)
 
 
 def test_the_tail_for_a_diagnosis_is_short_and_never_fails(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    assert tail(path, 5) == ""
-    path.write_text("\n".join(str(number) for number in range(100)))
+    assert tail(tmp_path / "log", 5) == ""
+    path = write(tmp_path, made("\n".join(str(number) for number in range(100))))
     assert tail(path, 2) == "98\n99"
-    path.write_bytes(os.urandom(100_000))
-    assert len(tail(path, 5).encode(errors="replace")) <= 4096 * 3
+    path = write(tmp_path / "2", made(os.urandom(100_000).decode("latin-1")))
+    assert 0 < len(tail(path, 5)) <= 4096

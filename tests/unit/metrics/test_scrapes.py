@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.errors import StoreUnavailable
+from job_tracker.log_collector import LogCollector
+from job_tracker.logs.archive import LogArchive
 from job_tracker.model import JobState
 from job_tracker.reports import ReportBook
 from job_tracker.store.base import Tally
@@ -120,7 +122,9 @@ async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
     store: MoodyStore, metrics: Metrics
 ) -> None:
     options, reports = TrackerOptions(capacity=8), ReportBook(store, utc_now)
-    tracker = Tracker(store, FakeBackend(), options, await elected(store), reports)
+    backend, archive = FakeBackend(), LogArchive("memory://logs")
+    logs = LogCollector(store, backend, archive)
+    tracker = Tracker(store, backend, logs, options, await elected(store), reports)
     names = ("queue_depth", "oldest_seconds", "longest_work_seconds", "retries_total")
     with metrics.observing(tracker):
         seen = await scraped(metrics)
@@ -133,7 +137,9 @@ async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
 async def test_a_full_look_at_everything_is_written_down(store: MoodyStore) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     options, reports = TrackerOptions(capacity=8), ReportBook(store, utc_now)
-    tracker = Tracker(store, FakeBackend(), options, await elected(store), reports, lambda: at)
+    backend, archive = FakeBackend(), LogArchive("memory://logs")
+    logs = LogCollector(store, backend, archive)
+    tracker = Tracker(store, backend, logs, options, await elected(store), reports, lambda: at)
     at += timedelta(minutes=1)
     assert tracker.looked_at < at
     await tracker._repair()

@@ -11,6 +11,9 @@ import pytest
 
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.jobs import Jobs
+from job_tracker.log_collector import LogCollector
+from job_tracker.log_reader import LogReader
+from job_tracker.logs.archive import LogArchive
 from job_tracker.model import JobState
 from job_tracker.reports import ReportBook
 from job_tracker.store.sqlite import SqliteStore
@@ -47,16 +50,19 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
-async def tracked(world: KubernetesGroups, store: SqliteStore) -> AsyncIterator[Tracked]:
+async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -> AsyncIterator[Tracked]:
     backend = world.open()
     options = TrackerOptions(capacity=4)
     reports, tenure = ReportBook(store, utc_now), await elected(store)
-    tracker = Tracker(store, backend, options, tenure, reports, on_save=backend.events.job_saved)
+    archive = LogArchive(str(tmp_path / "storage" / "logs"))
+    logs = LogCollector(store, backend, archive)
+    tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
     tracking = asyncio.create_task(tracker.run())
     door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
-    yield Tracked(backend, Jobs(store, backend, door, max_queued=10))
+    yield Tracked(backend, Jobs(store, LogReader(store, backend, archive), door, max_queued=10))
     tracking.cancel()
     await asyncio.gather(tracking, return_exceptions=True)
+    await logs.close()
 
 
 async def test_moves_are_described_on_the_pod_and_there_when_it_is_gone(

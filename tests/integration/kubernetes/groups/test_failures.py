@@ -9,7 +9,7 @@ from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.model import Phase
 from tests.integration.kubernetes.groups.conftest import Place
-from tests.support.backends import KubernetesGroups, seen, started
+from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
 from tests.support.jobs import job
 
 FOREVER = {"RUN_SECONDS": "forever"}
@@ -130,6 +130,6 @@ async def test_what_is_printed_during_the_grace_is_kept(world: KubernetesGroups,
     world.add("program", "python3", "-c", program)
     backend = world.open()
     await started(backend, backend.plan(job()))
-    assert await anext(aiter(backend.logs(job().group, 0, follow=True))) == "up\n"
+    assert await printed(backend, job().group) == "up\n"
     await backend.stop(job().group, timedelta(seconds=10))
-    assert [text async for text in backend.logs(job().group, 0)] == ["up\nsaved\n"]
+    assert await text_of(backend.logs(job().group, 0)) == "up\nsaved\n"

@@ -1,0 +1,45 @@
+"""How far somebody has read: a place to go on from, wherever the log is by then."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from job_tracker.errors import InvalidField
+from job_tracker.logs.records import BEGINNING, is_time
+
+_MOST_ATTEMPT = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """In an attempt, the time of the last record that was read of each rank; BEGINNING where none was."""
+
+    attempt: int
+    read: Mapping[int, bytes] = field(default_factory=dict)
+
+    def after(self, rank: int) -> bytes:
+        """The time after which the rank's records are still to be read."""
+        return self.read.get(rank, BEGINNING)
+
+    def moved(self, rank: int, time: bytes) -> "Position":
+        """The position after a record of that time."""
+        return replace(self, read={**self.read, rank: time})
+
+    def __str__(self) -> str:
+        """As clients keep it."""
+        return " ".join([str(self.attempt), *(f"{rank}={time.decode()}" for rank, time in self.read.items())])
+
+    @classmethod
+    def parse(cls, text: str) -> "Position":
+        """What str() gave. Raises InvalidField for anything else."""
+        attempt, *times = text.split(" ")
+        pairs = [time.partition("=") for time in times]
+        if not (
+            _is_number(attempt)
+            and all(_is_number(rank) and is_time(time.encode()) for rank, _, time in pairs)
+        ):
+            raise InvalidField("position", f"{text[:100]!r} is not the position of an earlier response")
+        return cls(int(attempt), {int(rank): time.encode() for rank, _, time in pairs})
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text[:12]) < _MOST_ATTEMPT

@@ -1,0 +1,92 @@
+"""Pieces of a log: whole records (writing.py has their form), one or more, as bytes."""
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from job_tracker.logs.writing import time_at
+
+TIME = 30
+"""Bytes that a time takes."""
+
+BEGINNING = b""
+"""A time before every other."""
+
+_RECORD = re.compile(rb".{30} (?:F (.*\n)|P (.*)\n)")
+_EACH = re.compile(rb".+\n")
+_IS_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = 10**9
+
+
+def text_of(piece: bytes) -> str:
+    """What was printed. Bytes that are no UTF-8 become replacement characters."""
+    return _RECORD.sub(rb"\1\2", piece).decode(errors="replace")
+
+
+def timed_text_of(piece: bytes) -> str:
+    """What was printed, each line after its time."""
+    texts, goes_on = [], False
+    for record in records_of(piece):
+        printed = record[TIME + 3 :]
+        is_part = is_partial(record)
+        texts.append((b"" if goes_on else record[: TIME + 1]) + (printed[:-1] if is_part else printed))
+        goes_on = is_part
+    return b"".join(texts).decode(errors="replace")
+
+
+async def texts_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """What was printed, piece by piece."""
+    async for piece in pieces:
+        yield text_of(piece)
+
+
+def records_of(piece: bytes) -> list[bytes]:
+    """Each of the records."""
+    return _EACH.findall(piece)
+
+
+def is_partial(record: bytes) -> bool:
+    """Whether the line goes on in the next record."""
+    return record[TIME + 1 : TIME + 2] == b"P"
+
+
+def first_time(piece: bytes) -> bytes:
+    """The time of the first record."""
+    return piece[:TIME]
+
+
+def last_time(piece: bytes) -> bytes:
+    """The time of the last record."""
+    begin = piece.rfind(b"\n", 0, len(piece) - 1) + 1
+    return piece[begin : begin + TIME]
+
+
+def later(piece: bytes, time: bytes) -> bytes:
+    """The records of the piece after this time; b"" if there are none."""
+    if first_time(piece) > time:
+        return piece
+    if last_time(piece) <= time:
+        return b""
+    return b"".join(record for record in records_of(piece) if record[:TIME] > time)
+
+
+def is_time(text: bytes) -> bool:
+    """Whether this is the time of a record, or may be."""
+    return _IS_TIME.fullmatch(text) is not None
+
+
+def time_of(moment: datetime) -> bytes:
+    """A moment as the time of a record; there are none before 1970."""
+    return time_at((max(moment, _EPOCH) - _EPOCH) // datetime.resolution * 1000)
+
+
+def nanoseconds(time: bytes) -> int:
+    """The time of a record, since 1970."""
+    second = datetime.fromisoformat(time[:19].decode()).replace(tzinfo=UTC)
+    return int((second - _EPOCH).total_seconds()) * _SECOND + int(time[20:29])
+
+
+def left_out(number: int, time: bytes) -> bytes:
+    """The record in place of so many bytes of a log."""
+    return b"%b F [... %d bytes of this log, times included, are not kept ...]\n" % (time, number)

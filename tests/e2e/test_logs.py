@@ -1,0 +1,81 @@
+"""Logs of real processes: followed across kills of the service, read with the files of its machine gone."""
+
+import json
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+    from training_service.client import TrainingClient
+else:
+    Server = TrainingClient = Any
+
+COUNT = 60
+PROGRAM = (
+    "import os, time\n"
+    f"for n in range({COUNT}):\n"
+    "    print('rank', os.environ['RANK'], 'line', n); time.sleep(0.1)"
+)
+EXPECTED = {rank: [f"rank {rank} line {n}" for n in range(COUNT)] for rank in range(2)}
+
+
+def counting(client: TrainingClient) -> int:
+    return client.submit("count", "1", "v1", instances=2)
+
+
+def configured(server: Server) -> None:
+    with (server.folder / "config.toml").open("a") as config:
+        command = json.dumps(["python", "-c", PROGRAM])
+        config.write(f"[algorithms.count]\nother_parameters = true\nprocess.command = {command}\n")
+
+
+def lines_of(chunks: Iterator[pb.GetTrainingLogsResponse]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {0: [], 1: []}
+    for chunk in chunks:
+        found[chunk.rank] += chunk.text.splitlines()
+    return found
+
+
+def test_a_follower_loses_no_line_and_gets_none_twice_when_the_service_is_killed(server: Server) -> None:
+    configured(server)
+    with server.start() as client:
+        job = counting(client)
+        followed: dict[int, list[str]] = {}
+        has_begun = threading.Event()
+
+        def follow() -> None:
+            chunks = client.logs(job, follow=True, all_ranks=True)
+            first = next(chunks)
+            has_begun.set()
+            followed.update(lines_of(chunks))
+            followed[first.rank] = [*first.text.splitlines(), *followed[first.rank]]
+
+        following = threading.Thread(target=follow)
+        following.start()
+        assert has_begun.wait(30)
+        for _ in range(2):
+            assert server.end(signal.SIGKILL) == -signal.SIGKILL
+            server.start().close()
+        following.join(60)
+        assert followed == EXPECTED
+        assert client.wait(job, timeout=20).status == pb.succeed
+
+
+def test_a_log_is_read_when_all_that_was_on_the_machine_is_gone(server: Server) -> None:
+    configured(server)
+    with server.start() as client:
+        job = counting(client)
+        assert client.wait(job, timeout=40).status == pb.succeed
+    server.end(signal.SIGTERM)
+    shutil.rmtree(server.folder / "groups")
+    with server.start() as client:
+        chunks = list(client.logs(job, all_ranks=True, timestamps=True))
+        lines = "".join(chunk.text for chunk in chunks).splitlines()
+        assert lines == sorted(lines)
+        assert len(lines) == 2 * COUNT
+        assert lines_of(client.logs(job, all_ranks=True)) == EXPECTED

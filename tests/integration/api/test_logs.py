@@ -1,0 +1,93 @@
+"""Logs over the wire: of one rank or all, with times, from a time or a position on, and what is refused."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from job_tracker.logs.archive import LogArchive
+from job_tracker.model import GroupRef
+from tests.integration.api.conftest import Service
+from tests.support.logs import NOON, SECOND, pieces_of, records
+from training_service import main
+from training_service._generated import training_service_pb2 as pb
+
+
+@pytest.fixture
+def archive(service: Service) -> LogArchive:
+    return main.log_archive(service.settings)
+
+
+@pytest.fixture
+async def job(service: Service, archive: LogArchive) -> int:
+    """A job of two ranks that ended long ago."""
+    job_id = await service.train({"PARALLEL_INSTANCES": "2"})
+    await service.seen(job_id, pb.succeed)
+    for rank, lines in enumerate((["a", "c", "e"], ["b", "d"])):
+        group = GroupRef(f"program-{job_id}", job_id, 1)
+        await archive.write(group, rank, pieces_of([records(*lines, first=rank / 2)]))
+    return job_id
+
+
+async def logs(service: Service, job_id: int, **wanted: Any) -> Sequence[pb.GetTrainingLogsResponse]:
+    request = pb.GetTrainingLogsRequest(job_id=job_id, **wanted)
+    return [piece async for piece in service.stub.GetTrainingLogs(request)]
+
+
+async def text(service: Service, job_id: int, **wanted: Any) -> str:
+    return "".join(piece.text for piece in await logs(service, job_id, **wanted))
+
+
+async def test_the_log_of_a_job_that_ended_long_ago_is_served(service: Service, job: int) -> None:
+    assert await text(service, job) == "a\nc\ne\n"
+    assert await text(service, job, rank=1, follow=True) == "b\nd\n"
+    assert await text(service, job, tail_lines=2) == "c\ne\n"
+
+
+async def test_all_ranks_are_interleaved_by_time_each_with_its_rank(service: Service, job: int) -> None:
+    found = [(piece.rank, piece.attempt, piece.text) for piece in await logs(service, job, all_ranks=True)]
+    assert found == [(0, 1, "a\n"), (1, 1, "b\n"), (0, 1, "c\n"), (1, 1, "d\n"), (0, 1, "e\n")]
+
+
+async def test_lines_come_with_their_times_if_that_is_asked(service: Service, job: int) -> None:
+    assert await text(service, job, rank=1, timestamps=True) == (
+        "2026-11-21T12:00:00.500000000Z b\n2026-11-21T12:00:01.500000000Z d\n"
+    )
+
+
+async def test_reading_begins_after_a_time_or_a_position(service: Service, job: int) -> None:
+    second = NOON // SECOND + 1
+    assert await text(service, job, all_ranks=True, since=Timestamp(seconds=second)) == "d\ne\n"
+    assert await text(service, job, since=Timestamp(seconds=-62135596800)) == "a\nc\ne\n"
+    pieces = await logs(service, job, all_ranks=True)
+    assert await text(service, job, all_ranks=True, position=pieces[1].position) == "c\nd\ne\n"
+    assert await text(service, job, position=pieces[-1].position) == ""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "details"),
+    [
+        ({"position": "x"}, "position: 'x' is not the position of an earlier response"),
+        ({"position": "1", "tail_lines": 3}, "tail_lines: a reader that goes on at a position has no use"),
+        ({"position": "7"}, "position: '7' is not of the attempt that is asked for"),
+        ({"rank": 1, "all_ranks": True}, "rank: 1 was given together with all_ranks"),
+        ({"since": Timestamp(seconds=2**60)}, "since: 1152921504606846976 s, 0 ns is no time"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(
+    service: Service, job: int, wanted: dict[str, Any], details: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await logs(service, job, **wanted)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (caught.value.details() or "").startswith(details)
+
+
+async def test_storage_that_cannot_be_read_is_to_be_asked_again(service: Service, job: int) -> None:
+    folder = service.settings.storage.data_dir / "storage" / "logs" / str(job) / "1"
+    (folder / "0.log.gz").write_bytes(b"damaged")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await logs(service, job)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

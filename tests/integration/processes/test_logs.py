@@ -1,0 +1,95 @@
+"""What the processes of a rank print is in its log, with times, within a bound, whoever prints it and how."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+from job_tracker.logs.records import TIME, nanoseconds, records_of, text_of
+from job_tracker.logs.writing import SMALLEST_LOG
+from job_tracker.model import Phase
+from tests.support.backends import ProcessGroups, seen, started
+from tests.support.backends import text_of as all_of
+from tests.support.jobs import job
+
+GRACE = timedelta(seconds=5)
+
+
+async def logged(world: ProcessGroups, program: str, **options: object) -> bytes:
+    """The log of a program that runs to its end."""
+    world.add("program", sys.executable, "-c", program)
+    backend = world.open(**options)
+    await backend.launch(backend.plan(job()))
+    await seen(backend, job().group, lambda o: o.has_ended)
+    records = b"".join([piece async for piece in backend.logs(job().group, 0)])
+    await backend.stop(job().group, GRACE)
+    return records
+
+
+async def test_every_line_has_the_time_at_which_it_was_printed(world: ProcessGroups) -> None:
+    before = datetime.now(UTC)
+    records = await logged(world, "import time\nprint('one')\ntime.sleep(0.3)\nprint('two')")
+    after = datetime.now(UTC)
+    one, two = (nanoseconds(record[:TIME]) / 1e9 for record in records_of(records))
+    assert before.timestamp() <= one <= two - 0.2 <= two <= after.timestamp()
+    assert text_of(records) == "one\ntwo\n"
+
+
+async def test_standard_error_is_in_the_same_log_and_in_order(world: ProcessGroups) -> None:
+    program = "import os\nfor n in range(50): os.write(1 + n % 2, b'%d\\n' % n)"
+    assert text_of(await logged(world, program)).split() == [str(n) for n in range(50)]
+
+
+async def test_what_is_printed_without_an_end_or_as_rubbish_is_there(world: ProcessGroups) -> None:
+    program = "import os\nos.write(1, b'\\xff\\x00\\r\\n' + 'é'.encode() * 100_000)"
+    assert text_of(await logged(world, program)) == "\ufffd\x00\r\n" + "é" * 100_000
+
+
+async def test_what_its_own_children_print_until_they_are_ended_is_there(world: ProcessGroups) -> None:
+    child = "import time; print('child', flush=True); time.sleep(100)"
+    program = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
+        "sys.stdout.write(child.stdout.readline().decode())\n"
+        "subprocess.Popen(['sh', '-c', 'echo grandchild; exec sleep 100']).poll()\n"
+        "import time; time.sleep(0.5)"
+    )
+    assert sorted(text_of(await logged(world, program)).split()) == ["child", "grandchild"]
+
+
+async def test_much_that_is_printed_just_before_the_end_is_there(world: ProcessGroups) -> None:
+    program = (
+        "import os\nos.write(1, b'x' * 99 + b'\\n')\nfor n in range(9): os.write(1, b'%0999d\\n' % n * 60)"
+    )
+    assert len(text_of(await logged(world, program))) == 100 + 9 * 60 * 1000
+
+
+async def test_a_rank_that_prints_for_ever_does_not_fill_the_disk(world: ProcessGroups) -> None:
+    world.add("program", sys.executable, "-c", "n = 0\nwhile True:\n    n += 1; print(n, 'x' * 1000)")
+    backend = world.open(most_log=SMALLEST_LOG)
+    await started(backend, backend.plan(job()))
+    log = next(world.root.glob("live/*/*/log"))
+    while len(list(log.iterdir())) < 7 or max(int(each.name) for each in log.iterdir()) < 2 * SMALLEST_LOG:
+        async for piece in backend.logs(job().group, 0, tail_lines=1):
+            assert len(piece) > 1000
+    assert sum(segment.stat().st_size for segment in log.iterdir()) <= SMALLEST_LOG
+    end = await backend.stop(job().group, GRACE)
+    assert end is not None
+    assert end.ranks[0].status.phase is Phase.STOPPED
+    text = await all_of(backend.logs(job().group, 0))
+    assert text.startswith("1 xxx")
+    assert "bytes of this log, times included, are not kept" in text
+    assert len(text) <= SMALLEST_LOG
+
+
+async def test_a_follower_of_a_group_that_is_stopped_reads_to_its_end(world: ProcessGroups) -> None:
+    program = (
+        "import signal, sys\n"
+        "signal.signal(15, lambda *_: (print('bye'), sys.exit(0)))\n"
+        "print('up')\nsignal.pause()"
+    )
+    world.add("program", sys.executable, "-c", program)
+    backend = world.open()
+    await started(backend, backend.plan(job()))
+    pieces = backend.logs(job().group, 0, follow=True)
+    assert text_of(await anext(pieces)) == "up\n"
+    await backend.stop(job().group, GRACE)
+    assert [text_of(piece) async for piece in pieces] == ["bye\n"]

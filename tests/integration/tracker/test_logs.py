@@ -1,0 +1,220 @@
+"""Logs outlive their group: they are brought into storage when it has been stopped, or as soon as may be."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from job_tracker.backends.fake import FakeBackend
+from job_tracker.errors import InvalidField, LogsNotFound, StorageUnavailable
+from job_tracker.log_collector import LogCollector
+from job_tracker.log_reader import LogReader, LogRequest
+from job_tracker.logs import archive as archives
+from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.positions import Position
+from job_tracker.model import GroupRef, Job, JobState
+from tests.integration.tracker.conftest import Service
+from tests.support.jobs import job
+from tests.support.logs import pieces_of, records, time
+
+HELLO = {"PRINT": "hello"}
+RUNNING = {**HELLO, "RUN_SECONDS": "forever"}
+
+
+async def text(reader: LogReader, of: Job, **wanted: Any) -> str:
+    return "".join([piece.text async for piece in reader.read(of.id, LogRequest(**wanted))])
+
+
+def another_replica(service: Service) -> LogReader:
+    """The reader of one on another machine: it shares the store and the storage, and sees no group."""
+    return LogReader(service.store, FakeBackend(), service.archive)
+
+
+class Away:
+    """Storage that does not let anything in, until it is `back`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        monkeypatch.setattr(archives, "_Upload", self._refuse)
+
+    def _refuse(self, path: str) -> None:
+        raise PermissionError(path)
+
+    def back(self) -> None:
+        self._monkeypatch.undo()
+
+
+async def test_any_replica_reads_the_log_of_a_job_that_has_ended(service: Service) -> None:
+    ended = await service.reaches((await service.submit(HELLO, instances=2)).id, JobState.SUCCEEDED)
+    assert service.world.stopped == {}, "the only log is that in storage"
+    for rank in range(2):
+        assert await text(another_replica(service), ended, rank=rank) == "hello\n"
+        assert await text(another_replica(service), ended, rank=rank, follow=True) == "hello\n"
+
+
+async def test_a_log_is_read_alike_while_the_job_runs_and_afterwards(service: Service) -> None:
+    running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
+    reader = LogReader(service.store, service.backend, service.archive)
+    (piece,) = [each async for each in reader.read(running.id, LogRequest())]
+    following = asyncio.create_task(text(reader, running, follow=True))
+    await service.jobs.cancel(running.id)
+    assert await following == "hello\n"
+    await service.reaches(running.id, JobState.CANCELLED)
+    (again,) = [each async for each in reader.read(running.id, LogRequest())]
+    assert (again.text, again.timed_text, again.position) == ("hello\n", piece.timed_text, piece.position)
+    assert await text(reader, running, position=str(piece.position)) == ""
+
+
+async def test_storage_that_is_away_does_not_hold_the_end_up_and_loses_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Away(monkeypatch)
+    ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
+    reader = LogReader(service.store, service.backend, service.archive)
+    assert await text(reader, ended) == "hello\n", "it is still with its machine"
+    away.back()
+    await look(service)
+    assert service.world.stopped == {}
+    assert await text(another_replica(service), ended) == "hello\n"
+
+
+async def test_storage_that_hangs_does_not_hold_the_end_up(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = asyncio.Event()
+    write = LogArchive.write
+
+    async def slow(*args: Any) -> None:
+        await answers.wait()
+        await write(*args)
+
+    monkeypatch.setattr(LogArchive, "write", slow)
+    service.logs._prompt = 0.1
+    ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
+    assert ended.group in service.world.stopped
+    answers.set()
+    await asyncio.gather(*service.logs._collecting.values())
+    assert await text(another_replica(service), ended) == "hello\n"
+    assert service.world.stopped == {}
+
+
+async def look(service: Service) -> None:
+    """One round of a collector, as every replica has one."""
+    collector = LogCollector(service.store, service.backend, service.archive)
+    collecting = asyncio.create_task(collector.run())
+    while service.world.stopped and not collecting.done():
+        await asyncio.sleep(0.01)
+    collecting.cancel()
+    await asyncio.wait([collecting])
+
+
+async def test_what_a_service_that_was_killed_left_behind_is_collected(service: Service) -> None:
+    running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
+    await service.stop()
+    await service.backend.stop(running.group, service.options["stop_grace"])
+    await service.start()
+    await service.reaches(running.id, JobState.FAILED)
+    await look(service)
+    assert await text(another_replica(service), running) == "hello\n"
+
+
+async def test_the_logs_of_a_live_group_and_those_in_storage_are_left_alone(service: Service) -> None:
+    ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
+    await service.backend.launch(service.backend.plan(ended))  # a stray that prints something else
+    service.world.live[ended.group].printed = records("other")
+    await service.backend.stop(ended.group, service.options["stop_grace"])
+    running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
+    service.world.stopped[running.group] = service.world.live[running.group]
+    collector = LogCollector(service.store, service.backend, service.archive)
+    await collector._look()
+    assert set(service.world.stopped) == {running.group}
+    assert await text(another_replica(service), ended) == "hello\n"
+    assert not await service.archive.has(running.group, 0)
+
+
+async def test_the_logs_of_a_job_that_is_forgotten_go(service: Service) -> None:
+    stranger = GroupRef("program-77", 77, 1)
+    await service.backend.launch(service.backend.plan(job(HELLO, job_id=77)))
+    await service.backend.stop(stranger, service.options["stop_grace"])
+    await look(service)
+    with pytest.raises(LogsNotFound):
+        await anext(service.backend.logs(stranger, 0))
+
+
+async def test_storage_that_cannot_be_read_is_told_and_not_taken_for_an_empty_log(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
+
+    def refuse(path: str) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(archives, "_download", refuse)
+    with pytest.raises(StorageUnavailable):
+        await text(another_replica(service), ended)
+
+
+async def test_all_ranks_are_read_by_time_with_positions_to_go_on_from(service: Service) -> None:
+    ended = await service.reaches((await service.submit(HELLO, instances=2)).id, JobState.SUCCEEDED)
+    await service.archive.write(ended.group, 0, pieces_of([records("a", "c", "e")]))
+    await service.archive.write(ended.group, 1, pieces_of([records("b", "d", first=0.5)]))
+    reader = another_replica(service)
+    found = [piece async for piece in reader.read(ended.id, LogRequest(all_ranks=True))]
+    assert [(piece.rank, piece.text) for piece in found] == [
+        (0, "a\n"),
+        (1, "b\n"),
+        (0, "c\n"),
+        (1, "d\n"),
+        (0, "e\n"),
+    ]
+    for number, piece in enumerate(found):
+        rest = await text(reader, ended, all_ranks=True, position=str(piece.position))
+        assert rest == "".join(later.text for later in found[number + 1 :])
+    assert await text(reader, ended, all_ranks=True, tail_lines=1) == "d\ne\n"
+
+
+async def test_a_log_that_moves_into_storage_while_it_is_read_is_read_on_there(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
+    whole = [records("a", "b"), records("c", first=2)]
+    await service.archive.write(running.group, 0, pieces_of(whole))
+
+    async def until_it_goes(*_: Any, **__: Any) -> Any:
+        yield whole[0]
+        await service.jobs.cancel(running.id)
+        await service.reaches(running.id, JobState.CANCELLED)
+        await service.archive.write(running.group, 0, pieces_of(whole))
+        raise LogsNotFound("moved")
+
+    monkeypatch.setattr(service.backend, "logs", until_it_goes)
+    assert await text(LogReader(service.store, service.backend, service.archive), running) == "a\nb\nc\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [
+        ({"rank": 2}, "rank"),
+        ({"rank": 1, "all_ranks": True}, "rank"),
+        ({"attempt": 2}, "attempt"),
+        ({"tail_lines": -1}, "tail_lines"),
+        ({"position": "elsewhere"}, "position"),
+        ({"position": "1 0=today"}, "position"),
+        ({"position": "0"}, "position"),
+        ({"position": "2"}, "position"),
+        ({"position": "1", "tail_lines": 1}, "tail_lines"),
+    ],
+)
+async def test_what_a_job_does_not_have_is_refused(
+    service: Service, wanted: dict[str, Any], field: str
+) -> None:
+    ended = await service.reaches((await service.submit(instances=2)).id, JobState.SUCCEEDED)
+    with pytest.raises(InvalidField) as caught:
+        await text(another_replica(service), ended, **wanted)
+    assert caught.value.field == field
+
+
+def test_a_position_is_what_it_was_after_it_was_written_down() -> None:
+    position = Position(3).moved(0, time(1)).moved(12, time(2)).moved(0, time(3))
+    assert Position.parse(str(position)) == position
+    assert (position.after(0), position.after(12), position.after(1)) == (time(3), time(2), b"")

@@ -1,0 +1,46 @@
+"""What the tests of logs share."""
+
+from collections.abc import AsyncGenerator, Iterable
+from pathlib import Path
+from typing import Any
+
+from job_tracker.backends.base import Backend
+from job_tracker.log_collector import LogCollector
+from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.writing import RecordMaker, time_at
+from job_tracker.store.base import JobStore
+
+SECOND = 10**9
+NOON = 1_795_262_400 * SECOND
+
+
+def collector(store: JobStore, backend: Backend[Any], folder: Path) -> LogCollector:
+    """One that keeps logs below a folder."""
+    return LogCollector(store, backend, LogArchive(str(folder / "storage" / "logs")))
+
+
+def record(text: str, at: float = 0) -> bytes:
+    """A line that was printed so many seconds after noon."""
+    return b"%b F %b\n" % (time(at), text.encode())
+
+
+def time(at: float) -> bytes:
+    """So many seconds after noon, as the time of a record."""
+    return time_at(NOON + round(at * SECOND))
+
+
+def records(*lines: str, first: float = 0) -> bytes:
+    """Lines that were printed a second after each other."""
+    return b"".join(record(line, first + number) for number, line in enumerate(lines))
+
+
+def made(text: str) -> bytes:
+    """The records of a whole log."""
+    maker = RecordMaker()
+    return maker.records(text.encode()) + maker.rest()
+
+
+async def pieces_of(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Pieces that are all there."""
+    for piece in pieces:
+        yield piece

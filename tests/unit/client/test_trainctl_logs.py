@@ -1,0 +1,73 @@
+"""trainctl logs: as it was printed, of one rank or all, from a time on, and over a service that goes away."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from training_service._generated import training_service_pb2 as pb
+from training_service.client.cli.render.ranks import RankPrefixes
+
+if TYPE_CHECKING:
+    from tests.unit.client.conftest import ServerInThread, Trainctl
+
+
+def test_logs_pass_through_as_they_are(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1)
+    training.print(1, "[red]epoch 1\x1b[0m\n", "no line break", rank=1)
+    for run in (trainctl, trainctl.on_terminal):
+        assert run("logs", "1", "--rank", "1").stdout == "[red]epoch 1\x1b[0m\nno line break"
+
+
+def test_logs_as_json_keep_the_chunks(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1)
+    training.print(1, "one\n", "two\n")
+    assert [
+        json.loads(line) for line in trainctl("logs", "1", "--tail", "1", "--json").stdout.splitlines()
+    ] == [{"text": "two\n", "rank": 0, "attempt": 1, "position": "2"}]
+
+
+def test_a_log_that_breaks_goes_on(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1)
+    training.print(1, "one\n", "two\n")
+    training.service.logs_break_after = 1
+    result = trainctl("logs", "1")
+    assert (result.exit_code, result.stdout) == (0, "one\ntwo\n")
+
+
+def test_the_lines_of_all_ranks_begin_with_their_rank(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1)
+    training.print(1, "one\ntwo\n", "half a ", "line\n")
+    assert trainctl("logs", "1", "--all-ranks").stdout == "[0] one\n[0] two\n[0] half a line\n"
+    (request,) = training.service.requests
+    assert request.all_ranks
+
+
+def test_a_line_that_another_rank_cuts_in_two_is_ended_there() -> None:
+    prefixes = RankPrefixes()
+    chunks = [(0, "half a "), (1, "\nwhole\n"), (0, "line\n"), (0, "the end")]
+    texts = [prefixes.prefixed(pb.GetTrainingLogsResponse(rank=rank, text=text)) for rank, text in chunks]
+    assert "".join(texts) == "[0] half a \n[1] \n[1] whole\n[0] line\n[0] the end"
+
+
+def test_logs_are_asked_for_from_a_time_on(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1)
+    before = datetime.now(UTC)
+    assert trainctl("logs", "1", "--since", "10m", "--timestamps").exit_code == 0
+    (request,) = training.service.requests
+    assert request.timestamps
+    assert 0 <= (request.since.ToDatetime(UTC) - before + timedelta(minutes=10)).total_seconds() < 60
+    assert trainctl("logs", "1", "--since", "yesterday").exit_code == 2
+
+
+def test_a_log_that_breaks_for_good_shows_what_came_and_exits_with_4(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.tell(1)
+    training.print(1, "one\n", "two\n")
+    training.service.logs_break_after = 1
+    training.service.knows_positions = False
+    result = trainctl("logs", "1")
+    assert (result.exit_code, result.stdout) == (4, "one\n")
+    assert "going away" in result.stderr

@@ -1,0 +1,124 @@
+"""Logs in storage are there as a whole or not at all, and read like those of a live group."""
+
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from job_tracker.errors import LogsNotFound, StorageUnavailable
+from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.records import text_of
+from job_tracker.model import GroupRef
+from tests.support.logs import pieces_of, records, time
+
+GROUP = GroupRef("program-1", 1, 1)
+NEXT = GroupRef("program-1-r1", 1, 2)
+LINES = [f"line {number} " + "x" * 200 for number in range(2000)]
+
+
+@pytest.fixture(params=["memory", "file"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A place for logs in each kind of storage."""
+    yield "memory://a-bucket/logs" if request.param == "memory" else str(tmp_path / "logs")
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+async def text(archive: LogArchive, rank: int = 0, group: GroupRef = GROUP, **options: Any) -> str:
+    return "".join([text_of(piece) async for piece in archive.logs(group, rank, **options)])
+
+
+def files(root: str) -> list[str]:
+    filesystem, path = fsspec.core.url_to_fs(root)
+    return sorted(found[len(filesystem._strip_protocol(path)) :] for found in filesystem.find(path))
+
+
+def whole() -> AsyncGenerator[bytes, None]:
+    return pieces_of([records(*LINES[:700]), records(*LINES[700:], first=700)])
+
+
+async def test_a_log_is_kept_and_read_again(root: str) -> None:
+    archive = LogArchive(root)
+    assert not await archive.has(GROUP, 0)
+    await archive.write(GROUP, 0, whole())
+    assert await archive.has(GROUP, 0)
+    assert (await text(LogArchive(root))).splitlines() == LINES
+    assert files(root) == ["/1/1/0.log.gz"]
+
+
+@pytest.mark.parametrize("number", [0, 1, 699, 1999])
+async def test_reading_goes_on_after_any_time_and_from_the_last_lines(root: str, number: int) -> None:
+    archive = LogArchive(root)
+    await archive.write(GROUP, 0, whole())
+    assert (await text(archive, after=time(number))).splitlines() == LINES[number + 1 :]
+    assert (await text(archive, tail_lines=number)).splitlines() == (LINES[-number:] if number else [])
+    assert (await text(archive, after=time(1990), tail_lines=5)).splitlines() == LINES[-5:]
+
+
+async def test_what_was_never_kept_is_not_found(root: str) -> None:
+    archive = LogArchive(root)
+    await archive.write(GROUP, 0, whole())
+    for group, rank in ((GROUP, 1), (NEXT, 0)):
+        with pytest.raises(LogsNotFound):
+            await text(archive, rank, group)
+
+
+async def test_writing_again_replaces_and_is_the_same_file(tmp_path: Path) -> None:
+    archive, path = LogArchive(str(tmp_path)), tmp_path / "1" / "1" / "0.log.gz"
+    await archive.write(GROUP, 0, pieces_of([records("half of it")]))
+    await archive.write(GROUP, 0, whole())
+    first = path.read_bytes()
+    await archive.write(GROUP, 0, whole())
+    assert path.read_bytes() == first
+    assert len(first) < 100_000
+
+
+async def test_a_log_that_breaks_off_changes_nothing(root: str) -> None:
+    archive = LogArchive(root)
+    await archive.write(GROUP, 0, pieces_of([records("before")]))
+
+    async def broken() -> AsyncGenerator[bytes, None]:
+        yield records(*LINES)
+        raise LogsNotFound("it went away")
+
+    for rank in (0, 1):
+        with pytest.raises(LogsNotFound, match="went away"):
+            await archive.write(GROUP, rank, broken())
+    assert await text(archive) == "before\n"
+    assert not await archive.has(GROUP, 1)
+
+
+async def test_the_logs_of_a_job_are_forgotten_with_all_attempts(root: str) -> None:
+    archive = LogArchive(root)
+    other = GroupRef("program-2", 2, 1)
+    for group in (GROUP, NEXT, other):
+        await archive.write(group, 0, whole())
+    for _ in range(2):
+        await archive.delete(1)
+    assert files(root) == ["/2/1/0.log.gz"]
+
+
+async def test_storage_that_fails_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where a folder should be")
+    archive = LogArchive(str(tmp_path / "logs"))
+    with pytest.raises(StorageUnavailable, match="the storage of logs at"):
+        await archive.write(GROUP, 0, whole())
+    (tmp_path / "damaged" / "1" / "1").mkdir(parents=True)
+    (tmp_path / "damaged" / "1" / "1" / "0.log.gz").write_bytes(b"no gzip at all")
+    with pytest.raises(StorageUnavailable, match="the storage of logs at"):
+        await text(LogArchive(str(tmp_path / "damaged")))
+
+
+async def test_storage_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda _: answers.wait() and None)
+    archive = LogArchive(str(tmp_path), patience=0.1)
+    with pytest.raises(StorageUnavailable, match="no answer in"):
+        await archive.has(GROUP, 0)
+    with pytest.raises(StorageUnavailable, match="no answer in"):
+        await archive.write(GROUP, 0, whole())
+    answers.set()

@@ -1,0 +1,102 @@
+"""Logs of several ranks are read as one, in the order of time, as far as that is known in time."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from job_tracker.errors import LogsNotFound
+from job_tracker.logs.merging import merged
+from job_tracker.logs.records import TIME, records_of, text_of
+from job_tracker.logs.writing import time_at
+from tests.support.logs import pieces_of, record, records, time
+
+Logs = dict[int, AsyncGenerator[bytes, None]]
+
+
+async def lines(logs: Logs, window: float | None = None) -> list[tuple[int, str]]:
+    """Every record with its rank."""
+    found = [(rank, records_of(piece)) async for rank, piece in merged(logs, window=window)]
+    return [(rank, each[:TIME].decode()) for rank, run in found for each in run]
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=20), max_size=4),
+)
+@settings(deadline=None)
+def test_ended_logs_come_in_the_order_of_time_and_whole(plan: Sequence[Sequence[tuple[int, bool]]]) -> None:
+    logs: Logs = {}
+    expected = []
+    for rank, steps in enumerate(plan):
+        pieces, at = [b""], 0
+        for step, begins_piece in steps:
+            at += 1 + step
+            if begins_piece and pieces[-1]:
+                pieces.append(b"")
+            pieces[-1] += record("x", at)
+            expected.append((time(at).decode(), rank))
+        logs[rank] = pieces_of([piece for piece in pieces if piece])
+    found = asyncio.run(lines(logs))
+    assert [at for _, at in found] == sorted(at for at, _ in expected)
+    assert sorted((at, rank) for rank, at in found) == sorted(expected)
+
+
+async def test_lines_of_one_rank_come_together_as_long_as_no_other_s_are_between() -> None:
+    logs = {0: pieces_of([records("a", "b", "c")]), 1: pieces_of([records("d", first=1.5)])}
+    found = [(rank, text_of(piece)) async for rank, piece in merged(logs, window=None)]
+    assert found == [(0, "a\nb\n"), (1, "d\n"), (0, "c\n")]
+
+
+async def silent(until: asyncio.Event) -> AsyncGenerator[bytes, None]:
+    await until.wait()
+    yield record("at last", 100)
+
+
+async def test_a_silent_rank_holds_the_others_up_for_no_longer_than_the_window() -> None:
+    spoken = asyncio.Event()
+    logs = {0: pieces_of([records("a"), records("b", first=1), records("c", first=2)]), 1: silent(spoken)}
+    async with asyncio.timeout(5):
+        merging = merged(logs, window=0.2)
+        started = asyncio.get_running_loop().time()
+        assert [text_of((await anext(merging))[1]) for _ in "abc"] == ["a\n", "b\n", "c\n"]
+        assert 0.2 <= asyncio.get_running_loop().time() - started < 1, "one window for all that is old"
+        spoken.set()
+        assert await anext(merging) == (1, record("at last", 100))
+        assert [each async for each in merging] == []
+
+
+async def test_a_rank_that_speaks_within_the_window_is_put_in_its_place() -> None:
+    spoken = asyncio.Event()
+    logs = {0: pieces_of([records("a", first=200)]), 1: silent(spoken)}
+    asyncio.get_running_loop().call_later(0.1, spoken.set)
+    assert [rank for rank, _ in await lines(logs, window=5)] == [1, 0]
+
+
+async def test_a_machine_whose_clock_is_ahead_is_waited_for_no_longer() -> None:
+    tomorrow = time_at(4 * 10**18)
+    logs = {0: pieces_of([tomorrow + b" F a\n"]), 1: silent(asyncio.Event())}
+    merging = merged(logs, window=0.1)
+    async with asyncio.timeout(5):
+        assert (await anext(merging))[0] == 0
+    await merging.aclose()
+
+
+async def test_the_failure_of_one_log_is_raised_and_the_others_are_closed() -> None:
+    closed = []
+
+    async def broken() -> AsyncGenerator[bytes, None]:
+        yield records("a")
+        raise LogsNotFound("gone")
+
+    async def other() -> AsyncGenerator[bytes, None]:
+        try:
+            await asyncio.Event().wait()
+            yield b""
+        finally:
+            closed.append(True)
+
+    with pytest.raises(LogsNotFound, match="gone"):
+        await lines({0: other(), 1: broken()}, window=0.1)
+    assert closed == [True]
