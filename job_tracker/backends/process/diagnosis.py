@@ -9,6 +9,9 @@ from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM
 from job_tracker.backends.process.files import ExitRecord
 from job_tracker.diagnosis import Category, Diagnosis
 
+# How shells, and programs that clean up first, tell that a signal ended them: 128 + its number.
+_SIGNALLED = 128
+
 # What programs print when they fail for this reason; looked for in the end of the log only.
 _PORT_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
@@ -20,7 +23,9 @@ def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnos
     if end.code == 0 or end.stopped:
         return None
     if end.code < 0:
-        return _ended_by_signal(rank, end, log_tail)
+        return _ended_by_signal(rank, -end.code, end.oom_kills, log_tail)
+    if end.code - _SIGNALLED in SENT_FROM_OUTSIDE:  # it has caught the signal, and said so
+        return _ended_by_signal(rank, end.code - _SIGNALLED, end.oom_kills, log_tail)
     if OUT_OF_MEMORY.search(log_tail):
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
@@ -79,9 +84,9 @@ def _not_started(rank: int, end: ExitRecord, program: str) -> Diagnosis:
     )
 
 
-def _ended_by_signal(rank: int, end: ExitRecord, log_tail: str) -> Diagnosis:
-    name = signal_name(-end.code)
-    if -end.code == signal.SIGKILL and end.oom_kills > 0:
+def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> Diagnosis:
+    name = signal_name(number)
+    if number == signal.SIGKILL and oom_kills > 0:
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
             summary=f"Rank {rank} was killed by the kernel, as the machine or its limit ran out of memory.",
@@ -89,7 +94,7 @@ def _ended_by_signal(rank: int, end: ExitRecord, log_tail: str) -> Diagnosis:
             detail=log_tail,
             rank=rank,
         )
-    if -end.code in SENT_FROM_OUTSIDE:
+    if number in SENT_FROM_OUTSIDE:
         return Diagnosis(
             category=Category.KILLED,
             summary=f"Rank {rank} was ended by {name}, which the service did not send.",

@@ -58,6 +58,16 @@ async def test_a_rank_killed_by_hand_is_told_from_a_crash(world: ProcessGroups) 
     assert end.ranks[0].status.exit_code == 128 + signal.SIGKILL
 
 
+async def test_a_rank_that_saved_its_work_when_it_was_told_to_end_is_worth_another_try(
+    world: ProcessGroups,
+) -> None:
+    """Somebody else told it to: a checkpoint was written, and the exit code says why it ended."""
+    world.add("program", "sh", "-c", "exit 143")
+    diagnosis = await run_to_failure(world.open())
+    assert (diagnosis.category, diagnosis.retryable) == (Category.KILLED, True)
+    assert "SIGTERM" in diagnosis.summary
+
+
 async def test_a_crash_in_native_code_names_the_signal(world: ProcessGroups) -> None:
     world.add("program", "python", "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     diagnosis = await run_to_failure(world.open())

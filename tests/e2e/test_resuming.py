@@ -1,0 +1,78 @@
+"""A training whose workers are killed twice goes on where it was, and comes to the very same model."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from intent_classification import questions
+from intent_classification.prepare_data import prepare
+
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import RetryPolicy
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+    from training_service.client import TrainingClient
+else:
+    Server = TrainingClient = Any
+
+PARAMETERS = {"EPOCHS": "8", "CHECKPOINT_EVERY_STEPS": "5", "CHECKPOINT_EVERY_SECONDS": "1"}
+SOON = RetryPolicy(max_attempts=3, backoff=Duration(nanos=100_000_000))
+
+
+def submit(client: TrainingClient, version: str) -> int:
+    return client.submit(
+        "intent-classification", "1", version, instances=3, parameters=PARAMETERS, retry_policy=SOON
+    )
+
+
+def at_step(client: TrainingClient, job: int, attempt: int, step: int) -> pb.GetTrainingStatusResponse:
+    for seen in client.watch(job):
+        if (seen.attempt, seen.status) == (attempt, pb.running) and seen.progress.step >= step:
+            return seen
+    raise AssertionError(f"job {job} ended before: {client.status(job)}")
+
+
+def manifest(client: TrainingClient, job: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(b"".join(client.fetch(job, "manifest.json")))
+    return found
+
+
+def lines(pieces: Iterator[pb.GetTrainingLogsResponse]) -> list[str]:
+    return "".join(piece.text for piece in pieces).splitlines()
+
+
+@pytest.mark.timeout(400)
+def test_a_worker_is_killed_twice_and_the_model_is_that_of_an_unbroken_run(server: Server) -> None:
+    (server.folder / "config.toml").write_text("")
+    labelled = [(question.text, question.coarse) for question in questions.load()]
+    version = prepare(labelled, str(server.folder / "storage"), "1").version
+    with server.start() as client:
+        broken = submit(client, version)
+        total = at_step(client, broken, 1, 10).progress.total_steps
+        server.rank(broken, 2).kill()
+        resumed = at_step(client, broken, 2, total // 2)
+        server.rank(broken, 1).kill()
+        ended = client.wait(broken, timeout=200)
+        assert (ended.status, ended.attempt) == (pb.succeed, 3), ended
+        unbroken = submit(client, version)
+        assert client.wait(unbroken, timeout=200).status == pb.succeed
+
+        first, second = manifest(client, broken), manifest(client, unbroken)
+        assert first["metrics"] == second["metrics"]
+        assert first["epochs"] == second["epochs"]
+        assert first["files"] == second["files"]
+
+        # The story, the logs of the dead attempts, and the curve tell what happened.
+        assert [move.diagnosis.category for move in ended.moves if move.HasField("diagnosis")] == [
+            "killed",
+            "killed",
+        ]
+        assert resumed.progress.step >= 10
+        for attempt in (2, 3):
+            assert any("going on from step" in line for line in lines(client.logs(broken, attempt=attempt)))
+        assert not any("test accuracy" in line for line in lines(client.logs(broken, attempt=1)))
+        [loss] = client.metrics(broken, ["loss"])
+        assert {point.attempt for point in loss.points} == {1, 2, 3}
