@@ -15,7 +15,7 @@ from tests.support.redis_server import RedisServer, server_or_skip
 LANES = 3
 KILLS, ERRORS = 6, 6
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture

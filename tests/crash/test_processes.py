@@ -15,7 +15,7 @@ from tests.crash.sweep import Call, Sweep, errors, kills, with_recoveries
 SAMPLE = 25
 SOAK_SECONDS = 20
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture
