@@ -19,11 +19,12 @@ from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
 _SETTLE_SECONDS = 5.0
+_TOGETHER = 1000
 _FOR_EVER = ("sleep", "infinity")
 
 
 def measure(quick: bool) -> list[Row]:
-    return [*_idle(10_000 if quick else 100_000, 10.0 if quick else 60.0), *_ready(100 if quick else 1_000)]
+    return [*_idle(10_000 if quick else 100_000, 10.0 if quick else 60.0), *ready(100 if quick else 1_000)]
 
 
 def _idle(finished: int, seconds: float) -> list[Row]:
@@ -45,10 +46,14 @@ def _idle(finished: int, seconds: float) -> list[Row]:
     ]
 
 
-def _ready(running: int) -> list[Row]:
+def ready(running: int, name: str = "ready", *, within: float = 1, **settings: str) -> list[Row]:
+    """How soon a service with these settings answers after a kill -9; the target is `within` seconds."""
     queued = 10 * running
     with workspace() as folder:
-        with service(folder, command=_FOR_EVER, capacity=running) as server, server.stub() as stub:
+        with (
+            service(folder, command=_FOR_EVER, capacity=running, **settings) as server,
+            server.stub() as stub,
+        ):
             job_ids = [answer.job_id for answer in _each(stub.Train, [request()] * (running + queued))]
             _until(lambda: len(_running(stub)) == running)
             os.kill(server.pid, signal.SIGKILL)
@@ -56,9 +61,12 @@ def _ready(running: int) -> list[Row]:
         killed_job, killed = next(iter(started.items()))
         killed.kill()
         begun = time.monotonic()
-        with service(folder, command=_FOR_EVER, capacity=running) as server, server.stub() as stub:
+        with (
+            service(folder, command=_FOR_EVER, capacity=running, **settings) as server,
+            server.stub() as stub,
+        ):
             stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=killed_job))
-            ready = time.monotonic() - begun
+            answered = time.monotonic() - begun
             for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=killed_job)):
                 last = status
             told = time.monotonic() - begun
@@ -69,9 +77,14 @@ def _ready(running: int) -> list[Row]:
             # From the last to the first, so that none of them is started meanwhile.
             _each(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=i) for i in reversed(job_ids)])
             _until(lambda: not _running(stub))
-    name = f"ready, {queued:,} queued and {running:,} running"
+    name = f"{name}, {queued:,} queued and {running:,} running"
     return [
-        Row(f"{name}: start → first answer", f"{ready:.2f} s", target="< 1 s", met=ready < 1),
+        Row(
+            f"{name}: start → first answer",
+            f"{answered:.2f} s",
+            target=f"< {within:g} s",
+            met=answered < within,
+        ),
         Row(f"{name}: … → what ended meanwhile is told", f"{told:.2f} s"),
         Row(
             f"{name}: processes found again",
@@ -83,8 +96,12 @@ def _ready(running: int) -> list[Row]:
 
 
 def _each(call: Any, requests: Iterable[Any]) -> list[Any]:
-    """All answers, with many calls under way at a time."""
-    return [future.result() for future in [call.future(each) for each in requests]]
+    """All answers, with many calls under way at a time: fewer than gRPC gives up for having waited 30 s."""
+    left, answers = list(requests), []
+    while left:
+        batch, left = left[:_TOGETHER], left[_TOGETHER:]
+        answers += [future.result() for future in [call.future(each) for each in batch]]
+    return answers
 
 
 def _running(stub: TrainingServiceStub) -> set[int]:

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import os
 import shutil
 import signal
 import statistics
@@ -79,6 +80,10 @@ class Server:
     address: str
     ready_seconds: float
     """From the start of the process until it said that it serves."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the process."""
+        os.kill(self.pid, number)
 
     @contextmanager
     def stub(self) -> Iterator[TrainingServiceStub]:
@@ -286,13 +291,14 @@ async def _fill(path: Path, filling: Filling) -> None:
         await store.update(job.ended(Ending(JobState.SUCCEEDED, now), now))
 
     try:
-        await _many(submit, range(filling.holder + filling.finished + filling.queued))
-        await _many(finish, filling.finished_ids)
+        await many(submit, range(filling.holder + filling.finished + filling.queued))
+        await many(finish, filling.finished_ids)
     finally:
         await store.close()
 
 
-async def _many(work: Callable[[int], object], keys: Iterable[int]) -> None:
+async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:
+    """Do the work for each key, with many under way at a time."""
     # A shared iterator is all the queue that a few workers need.
     left = iter(keys)
 

@@ -1,15 +1,14 @@
 """Whether a version of a dataset is there: looked at in its storage, which may be slow, or hang."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 
 import fsspec
 
 from job_tracker.catalog import Dataset
 from job_tracker.errors import StorageUnavailable, UnknownReference
+from job_tracker.storage import in_thread
 
 _ANY_DATASET = "*"
 _SEEN_SECONDS = 10.0
@@ -59,7 +58,7 @@ class DatasetVersions:
                 raise StorageUnavailable(
                     f"the dataset at {uri} cannot be looked at: {_MOST_LOOKS} others are being looked at"
                 )
-            look = self._looks[uri] = _missing_file_in_thread(uri, files)
+            look = self._looks[uri] = in_thread(lambda: _missing_file(uri, files), f"look at {uri}")
             look.add_done_callback(lambda _: self._looks.pop(uri, None))
         try:
             async with asyncio.timeout(self._patience):
@@ -68,31 +67,6 @@ class DatasetVersions:
             raise StorageUnavailable(
                 f"the dataset at {uri} cannot be looked at: no answer in {self._patience:g} s"
             ) from error
-
-
-def _missing_file_in_thread(uri: str, files: tuple[str, ...]) -> "asyncio.Future[str | None]":
-    """Not in an executor: the end of the program would wait for its threads."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[str | None] = loop.create_future()
-
-    def settle(missing: str | None, error: Exception | None) -> None:
-        if error is None:
-            future.set_result(missing)
-        else:
-            future.set_exception(error)
-            future.exception()  # seen, also if everybody has given up waiting for it
-
-    def look() -> None:
-        missing, problem = None, None
-        try:
-            missing = _missing_file(uri, files)
-        except StorageUnavailable as error:
-            problem = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, missing, problem)
-
-    threading.Thread(target=look, name=f"look at {uri}", daemon=True).start()
-    return future
 
 
 def _missing_file(uri: str, files: tuple[str, ...]) -> str | None:

@@ -61,7 +61,7 @@ def next_step(
         return Launch()
     if seen is None:
         return Save(job.failed(_VANISHED, now))
-    current = job.observed(seen.statuses)
+    current = job.observed(seen.statuses, seen.program)
     master = seen.master.status.phase
     if seen.first_failure is not None:
         return Save(current.failed(seen.first_failure, now))

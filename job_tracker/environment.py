@@ -1,6 +1,6 @@
 """The contract with training code: environment variables in, exit code out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from job_tracker.model import Job
@@ -42,6 +42,15 @@ def is_reserved(name: str) -> bool:
 def is_set_by_service(name: str) -> bool:
     """Whether configuration may not give this name to processes either: the service does."""
     return name in _SERVICE_NAMES or name.startswith(_SERVICE_PREFIXES)
+
+
+Telling = Callable[[Job], Mapping[str, str]]
+"""More that the processes of a job's current attempt are told, as how to report."""
+
+
+def nothing_more(_job: Job) -> Mapping[str, str]:
+    """See Telling."""
+    return {}
 
 
 def job_environment(job: Job) -> dict[str, str]:

@@ -6,6 +6,8 @@ TrackerError
 ├── JobNotFound
 ├── RequestKeyConflict       the request key was used for another request
 ├── LimitExceeded            the queue is full
+├── NotAllowed               the caller did not prove that it may do this
+├── AttemptOver              a report of an attempt that does not run (any more)
 ├── IllegalMove              a transition that TRANSITIONS does not have
 ├── StaleJob                 somebody else changed the job first: read again
 ├── Deposed                  the term is over: another may lead by now
@@ -58,6 +60,17 @@ class RequestKeyConflict(TrackerError):
 
 class LimitExceeded(TrackerError):
     """The service is full. Says which limit and how to go on."""
+
+
+class NotAllowed(TrackerError):
+    """The caller did not prove that it may do this. Says what is missing."""
+
+
+class AttemptOver(TrackerError):
+    """A report of an attempt that does not run: it has ended, or another has taken its place."""
+
+    def __init__(self, job_id: int, attempt: int) -> None:
+        super().__init__(f"attempt {attempt} of job {job_id} does not run any more; its reports are not kept")
 
 
 class IllegalMove(TrackerError):

@@ -1,17 +1,19 @@
 """What users may do with jobs: the operations behind the API, without its protocol."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from job_tracker import artifacts
 from job_tracker.backends.base import Backend
 from job_tracker.errors import InvalidField, LogsNotFound, StaleJob
 from job_tracker.model import Ending, Job, JobSpec, JobState
 from job_tracker.store.base import JobFilter, JobStore
 from job_tracker.submission import Door, JobRequest
+from job_tracker.telemetry import Artifact, MetricSeries
 from job_tracker.tracker import utc_now
 
 # How often those who wait look again without having been told: at the place in the queue, which
@@ -154,6 +156,29 @@ class Jobs:
             if attempt or not follow:
                 return
             number, tail_lines = number + 1, None
+
+    async def metrics(self, job_id: int, names: Collection[str]) -> Sequence[MetricSeries]:
+        """The job's series of these names, or all. Raises JobNotFound."""
+        await self._store.get(job_id)
+        found = await self._store.metrics(job_id)
+        return [series for series in found if not names or series.name in names]
+
+    async def artifacts(self, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
+        """The job, and what it has made, each with whether `fetch` gives it.
+
+        Raises JobNotFound, and StorageUnavailable.
+        """
+        job = await self._store.get(job_id)
+        files, reported = await asyncio.gather(artifacts.files_of(job), self._store.artifacts(job_id))
+        return job, artifacts.merged(files, reported)
+
+    async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
+        """The content of one of the job's artifacts.
+
+        Raises JobNotFound, InvalidField, UnknownReference and StorageUnavailable.
+        """
+        async for piece in artifacts.read(await self._store.get(job_id), name):
+            yield piece
 
     async def _log_of(
         self, job: Job, attempt: int, rank: int, *, follow: bool, tail_lines: int | None

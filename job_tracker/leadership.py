@@ -53,7 +53,7 @@ class Tenure:
     def check(self) -> None:
         """Raise Deposed if it is over."""
         if self.seconds_left <= 0:
-            raise Deposed(f"term {self.term.number} is over: {self.reason}")
+            raise Deposed(self.reason)
 
     async def is_over(self, *, within: float) -> bool:
         """Whether it ends within so many seconds; returns as soon as that is known."""

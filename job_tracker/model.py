@@ -116,6 +116,8 @@ class JobSpec:
     checkpoint_root: str
     pod_options: Mapping[str, Any] = field(default_factory=dict)
     """What the request sets of its pods, checked: RequestedPodOptions as JSON."""
+    code_version: str = ""
+    """Of the training code, as configured when the job was submitted."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
 
@@ -154,6 +156,15 @@ class Progress:
     total_epochs: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     reported_at: datetime | None = None
+    speed: float = 0.0
+    """Steps a second, smoothed; 0 while it is not known."""
+    measured_at: datetime | None = None
+    """When the last step was reported."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it will take at this speed; None while that is not known."""
+        return max(0, self.total_steps - self.step) / self.speed if self.speed and self.total_steps else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +182,8 @@ class Job:
     ranks: tuple[RankStatus, ...] = ()
     ending: Ending | None = None
     progress: Progress | None = None
+    program: str = ""
+    """What ran in the last attempt: an image, with its digest where it is known, or a command."""
     due_at: datetime | None = None
     """When the job leaves its state, if nothing else happens: a deadline, or the end of a back-off."""
     moves: tuple[Move, ...] = ()
@@ -217,9 +230,9 @@ class Job:
         moved = self._moved(JobState.RUNNING, at, until=_later(at, self.spec.deadlines.run))
         return replace(moved, started_at=at)
 
-    def observed(self, ranks: tuple[RankStatus, ...]) -> "Job":
-        """The job with its ranks as they were last seen."""
-        return replace(self, ranks=ranks)
+    def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
+        """The job with its ranks as they were last seen, and what they run if that is known."""
+        return replace(self, ranks=ranks, program=program or self.program)
 
     def decided(self, ending: Ending) -> "Job":
         """The job with its outcome fixed.

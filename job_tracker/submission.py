@@ -132,6 +132,7 @@ class Door:
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
             pod_options=pod_options,
+            code_version=algorithm.version,
             retry=retry,
             deadlines=deadlines,
         )

@@ -19,7 +19,7 @@ from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import Deposed, JobNotFound, LaunchFailed, StaleJob
 from job_tracker.leadership import Tenure
 from job_tracker.model import LIVE_STATES, Ending, GroupRef, Job, JobState
-from job_tracker.progress import ProgressReader
+from job_tracker.reports import LogFollower, ReportBook
 from job_tracker.scheduling.fifo import Verdict, judge
 from job_tracker.store.base import JobStore
 from job_tracker.workqueue import WorkQueue
@@ -80,6 +80,7 @@ class Tracker:
         backend: Backend[Any],
         options: TrackerOptions,
         tenure: Tenure,
+        reports: ReportBook,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store = store
@@ -88,7 +89,7 @@ class Tracker:
         self._tenure = tenure
         self._clock = clock
         self._queue: WorkQueue[int | Chore] = WorkQueue(self._work, workers=options.workers)
-        self._progress = ProgressReader(store, backend, tenure.term, clock)
+        self._followers = LogFollower(reports, backend, clock)
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
@@ -103,7 +104,7 @@ class Tracker:
                 for chore in Chore:
                     self._queue.add(chore)
         finally:
-            await self._progress.close()
+            await self._followers.close()
 
     async def _follow_store(self) -> None:
         with self._store.changes() as changes:
@@ -170,13 +171,14 @@ class Tracker:
 
     async def _repair(self) -> timedelta:
         """Look at everything, in case an event was missed, and stop groups that no live job owns."""
-        live = [job.id for job in await self._store.live_jobs()]
         known = set(self._seen)  # a group that is launched while we look is in neither
         found = await self._backend.observe()
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)
         self._has_looked = True
+        # Read after the look: jobs that became live during the first one have been passed over until now.
+        live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
             self._queue.add(job_id)
         self._queue.add(Chore.ADMIT)
@@ -218,7 +220,7 @@ class Tracker:
                 finish_grace=self._options.finish_grace,
             )
             if job.state is JobState.RUNNING:
-                self._progress.follow(job)
+                self._followers.follow(job)
             try:
                 match step:
                     case Launch():
@@ -245,9 +247,9 @@ class Tracker:
     async def _stop(self, job: Job, ending: Ending) -> None:
         self._tenure.check()
         seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
-        await self._progress.finish(job.group)
+        await self._followers.finish(job.group)
         if seen is not None:
-            job = job.observed(seen.statuses)
+            job = job.observed(seen.statuses, seen.program)
         await self._save(job, job.ended(ending, self._clock()))
         self._forget(job.group)
 

@@ -7,6 +7,7 @@ from typing import Any
 from job_tracker.backends.base import Backend
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.model import JobSpec
 from training_service.settings import Settings
 
@@ -28,18 +29,18 @@ class Engine:
     requests: Callable[[], Mapping[str, int]] = dict
 
 
-def make_engine(settings: Settings) -> Engine:
+def make_engine(settings: Settings, tell: Telling = nothing_more) -> Engine:
     """The engine that `settings.backend` names. Nothing is connected to yet."""
     match settings.backend:
         case "fake":
             return Engine(FakeBackend())
         case "process":
-            return Engine(_processes(settings))
+            return Engine(_processes(settings, tell))
         case "kubernetes":
-            return _kubernetes(settings)
+            return _kubernetes(settings, tell)
 
 
-def _processes(settings: Settings) -> ProcessBackend:
+def _processes(settings: Settings, tell: Telling) -> ProcessBackend:
     process = settings.process
     options = ProcessOptions(
         path=process.path,
@@ -48,10 +49,10 @@ def _processes(settings: Settings) -> ProcessBackend:
         first_port=process.first_port,
         last_port=process.last_port,
     )
-    return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options)
+    return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options, tell)
 
 
-def _kubernetes(settings: Settings) -> Engine:
+def _kubernetes(settings: Settings, tell: Telling) -> Engine:
     # Its client takes as long to import as all the rest, and only this backend needs it.
     from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
     from job_tracker.backends.kubernetes.rehearsal import Rehearsal
@@ -71,5 +72,5 @@ def _kubernetes(settings: Settings) -> Engine:
         start_grace=kubernetes.image_pull_grace,
         node_grace=kubernetes.lost_node_grace,
     )
-    backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options)
+    backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options, tell)
     return Engine(backend, backend.connect, Rehearsal(backend), lambda: backend.client.requests)

@@ -16,13 +16,16 @@ from grpc_reflection.v1alpha import reflection
 from job_tracker.errors import TrackerError
 from job_tracker.jobs import Jobs
 from job_tracker.leadership import Leadership, Tenure
+from job_tracker.reports import ReportBook, ReportEnvironment, ReportTokens
 from job_tracker.store.base import JobStore
 from job_tracker.submission import Door
-from job_tracker.tracker import Tracker, TrackerOptions
+from job_tracker.tracker import Tracker, TrackerOptions, utc_now
 from training_service import logs
-from training_service._generated import training_service_pb2
+from training_service._generated import training_reporter_pb2, training_service_pb2
+from training_service._generated.training_reporter_pb2_grpc import add_TrainingReporterServicer_to_server
 from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
 from training_service.api.interceptors import CallInterceptor
+from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.engines import Engine, make_engine
 from training_service.metrics import Metrics, MetricsServer
@@ -31,7 +34,13 @@ from training_service.stores import open_store
 
 log = logging.getLogger(__name__)
 
-SERVICE_NAME = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"].full_name
+SERVICE_NAMES = tuple(
+    service.full_name
+    for file in (training_service_pb2, training_reporter_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+)
+_CAMPAIGN = "the campaign for leadership"
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # to listen everywhere is what is asked for
 _MOST_WAITING = 100_000
 _EXIT_KILLED = 128 + signal.SIGTERM
 
@@ -53,21 +62,26 @@ async def serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         store = await open_store(settings)
         stack.push_async_callback(store.close)
-        engine = make_engine(settings)
+        tokens = ReportTokens(await store.secret())
+        told = ReportEnvironment(tokens, settings.reports.address)
+        engine = make_engine(settings, told)
         stack.push_async_callback(engine.backend.close)
         await engine.connect()
+        reports = ReportBook(store, utc_now)
+        stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
         metrics = Metrics()
         metrics.observe_requests(engine.requests)
-        leadership = make_leadership(settings, store, engine, metrics)
+        leadership = make_leadership(settings, store, engine, reports, metrics)
         stack.callback(_metrics_server(metrics, settings).close)
         servicer = TrainingServicer(make_jobs(settings, store, engine))
-        leading = asyncio.create_task(leadership.run(), name="leadership")
-        stack.push_async_callback(_end, leading)
-
-        server, serving = _make_server(settings, servicer, metrics)
+        server, serving = _make_server(settings, servicer, ReporterServicer(tokens, reports), metrics)
         port = _bind(server, settings.server.address)
+        if settings.backend == "process":
+            told.address = told.address or _address_from_here(settings.server.address, port)
+        leading = asyncio.create_task(leadership.run(), name="leadership")
+        stack.push_async_callback(_end, leading, _CAMPAIGN)
         await server.start()
-        for name in ("", SERVICE_NAME):
+        for name in ("", *SERVICE_NAMES):
             await serving.set(name, health_pb2.HealthCheckResponse.SERVING)
         log.info("serving at %s:%d, pid %d", settings.server.address.rpartition(":")[0], port, os.getpid())
 
@@ -79,9 +93,9 @@ async def serve(settings: Settings) -> None:
         await serving.enter_graceful_shutdown()
         servicer.close()
         # Another replica may lead while calls are still answered here.
-        await asyncio.gather(_end(leading), server.stop(settings.server.shutdown_seconds))
+        await asyncio.gather(_end(leading, _CAMPAIGN), server.stop(settings.server.shutdown_seconds))
     if not told_to_stop.is_set():
-        raise CannotServe("the campaign for leadership ended, which it never should; see the log")
+        raise CannotServe(f"{_CAMPAIGN} ended, which it never should; see the log")
     log.info("stopped")
 
 
@@ -101,12 +115,14 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine) -> Jobs:
     )
 
 
-def make_leadership(settings: Settings, store: JobStore, engine: Engine, metrics: Metrics) -> Leadership:
+def make_leadership(
+    settings: Settings, store: JobStore, engine: Engine, reports: ReportBook, metrics: Metrics
+) -> Leadership:
     """What makes this replica track whenever no other does."""
     options = tracker_options(settings)
 
     async def track(tenure: Tenure) -> None:
-        await Tracker(store, engine.backend, options, tenure).run()
+        await Tracker(store, engine.backend, options, tenure, reports).run()
 
     return Leadership(
         store,
@@ -130,7 +146,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
 
 
 def _make_server(
-    settings: Settings, servicer: TrainingServicer, metrics: Metrics
+    settings: Settings, servicer: TrainingServicer, reporter: ReporterServicer, metrics: Metrics
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
     server = grpc.aio.server(
         interceptors=[CallInterceptor(metrics.observe_call)],
@@ -143,9 +159,10 @@ def _make_server(
         ],
     )
     add_TrainingServiceServicer_to_server(servicer, server)
+    add_TrainingReporterServicer_to_server(reporter, server)
     serving = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(serving, server)
-    names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    names = (*SERVICE_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     return server, serving
 
@@ -183,11 +200,17 @@ def _stop_signal() -> asyncio.Event:
     return told
 
 
-async def _end(task: asyncio.Task[None]) -> None:
+def _address_from_here(listening: str, port: int) -> str:
+    """How a process on this machine reaches the server."""
+    host = listening.rpartition(":")[0]
+    return f"{_LOOPBACK.get(host, host)}:{port}"
+
+
+async def _end(task: asyncio.Task[None], what: str) -> None:
     task.cancel()
     result = (await asyncio.gather(task, return_exceptions=True))[0]
     if isinstance(result, Exception) and not isinstance(result, TrackerError):
-        log.critical("the campaign for leadership failed", exc_info=result)
+        log.critical("%s failed", what, exc_info=result)
 
 
 def _allow_many_files() -> None:

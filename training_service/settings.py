@@ -142,6 +142,17 @@ class StoreSettings(_Group):
         return url
 
 
+class ReportSettings(_Group):
+    """What training processes tell the service."""
+
+    address: str | None = Field(
+        default=None,
+        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
+        description="where training processes reach this service (HOST:PORT); none: they cannot call it, and "
+        "report by what they print; processes on this machine need none",
+    )
+
+
 class SchedulingSettings(_Group):
     """Which jobs run, and how many."""
 
@@ -361,6 +372,7 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     storage: StorageSettings = Field(default_factory=StorageSettings)
     store: StoreSettings = StoreSettings()
+    reports: ReportSettings = ReportSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     jobs: JobSettings = JobSettings()
     retry: RetrySettings = RetrySettings()

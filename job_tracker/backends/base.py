@@ -24,9 +24,13 @@ class RankObservation:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a group was seen doing: one entry a rank, in order."""
+    """What a group was seen doing: one entry a rank, in order.
+
+    `program` is what the master runs, if that is known: an image with its digest, or a command.
+    """
 
     ranks: tuple[RankObservation, ...]
+    program: str = ""
 
     @property
     def master(self) -> RankObservation:

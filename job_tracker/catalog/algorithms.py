@@ -43,6 +43,9 @@ class Algorithm(Config):
     """Training code that may be run: its framework, its parameters, and how each backend runs it."""
 
     description: str = ""
+    version: str = Field(
+        default="", max_length=256, description="of the training code, as a commit: recorded with each job"
+    )
     framework: Annotated[str, AfterValidator(_framework_name)] = "pytorch"
     parameters: dict[Annotated[str, AfterValidator(_parameter_name)], Parameter] = Field(default={})
     other_parameters: bool = Field(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from job_tracker.model import Job, JobSpec, JobState, Progress
+from job_tracker.model import Job, JobSpec, JobState
+from job_tracker.telemetry import Artifact, AttemptReport, MetricSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,25 @@ class JobStore(Protocol):
         """
         ...
 
-    async def record_progress(
-        self, job_id: int, attempt: int, progress: Progress, *, term: Term | None = None
-    ) -> None:
-        """Keep the last progress of a live attempt; that of any other is ignored. Need not be durable."""
+    async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
+        """Keep what attempts have reported. Says of each whether it was: it is not if the attempt is not
+        the job's current one, or had ended before the report came.
+
+        The last progress replaces the one before; points are added to their series (at most MOST_SERIES,
+        thinned beyond MOST_POINTS); an artifact replaces one of its name. Need not be durable.
+        """
+        ...
+
+    async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
+        """The series of a job, by name."""
+        ...
+
+    async def artifacts(self, job_id: int) -> Sequence[Artifact]:
+        """What a job has made, by name."""
+        ...
+
+    async def secret(self) -> bytes:
+        """32 random bytes, made with the store and always the same."""
         ...
 
     async def next_queued(self) -> Job | None:

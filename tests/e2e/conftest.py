@@ -1,16 +1,18 @@
 """The service as users have it: a process of its own, its data in a folder, its API on a port."""
 
+import functools
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.cluster_fixtures import *  # noqa: F403
+from tests.support.redis_server import RedisServer, server_or_skip
 from training_service.client import TrainingClient
 
 PROGRAM = Path(__file__).parents[1] / "support" / "program.py"
@@ -25,9 +27,9 @@ command = ["python", "{PROGRAM}"]
 class Server:
     """A service that can be killed and started again on the same data and port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "service") -> None:
         self.folder = folder
-        self.log = folder / "service.log"
+        self.log = folder / f"{name}.log"
         (folder / "config.toml").write_text(CONFIG)
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[bytes] | None = None
@@ -78,3 +80,21 @@ def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
         for job in client.list():
             client.wait(job.job_id, timeout=20)
     assert made.end(signal.SIGTERM) == 0
+
+
+@pytest.fixture
+def make_server(tmp_path: Path, storage: Path) -> Callable[[str], Server]:
+    """Services by name that share the data folder. Whoever starts one ends it."""
+    return functools.partial(Server, tmp_path)
+
+
+@pytest.fixture
+def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    """A running one, which services use."""
+    made = server_or_skip(tmp_path / "redis")
+    made.start("--requirepass", "s3cret")
+    made.password = "s3cret"
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__URL", made.url)
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__ANSWER_SECONDS", "1")
+    yield made
+    made.end()

@@ -4,13 +4,12 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.redis_server import RedisServer, server_or_skip
+from tests.support.redis_server import RedisServer
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import Unavailable
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Server
 else:
     Server = Any
-
-
-@pytest.fixture
-def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
-    """A running one, which services use."""
-    made = server_or_skip(tmp_path / "redis")
-    made.start("--requirepass", "s3cret")
-    made.password = "s3cret"
-    monkeypatch.setenv("TRAINING_SERVICE_STORE__URL", made.url)
-    monkeypatch.setenv("TRAINING_SERVICE_STORE__ANSWER_SECONDS", "1")
-    yield made
-    made.end()
 
 
 @pytest.fixture

@@ -64,6 +64,21 @@ class TrainingServiceStub:
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingLogsRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingLogsResponse.FromString,
                 _registered_method=True)
+        self.GetTrainingMetrics = channel.unary_stream(
+                '/training.TrainingService/GetTrainingMetrics',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingMetricsRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.MetricSeries.FromString,
+                _registered_method=True)
+        self.GetTrainingArtifacts = channel.unary_unary(
+                '/training.TrainingService/GetTrainingArtifacts',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingArtifactsRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingArtifactsResponse.FromString,
+                _registered_method=True)
+        self.FetchTrainingArtifact = channel.unary_stream(
+                '/training.TrainingService/FetchTrainingArtifact',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.FromString,
+                _registered_method=True)
 
 
 class TrainingServiceServicer:
@@ -113,6 +128,27 @@ class TrainingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTrainingMetrics(self, request, context):
+        """What a job has reported of its metrics over time, a series a message, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTrainingArtifacts(self, request, context):
+        """What a job has made, and what it was made from.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchTrainingArtifact(self, request, context):
+        """The content of one file of GetTrainingArtifacts, in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrainingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +181,21 @@ def add_TrainingServiceServicer_to_server(servicer, server):
                     servicer.GetTrainingLogs,
                     request_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingLogsRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingLogsResponse.SerializeToString,
+            ),
+            'GetTrainingMetrics': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetTrainingMetrics,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingMetricsRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.MetricSeries.SerializeToString,
+            ),
+            'GetTrainingArtifacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTrainingArtifacts,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingArtifactsRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingArtifactsResponse.SerializeToString,
+            ),
+            'FetchTrainingArtifact': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchTrainingArtifact,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -309,6 +360,87 @@ class TrainingService:
             '/training.TrainingService/GetTrainingLogs',
             training__service_dot___generated_dot_training__service__pb2.GetTrainingLogsRequest.SerializeToString,
             training__service_dot___generated_dot_training__service__pb2.GetTrainingLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTrainingMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/training.TrainingService/GetTrainingMetrics',
+            training__service_dot___generated_dot_training__service__pb2.GetTrainingMetricsRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.MetricSeries.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTrainingArtifacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.TrainingService/GetTrainingArtifacts',
+            training__service_dot___generated_dot_training__service__pb2.GetTrainingArtifactsRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.GetTrainingArtifactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchTrainingArtifact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/training.TrainingService/FetchTrainingArtifact',
+            training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.FromString,
             options,
             channel_credentials,
             insecure,

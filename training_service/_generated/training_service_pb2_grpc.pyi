@@ -52,6 +52,12 @@ class TrainingServiceStub:
     """
     GetTrainingLogs: _grpc.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingLogsRequest, _training_service_pb2.GetTrainingLogsResponse]
     """What one process of the group printed (standard output and standard error)."""
+    GetTrainingMetrics: _grpc.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingMetricsRequest, _training_service_pb2.MetricSeries]
+    """What a job has reported of its metrics over time, a series a message, by name."""
+    GetTrainingArtifacts: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingArtifactsRequest, _training_service_pb2.GetTrainingArtifactsResponse]
+    """What a job has made, and what it was made from."""
+    FetchTrainingArtifact: _grpc.UnaryStreamMultiCallable[_training_service_pb2.FetchTrainingArtifactRequest, _training_service_pb2.FetchTrainingArtifactResponse]
+    """The content of one file of GetTrainingArtifacts, in order."""
 
 @_typing.type_check_only
 class TrainingServiceAsyncStub(TrainingServiceStub):
@@ -72,6 +78,12 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     """
     GetTrainingLogs: _aio.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingLogsRequest, _training_service_pb2.GetTrainingLogsResponse]  # type: ignore[assignment]
     """What one process of the group printed (standard output and standard error)."""
+    GetTrainingMetrics: _aio.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingMetricsRequest, _training_service_pb2.MetricSeries]  # type: ignore[assignment]
+    """What a job has reported of its metrics over time, a series a message, by name."""
+    GetTrainingArtifacts: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingArtifactsRequest, _training_service_pb2.GetTrainingArtifactsResponse]  # type: ignore[assignment]
+    """What a job has made, and what it was made from."""
+    FetchTrainingArtifact: _aio.UnaryStreamMultiCallable[_training_service_pb2.FetchTrainingArtifactRequest, _training_service_pb2.FetchTrainingArtifactResponse]  # type: ignore[assignment]
+    """The content of one file of GetTrainingArtifacts, in order."""
 
 class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -125,5 +137,29 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_training_service_pb2.GetTrainingLogsResponse], _abc.AsyncIterator[_training_service_pb2.GetTrainingLogsResponse]]:
         """What one process of the group printed (standard output and standard error)."""
+
+    @_abc_1.abstractmethod
+    def GetTrainingMetrics(
+        self,
+        request: _training_service_pb2.GetTrainingMetricsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_training_service_pb2.MetricSeries], _abc.AsyncIterator[_training_service_pb2.MetricSeries]]:
+        """What a job has reported of its metrics over time, a series a message, by name."""
+
+    @_abc_1.abstractmethod
+    def GetTrainingArtifacts(
+        self,
+        request: _training_service_pb2.GetTrainingArtifactsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_service_pb2.GetTrainingArtifactsResponse, _abc.Awaitable[_training_service_pb2.GetTrainingArtifactsResponse]]:
+        """What a job has made, and what it was made from."""
+
+    @_abc_1.abstractmethod
+    def FetchTrainingArtifact(
+        self,
+        request: _training_service_pb2.FetchTrainingArtifactRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_training_service_pb2.FetchTrainingArtifactResponse], _abc.AsyncIterator[_training_service_pb2.FetchTrainingArtifactResponse]]:
+        """The content of one file of GetTrainingArtifacts, in order."""
 
 def add_TrainingServiceServicer_to_server(servicer: TrainingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,11 +1,11 @@
 """Between the words of the wire and those of the domain."""
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker import naming
@@ -13,9 +13,10 @@ from job_tracker.catalog import shown
 from job_tracker.diagnosis import Diagnosis
 from job_tracker.errors import InvalidField
 from job_tracker.jobs import JobView
-from job_tracker.model import Job, JobState, Phase, Progress
+from job_tracker.model import Job, JobSpec, JobState, Phase, Progress
 from job_tracker.store.base import JobFilter
 from job_tracker.submission import JobRequest
+from job_tracker.telemetry import Artifact, MetricSeries
 from training_service._generated import training_service_pb2 as pb
 
 STATUSES: Mapping[JobState, pb.TrainingStatus.ValueType] = {
@@ -217,7 +218,74 @@ def _progress(progress: Progress | None) -> pb.Progress | None:
         total_epochs=progress.total_epochs,
         metrics=progress.metrics,
         reported_at=_timestamp(progress.reported_at),
+        steps_per_second=progress.speed,
+        seconds_left=progress.seconds_left,
     )
+
+
+def series_of(job_id: int, series: MetricSeries) -> pb.MetricSeries:
+    """A metric over the whole job."""
+    points = (
+        pb.MetricPoint(step=p.step, value=p.value, at=_timestamp(p.at), attempt=p.attempt)
+        for p in series.points
+    )
+    return pb.MetricSeries(job_id=job_id, name=series.name, points=points)
+
+
+def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrainingArtifactsResponse:
+    """What a job has made, each with whether it can be fetched, and what it was made from."""
+    return pb.GetTrainingArtifactsResponse(
+        job_id=job.id,
+        artifacts=[
+            pb.Artifact(
+                name=made.name,
+                uri=made.uri,
+                kind=made.kind,
+                size=made.size,
+                sha256=made.sha256,
+                fetchable=fetchable,
+            )
+            for made, fetchable in artifacts
+        ],
+        provenance=pb.Provenance(
+            request=_request_of(job.spec),
+            program=job.program,
+            code_version=job.spec.code_version,
+            data_uri=job.spec.data_uri,
+        ),
+    )
+
+
+def _request_of(spec: JobSpec) -> pb.TrainRequest:
+    """The request that would give the same job again, whatever the defaults are by then."""
+    retry, deadlines = spec.retry, spec.deadlines
+    return pb.TrainRequest(
+        metadata=pb.TrainingJobMetadata(
+            algorithm=spec.algorithm,
+            dataset_id=spec.dataset_id,
+            name=spec.name,
+            train_data_version_hash=spec.dataset_version,
+            parameters={**spec.environment, **spec.parameters},
+            output_model_name=spec.model_name,
+        ),
+        pod_options=ParseDict(dict(spec.pod_options), pb.PodOptions()) if spec.pod_options else None,
+        retry_policy=pb.RetryPolicy(
+            max_attempts=retry.max_attempts,
+            backoff=_duration(retry.backoff),
+            max_backoff=_duration(retry.max_backoff),
+            retry_on=retry.retry_on,
+        ),
+        deadlines=pb.Deadlines(
+            queue=_duration(deadlines.queue), start=_duration(deadlines.start), run=_duration(deadlines.run)
+        ),
+    )
+
+
+def _duration(span: timedelta | None) -> Duration:
+    """None, for ever, is 0 on the wire."""
+    duration = Duration()
+    duration.FromTimedelta(span or timedelta(0))
+    return duration
 
 
 def _timestamp(moment: datetime | None) -> Timestamp | None:

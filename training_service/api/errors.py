@@ -19,6 +19,8 @@ _CODES: tuple[tuple[type[errors.TrackerError], grpc.StatusCode], ...] = (
     (errors.JobNotFound, grpc.StatusCode.NOT_FOUND),
     (errors.LogsNotFound, grpc.StatusCode.NOT_FOUND),
     (errors.RequestKeyConflict, grpc.StatusCode.ALREADY_EXISTS),
+    (errors.NotAllowed, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.AttemptOver, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.LimitExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.StoreUnavailable, grpc.StatusCode.UNAVAILABLE),
     (errors.StorageUnavailable, grpc.StatusCode.UNAVAILABLE),

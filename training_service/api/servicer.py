@@ -71,6 +71,27 @@ class TrainingServicer(TrainingServiceServicer):
             ):
                 yield pb.GetTrainingLogsResponse(text=piece.text, rank=piece.rank, attempt=piece.attempt)
 
+    async def GetTrainingMetrics(
+        self, request: pb.GetTrainingMetricsRequest, context: Context
+    ) -> AsyncIterator[pb.MetricSeries]:
+        """See training_service.proto."""
+        for series in await self._jobs.metrics(request.job_id, request.names):
+            yield convert.series_of(request.job_id, series)
+
+    async def GetTrainingArtifacts(
+        self, request: pb.GetTrainingArtifactsRequest, context: Context
+    ) -> pb.GetTrainingArtifactsResponse:
+        """See training_service.proto."""
+        return convert.made_by(*await self._jobs.artifacts(request.job_id))
+
+    async def FetchTrainingArtifact(
+        self, request: pb.FetchTrainingArtifactRequest, context: Context
+    ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
+        """See training_service.proto."""
+        async with self._until_closed():
+            async for content in self._jobs.fetch(request.job_id, request.name):
+                yield pb.FetchTrainingArtifactResponse(content=content)
+
     def close(self) -> None:
         """End the streams: their clients are told to come again. Other calls end by themselves."""
         self._closing = True

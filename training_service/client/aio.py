@@ -7,8 +7,10 @@ from typing import Self
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
+    GetTrainingArtifactsResponse,
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
+    MetricSeries,
     PodOptions,
     RetryPolicy,
     TrainingStatus,
@@ -146,6 +148,26 @@ class AsyncTrainingClient:
         with reading(self._stub.GetTrainingLogs(request), self.address) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def metrics(self, job_id: int, names: Iterable[str] = ()) -> AsyncIterator[MetricSeries]:
+        """What the job has reported of its metrics over time; see `TrainingClient.metrics`."""
+        request = requests.metrics(job_id, names)
+        with reading(self._stub.GetTrainingMetrics(request, timeout=self._timeout), self.address) as found:
+            async for series in found:
+                yield series
+
+    async def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
+        """What the job has made; see `TrainingClient.artifacts`."""
+        request = requests.artifacts(job_id)
+        with translated_errors(self.address):
+            return await self._stub.GetTrainingArtifacts(request, timeout=self._timeout)
+
+    async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
+        """The content of one artifact, in pieces; see `TrainingClient.fetch`."""
+        request = requests.fetch(job_id, name)
+        with reading(self._stub.FetchTrainingArtifact(request), self.address) as pieces:
+            async for piece in pieces:
+                yield piece.content
 
     async def _watch(self, job_id: int, *, timeout: float | None) -> AsyncIterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)

@@ -4,10 +4,14 @@ Every channel is made here. They are plain text for now; credentials will be dec
 functions and nowhere else.
 """
 
+import ipaddress
 import json
 import os
+from typing import Any
 
 import grpc
+
+from training_service.client.errors import InvalidRequest
 
 ADDRESS_VARIABLE = "TRAINING_SERVICE_ADDRESS"
 DEFAULT_ADDRESS = "localhost:51001"
@@ -17,7 +21,7 @@ DEFAULT_ADDRESS = "localhost:51001"
 # that broke in the middle is not repeated here (see `client.watching` for what is done about it).
 # Four retries, 0.2 + 0.4 + 0.8 + 1.6 s apart (±20 %, gRPC's jitter): a service that restarts is
 # waited for, and one that is not there is reported after some 3 s.
-_SERVICE_CONFIG = {
+_SERVICE_CONFIG: dict[str, Any] = {
     "methodConfig": [
         {
             "name": [{"service": "training.TrainingService"}],
@@ -32,8 +36,11 @@ _SERVICE_CONFIG = {
     ]
 }
 
+# Of several replicas each gets calls in turn, and one that goes away gets none until it is back: a call
+# that it broke off is repeated at another.
+_OF_SEVERAL = {**_SERVICE_CONFIG, "loadBalancingConfig": [{"round_robin": {}}]}
+
 _OPTIONS: list[tuple[str, str | int]] = [
-    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
     # The first is also how long one attempt to connect may take: an address that swallows packets
     # is given up after 2 s, where gRPC's default is 20 s.
     ("grpc.min_reconnect_backoff_ms", 2_000),
@@ -55,10 +62,38 @@ def address_or_default(address: str | None) -> str:
 
 
 def open_channel(address: str) -> grpc.Channel:
-    """A channel for plain calls. It connects at the first call, not here."""
-    return grpc.insecure_channel(address, options=_OPTIONS)
+    """A channel for plain calls. It connects at the first call, not here.
+
+    Raises InvalidRequest for several addresses that are not `target_of` any.
+    """
+    return grpc.insecure_channel(target_of(address), options=_options(address))
 
 
 def open_async_channel(address: str) -> grpc.aio.Channel:
-    """A channel for the running event loop. It connects at the first call, not here."""
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    """A channel for the running event loop; see `open_channel`."""
+    return grpc.aio.insecure_channel(target_of(address), options=_options(address))
+
+
+def target_of(address: str) -> str:
+    """The address as gRPC wants it.
+
+    Several, separated by commas, are the replicas of one service. gRPC has no way to write several names,
+    so they are IP addresses, or `localhost`; a name may have several addresses itself, as `dns:///NAME:PORT`.
+    """
+    if "," not in address or address.startswith(("ipv4:", "ipv6:")):
+        return address
+    places = [place.strip().replace("localhost", "127.0.0.1") for place in address.split(",")]
+    hosts = [place.rpartition(":")[0].strip("[]") for place in places]
+    try:
+        (family,) = {ipaddress.ip_address(host).version for host in hosts}
+    except ValueError:  # of any of them, or as there are both families
+        raise InvalidRequest(
+            f"address: {address!r}: several addresses are given as IP:PORT,IP:PORT, all of them IPv4 or all "
+            "of them IPv6; a name stands alone"
+        ) from None
+    return f"ipv{family}:" + ",".join(places)
+
+
+def _options(address: str) -> list[tuple[str, str | int]]:
+    config = _OF_SEVERAL if "," in address else _SERVICE_CONFIG
+    return [("grpc.service_config", json.dumps(config)), *_OPTIONS]

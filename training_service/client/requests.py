@@ -8,7 +8,10 @@ from uuid import uuid4
 from training_service._generated.training_service_pb2 import (
     CancelTrainingRequest,
     Deadlines,
+    FetchTrainingArtifactRequest,
+    GetTrainingArtifactsRequest,
     GetTrainingLogsRequest,
+    GetTrainingMetricsRequest,
     GetTrainingStatusRequest,
     ListTrainingJobsRequest,
     PodOptions,
@@ -136,3 +139,21 @@ def logs(
     return GetTrainingLogsRequest(
         job_id=job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines
     )
+
+
+@_refused_at_home
+def metrics(job_id: int, names: Iterable[str]) -> GetTrainingMetricsRequest:
+    """The series of a job."""
+    return GetTrainingMetricsRequest(job_id=job_id, names=names)
+
+
+@_refused_at_home
+def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
+    """What a job has made."""
+    return GetTrainingArtifactsRequest(job_id=job_id)
+
+
+@_refused_at_home
+def fetch(job_id: int, name: str) -> FetchTrainingArtifactRequest:
+    """The content of one artifact."""
+    return FetchTrainingArtifactRequest(job_id=job_id, name=name)

@@ -7,8 +7,10 @@ from typing import Self
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
+    GetTrainingArtifactsResponse,
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
+    MetricSeries,
     PodOptions,
     RetryPolicy,
     TrainingStatus,
@@ -29,9 +31,10 @@ class TrainingClient:
             job_id = client.submit("intent-classification", "questions", "3f2a9c", instances=3)
             print(client.wait(job_id).message)
 
-    `address` is host:port; by default that of the environment variable TRAINING_SERVICE_ADDRESS,
-    else localhost:51001. `timeout` bounds one call, its retries included, in seconds. `patience` is
-    how long, in seconds, a watch or a wait bears with a service that went away.
+    `address` is host:port, or those of several replicas with commas between them, as IP addresses; by
+    default that of the environment variable TRAINING_SERVICE_ADDRESS, else localhost:51001. `timeout`
+    bounds one call, its retries included, in seconds. `patience` is how long, in seconds, a watch or a
+    wait bears with a service that went away.
 
     A service that does not answer is tried again for some 3 s, with growing pauses. Every method
     raises TrainingServiceError (see `training_service.client.errors`); those that return iterators
@@ -190,6 +193,31 @@ class TrainingClient:
         request = requests.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines)
         with reading(self._stub.GetTrainingLogs(request), self.address) as chunks:
             yield from chunks
+
+    def metrics(self, job_id: int, names: Iterable[str] = ()) -> Iterator[MetricSeries]:
+        """What the job has reported of these metrics (none: of all) over time, by name.
+
+        A long series is thinned to a thousand points or so. Raises NotFound when there is no such job.
+        """
+        request = requests.metrics(job_id, names)
+        with reading(self._stub.GetTrainingMetrics(request, timeout=self._timeout), self.address) as series:
+            yield from series
+
+    def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
+        """What the job has made, and what it was made from. Raises NotFound when there is no such job."""
+        request = requests.artifacts(job_id)
+        with translated_errors(self.address):
+            return self._stub.GetTrainingArtifacts(request, timeout=self._timeout)
+
+    def fetch(self, job_id: int, name: str) -> Iterator[bytes]:
+        """The content of one fetchable artifact, in pieces.
+
+        Raises NotFound when there is no such job or file. A stream that breaks raises Unavailable.
+        """
+        request = requests.fetch(job_id, name)
+        with reading(self._stub.FetchTrainingArtifact(request), self.address) as pieces:
+            for piece in pieces:
+                yield piece.content
 
     def _watch(self, job_id: int, *, timeout: float | None) -> Iterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)

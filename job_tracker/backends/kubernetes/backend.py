@@ -12,7 +12,6 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
-    ApiError,
     Forbidden,
     Invalid,
     NotFound,
@@ -29,6 +28,7 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, pl
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
 from job_tracker.model import GroupRef, Job
 
@@ -56,10 +56,17 @@ class KubernetesOptions:
 class KubernetesBackend:
     """See Backend. Everything durable is on the cluster, but for the logs of groups that were stopped."""
 
-    def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: KubernetesOptions) -> None:
+    def __init__(
+        self,
+        root: Path,
+        algorithms: Mapping[str, Algorithm],
+        options: KubernetesOptions,
+        tell: Telling = nothing_more,
+    ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""
         self._algorithms = algorithms
         self._options = options
+        self._tell = tell
         instance = options.plan.instance
         self.client = KubernetesClient(options.access, options.plan.namespace, calls=options.calls)
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
@@ -85,7 +92,7 @@ class KubernetesBackend:
 
     def plan(self, job: Job) -> KubernetesPlan:
         """See Backend."""
-        return plan(job, self._algorithms, self._options.plan)
+        return plan(job, self._algorithms, self._options.plan, self._tell(job))
 
     async def check(self, job: Job) -> None:
         """Raise InvalidField if the API server says that it would refuse the job's master pod.
@@ -105,7 +112,7 @@ class KubernetesBackend:
 
     async def launch(self, plan: KubernetesPlan) -> Observation:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
         try:
             await self._launcher.launch(plan)
@@ -119,7 +126,7 @@ class KubernetesBackend:
 
     async def observe(self) -> Mapping[GroupRef, Observation]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         return self._groups.observe_all()
 
     async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
@@ -132,18 +139,20 @@ class KubernetesBackend:
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime) -> None:
-        """See Backend."""
+        """See Backend. Also removes Services that a service which was killed has left without pods."""
         await self._keeper.sweep(now)
+        await self._cache.sync()
+        await self._stopper.remove_stray_services()
 
     async def logs(
         self, group: GroupRef, rank: int, *, follow: bool = False, tail_lines: int | None = None
     ) -> AsyncIterator[str]:
         """See Backend."""
-        await self._sync()
+        await self._cache.sync()
         live = self._groups.get(group)
         try:
             if live is not None and rank < live.instances:
@@ -172,13 +181,3 @@ class KubernetesBackend:
         await self._cache.close()
         self._groups.close()
         await self.client.close()
-
-    async def _sync(self) -> None:
-        """Once: find the groups that an earlier service left running."""
-        if self._cache.is_synced:
-            return
-        await self._cache.sync()
-        try:
-            await self._stopper.remove_stray_services()
-        except ApiError as error:
-            log.warning("Services without pods may be left: %s", error)

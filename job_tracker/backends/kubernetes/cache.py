@@ -57,11 +57,6 @@ class PodCache:
         self._syncing = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
 
-    @property
-    def is_synced(self) -> bool:
-        """Whether all pods were seen once."""
-        return self._following is not None
-
     async def sync(self) -> None:
         """See all pods once, and follow them from then on. Raises ApiError if that cannot be done now."""
         if self._following is not None:

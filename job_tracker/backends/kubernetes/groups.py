@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of
-from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank
+from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank, program_of
 from job_tracker.catalog.pods import CONTAINER
 from job_tracker.feed import Feed
-from job_tracker.model import GroupRef, Phase, RankStatus
+from job_tracker.model import MASTER_RANK, GroupRef, Phase, RankStatus
 
 Change = tuple[Manifest, bool]
 """A pod as it is now, and whether it is gone."""
@@ -63,7 +63,8 @@ class Group:
             if rank not in self._ended:
                 self._seen[rank] = self._observe_rank(rank, now, graces)
         self._changed.clear()
-        return Observation(tuple(self._seen[rank] for rank in range(self.instances)))
+        ranks = tuple(self._seen[rank] for rank in range(self.instances))
+        return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
 
     def _observe_rank(self, rank: int, now: datetime, graces: Graces) -> RankObservation:
         pod = self.pods.get(rank)

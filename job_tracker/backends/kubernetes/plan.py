@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -53,15 +54,23 @@ class KubernetesPlan:
     digest: str
 
 
-def plan(job: Job, algorithms: Mapping[str, Algorithm], options: PlanOptions) -> KubernetesPlan:
-    """The plan of the job's current attempt. Raises LaunchFailed if the algorithm cannot run here."""
+def plan(
+    job: Job,
+    algorithms: Mapping[str, Algorithm],
+    options: PlanOptions,
+    told: Mapping[str, str] = MappingProxyType({}),
+) -> KubernetesPlan:
+    """The plan of the job's current attempt. Raises LaunchFailed if the algorithm cannot run here.
+
+    `told` is what its processes are told besides.
+    """
     algorithm = algorithms.get(job.spec.algorithm)
     if algorithm is None or algorithm.kubernetes is None:
         raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
     framework, recipe = FRAMEWORKS[algorithm.framework], algorithm.kubernetes
     pod_options = _pod_options(job, recipe, options.pod)
     layout = _layout(job, framework, options.master_port, pod_options.nproc_per_node)
-    alike = _environment(job, algorithm, pod_options)
+    alike = _environment(job, algorithm, pod_options, told)
     command = framework.command(layout, recipe.command) if recipe.command else ()
     pods = [
         manifests.pod(
@@ -134,14 +143,17 @@ def _layout(job: Job, framework: Framework, port: int, processes: int) -> GroupL
     return GroupLayout(tuple(hosts), port, processes)
 
 
-def _environment(job: Job, algorithm: Algorithm, options: PodOptions) -> dict[str, str]:
+def _environment(
+    job: Job, algorithm: Algorithm, options: PodOptions, more: Mapping[str, str]
+) -> dict[str, str]:
     """What every rank is told alike, but for secrets."""
     defaults = {"PYTHONUNBUFFERED": "1"}  # so that logs can be followed
     if options.cpu_limit is not None:
         # Libraries count the machine's cores, and would start a thread for each.
         threads = int(amount(options.cpu_limit)) // options.nproc_per_node
         defaults["OMP_NUM_THREADS"] = str(max(1, threads))
-    told = {**defaults, **algorithm.environment, **job_environment(job), "HOME": HOME, "TMPDIR": TEMPORARY}
+    ours = {**job_environment(job), **more, "HOME": HOME, "TMPDIR": TEMPORARY}
+    told = {**defaults, **algorithm.environment, **ours}
     return {name: value for name, value in told.items() if name not in options.secret_environment}
 
 

@@ -22,6 +22,16 @@ NODE_GRACE = timedelta(minutes=5)
 _MAX_NOTE = 400
 
 
+def program_of(pod: Manifest | None) -> str:
+    """What the training container runs: its image, and which one exactly once the node has told."""
+    if pod is None:
+        return ""
+    image = next((c["image"] for c in pod["spec"]["containers"] if c["name"] == CONTAINER), "")
+    exact = _training_status(pod).get("imageID") or ""
+    digest = exact.rpartition("sha256:")[2]
+    return f"{image} (sha256:{digest})" if "sha256:" in exact else str(image)
+
+
 def observe_group(
     instances: int,
     pods: Mapping[int, Manifest],
@@ -236,8 +246,12 @@ def _tried_since(pod: Manifest, now: datetime) -> datetime:
 
 
 def _training_state(pod: Manifest) -> Mapping[str, Any]:
+    return _training_status(pod).get("state") or {}
+
+
+def _training_status(pod: Manifest) -> Mapping[str, Any]:
     statuses = _status(pod).get("containerStatuses") or ()
-    return next((each.get("state") or {} for each in statuses if each["name"] == CONTAINER), {})
+    return next((each for each in statuses if each["name"] == CONTAINER), {})
 
 
 def _exit_code(end: Manifest) -> int:

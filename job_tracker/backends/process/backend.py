@@ -15,6 +15,7 @@ from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_port
 from job_tracker.catalog import Algorithm
 from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound
 from job_tracker.feed import Feed
 from job_tracker.model import GroupRef, Job
@@ -42,11 +43,18 @@ class ProcessBackend:
     launches or stops.
     """
 
-    def __init__(self, root: Path, algorithms: Mapping[str, Algorithm], options: ProcessOptions) -> None:
+    def __init__(
+        self,
+        root: Path,
+        algorithms: Mapping[str, Algorithm],
+        options: ProcessOptions,
+        tell: Telling = nothing_more,
+    ) -> None:
         self._folders = Folders(root.absolute())
         self._root = root
         self._algorithms = algorithms
         self._options = options
+        self._tell = tell
         self._groups: dict[GroupRef, ProcessGroup] = {}
         self._feed: Feed[GroupRef, Observation] = Feed()
         self._has_looked = False
@@ -60,6 +68,7 @@ class ProcessBackend:
             job,
             self._algorithms,
             path=self._options.path,
+            told=self._tell(job),
             inherited={**inherited, **self._options.extra},
             cores=cores,
         )
@@ -184,8 +193,11 @@ class ProcessBackend:
             for ref in gone:
                 if self._groups.get(ref) is known[ref]:
                     await self._groups.pop(ref).close()
-            new = [self._take_up(folder) for folder in unknown if folder.group not in self._groups]
-            await asyncio.gather(*(group.follow() for group in new))
+            for folder in unknown:
+                if folder.group not in self._groups:
+                    self._take_up(folder)
+            # The old ones as well: another service may have completed a launch that was cut short here.
+            await asyncio.gather(*(group.follow() for group in self._groups.values()))
             self._has_looked = True
 
 

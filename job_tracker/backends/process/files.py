@@ -58,11 +58,16 @@ class RankFolder:
         return self.path / "log"
 
     def program(self) -> str:
-        """What the supervisor was to run."""
+        """What the supervisor was to run, without its arguments."""
+        return next(iter(self.arguments()), "")
+
+    def arguments(self) -> list[str]:
+        """All of what the supervisor was to run."""
         try:
-            return os.fsdecode((self.path / "command").read_bytes().split(b"\0", 3)[2])
+            fields = (self.path / "command").read_bytes().split(b"\0")
         except FileNotFoundError:
-            return ""
+            return []
+        return [os.fsdecode(field) for field in fields[2 : 2 + int(fields[1])]]
 
     def supervisor_pid(self) -> int | None:
         """The pid of the supervisor, once it has written it down."""

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 import psutil
@@ -18,7 +20,7 @@ from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
-from job_tracker.model import Phase, RankStatus
+from job_tracker.model import MASTER_RANK, Phase, RankStatus
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +74,8 @@ class RankProcess:
                 log.warning("%s: a process that nothing is written about is ended", self.folder.path)
                 break
             await asyncio.sleep(0.01)
-        if not self.folder.was_started():
-            return
+        if not self._is_pending or not self.folder.was_started():
+            return  # somebody else here was first, or there is nothing to follow yet
         pid = self.folder.supervisor_pid()
         if pid is not None and self.folder.is_supervised():
             with suppress(ProcessLookupError):
@@ -176,7 +178,11 @@ class ProcessGroup:
 
     def observe(self) -> Observation:
         """What every rank is doing."""
-        return Observation(tuple(rank.observe() for rank in self._ranks))
+        return Observation(tuple(rank.observe() for rank in self._ranks), self._program)
+
+    @cached_property
+    def _program(self) -> str:
+        return shlex.join(self.folder.rank(MASTER_RANK).arguments())
 
     async def stop(self, grace: float) -> None:
         """End every rank; return when nothing of the group is left."""

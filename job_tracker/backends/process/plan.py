@@ -38,12 +38,18 @@ class ProcessPlan:
 
 
 def plan(
-    job: Job, algorithms: Mapping[str, Algorithm], *, path: str, inherited: Mapping[str, str], cores: int
+    job: Job,
+    algorithms: Mapping[str, Algorithm],
+    *,
+    path: str,
+    told: Mapping[str, str],
+    inherited: Mapping[str, str],
+    cores: int,
 ) -> ProcessPlan:
     """The plan of the job's current attempt. Raises LaunchFailed if the algorithm cannot run here.
 
-    `path` is the PATH of the processes, `inherited` what they get of the service's own environment,
-    and `cores` what the instances share.
+    `path` is the PATH of the processes, `told` what they are told besides, `inherited` what they get of
+    the service's own environment, and `cores` what the instances share.
     """
     algorithm = algorithms.get(job.spec.algorithm)
     if algorithm is None or algorithm.process is None:
@@ -59,7 +65,14 @@ def plan(
         argv=algorithm.process.command,
         memory_limit_bytes=algorithm.process.memory_limit_bytes,
         framework=algorithm.framework,
-        environment={**inherited, **defaults, **algorithm.environment, **job_environment(job), "PATH": path},
+        environment={
+            **inherited,
+            **defaults,
+            **algorithm.environment,
+            **job_environment(job),
+            **told,
+            "PATH": path,
+        },
     )
 
 

@@ -13,6 +13,9 @@ All begin with one hash tag, `{prefix}`, so that they may be used together on a 
     {p}:due                   sorted set: the ids of jobs with a deadline or in back-off, scored by it
     {p}:algorithm:NAME        sorted set: the ids of an algorithm's jobs, scored by id
     {p}:names                 sorted set, all scores 0: NAME, a zero byte, ID
+    {p}:metrics:ID            hash: a job's metrics, NAME -> how many points came, and which are kept
+    {p}:metrics:ID:NAME       list: one of them, "ATTEMPT STEP AT VALUE" for each point
+    {p}:artifacts:ID          hash: what a job has made, NAME -> JSON
     {p}:requests              hash: request key -> id
     {p}:tallies               hash: STATE:jobs and STATE:instances
     {p}:changes               a channel: "ID STATE TOKEN" for each change

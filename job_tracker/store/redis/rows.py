@@ -1,16 +1,20 @@
 """Jobs as hashes: what scripts and operators look at is plain text, the rest is JSON. Nothing is ''."""
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain
 
 from pydantic import TypeAdapter
 
 from job_tracker.model import Ending, Job, JobSpec, JobState, Move, Progress, RankStatus
+from job_tracker.telemetry import Artifact, AttemptReport, MetricSeries, SeriesPoint
 
 SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)
 _RANKS = TypeAdapter(tuple[RankStatus, ...])
 _ENDING = TypeAdapter(Ending)
+ARTIFACT = TypeAdapter(Artifact)
 MOVES = TypeAdapter(tuple[Move, ...])
 
 
@@ -34,6 +38,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
         progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
         # What a store of schema 1 does not have.
+        program=row.get("program", b"").decode(),
         due_at=moment(row.get("due_at", b"")),
         moves=MOVES.validate_json(row.get("moves", b"[]")),
     )
@@ -51,12 +56,35 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         _ENDING.dump_json(job.ending).decode() if job.ending else "",
         *due_fields(job),
         MOVES.dump_json(job.moves).decode(),
+        job.program,
     )
 
 
 def due_fields(job: Job) -> tuple[str, str]:
     """When the job is due, as text and as a score; both empty for never."""
     return text_of(job.due_at), repr(job.due_at.timestamp()) if job.due_at else ""
+
+
+def report_fields(report: AttemptReport) -> tuple[str | int, ...]:
+    """The points and artifacts of a report, as report.lua wants them."""
+    points: Iterator[tuple[str | int, ...]] = (
+        (p.name, p.step, repr(p.at.timestamp()), repr(p.value)) for p in report.points
+    )
+    made = (replace(artifact, attempt=report.attempt) for artifact in report.artifacts)
+    artifacts = ((artifact.name, ARTIFACT.dump_json(artifact).decode()) for artifact in made)
+    return (len(report.points), *chain.from_iterable(points), *chain.from_iterable(artifacts))
+
+
+def series_of(name: bytes, points: Sequence[bytes]) -> MetricSeries:
+    """A series as it is kept: ATTEMPT STEP AT VALUE for each point."""
+    fields = (point.decode().split(" ") for point in points)
+    return MetricSeries(
+        name.decode(),
+        tuple(
+            SeriesPoint(int(attempt), int(step), datetime.fromtimestamp(float(at), UTC), float(value))
+            for attempt, step, at, value in fields
+        ),
+    )
 
 
 def text_of(at: datetime | None) -> str:

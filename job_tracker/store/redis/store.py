@@ -1,5 +1,7 @@
 """JobStore on a Redis server, which any number of services may share."""
 
+import asyncio
+import secrets
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,13 +20,21 @@ from job_tracker.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, Progress, new_job
+from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, new_job
 from job_tracker.store.base import JobFilter, RequestKey, Tally, Term
 from job_tracker.store.redis import rows, scripts
 from job_tracker.store.redis.changes import Changes
 from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
 from job_tracker.store.redis.scripts import Script
+from job_tracker.telemetry import (
+    MOST_ARTIFACTS,
+    MOST_POINTS,
+    MOST_SERIES,
+    Artifact,
+    AttemptReport,
+    MetricSeries,
+)
 
 _DELETED_AT_ONCE = 100
 
@@ -127,17 +137,40 @@ class RedisStore:
                 raise IllegalMove(job.id, rest[0].decode(), job.state)
         return replace(job, version=job.version + 1)
 
-    async def record_progress(
-        self, job_id: int, attempt: int, progress: Progress, *, term: Term | None = None
-    ) -> None:
+    async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
         """See JobStore."""
-        encoded = rows.PROGRESS.dump_json(progress).decode()
+        return await asyncio.gather(*(self._record(report) for report in reports))  # they travel together
+
+    async def _record(self, report: AttemptReport) -> bool:
         with self._changes.writing() as write:
-            outcome, *rest = await self._run_fenced(
-                scripts.PROGRESS, term, write.token, job_id, attempt, encoded
+            outcome, *rest = await self._run(
+                scripts.REPORT,
+                *(write.token, report.job_id, report.attempt, repr(report.at.timestamp())),
+                rows.PROGRESS.dump_json(report.progress).decode() if report.progress else "",
+                *(MOST_SERIES, MOST_POINTS, MOST_ARTIFACTS),
+                *rows.report_fields(report),
             )
             if outcome == b"done":
-                self._changes.tell(write, job_id, JobState(rest[0].decode()))
+                self._changes.tell(write, report.job_id, JobState(rest[0].decode()))
+        return bool(outcome == b"done")
+
+    async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
+        """See JobStore."""
+        _, found = await self._run(scripts.METRICS, job_id)
+        return sorted(
+            (rows.series_of(name, points) for name, points in found), key=lambda series: series.name
+        )
+
+    async def artifacts(self, job_id: int) -> Sequence[Artifact]:
+        """See JobStore."""
+        _, found = await self._run(scripts.ARTIFACTS, job_id)
+        artifacts = (rows.ARTIFACT.validate_json(content) for content in found)
+        return sorted(artifacts, key=lambda artifact: artifact.name)
+
+    async def secret(self) -> bytes:
+        """See JobStore."""
+        _, found = await self._run(scripts.SECRET, secrets.token_hex(32))
+        return bytes.fromhex(found.decode())
 
     async def next_queued(self) -> Job | None:
         """See JobStore."""

@@ -29,6 +29,7 @@ def job_of(row: sqlite3.Row) -> Job:
         ranks=_RANKS.validate_json(row["ranks"]),
         ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
         progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
+        program=row["program"],
         due_at=moment(row["due_at"]) if row["due_at"] else None,
         moves=_MOVES.validate_json(row["moves"]),
     )
@@ -55,6 +56,7 @@ def changing_columns(job: Job) -> dict[str, Any]:
         "finished_at": job.finished_at.timestamp() if job.finished_at else None,
         "ranks": _RANKS.dump_json(job.ranks).decode(),
         "ending": _ENDING.dump_json(job.ending).decode() if job.ending else None,
+        "program": job.program,
         "due_at": job.due_at.timestamp() if job.due_at else None,
         "moves": _MOVES.dump_json(job.moves).decode(),
     }

@@ -65,8 +65,42 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     """
     ALTER TABLE jobs ADD COLUMN due_at REAL;
+    ALTER TABLE jobs ADD COLUMN program TEXT NOT NULL DEFAULT '';
     ALTER TABLE jobs ADD COLUMN moves TEXT NOT NULL DEFAULT '[]';
     CREATE INDEX jobs_by_due ON jobs (due_at) WHERE due_at IS NOT NULL;
+
+    CREATE TABLE secrets (value BLOB NOT NULL) STRICT;
+    INSERT INTO secrets VALUES (randomblob(32));
+
+    -- A series takes every stride-th point; its points are numbered as they came, the untaken too.
+    CREATE TABLE metric_series (
+        id      INTEGER PRIMARY KEY,
+        job_id  INTEGER NOT NULL,
+        name    TEXT    NOT NULL,
+        seen    INTEGER NOT NULL,
+        stride  INTEGER NOT NULL,
+        UNIQUE (job_id, name)
+    ) STRICT;
+    CREATE TABLE metric_points (
+        series  INTEGER NOT NULL REFERENCES metric_series (id),
+        number  INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        step    INTEGER NOT NULL,
+        at      REAL    NOT NULL,
+        value   REAL    NOT NULL,
+        PRIMARY KEY (series, number)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE artifacts (
+        job_id  INTEGER NOT NULL,
+        name    TEXT    NOT NULL,
+        content TEXT    NOT NULL,
+        PRIMARY KEY (job_id, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER jobs_leave_reports AFTER DELETE ON jobs BEGIN
+        DELETE FROM metric_points WHERE series IN (SELECT id FROM metric_series WHERE job_id = old.id);
+        DELETE FROM metric_series WHERE job_id = old.id;
+        DELETE FROM artifacts WHERE job_id = old.id;
+    END;
 
     -- A job may come back into the queue.
     DROP TRIGGER jobs_move;

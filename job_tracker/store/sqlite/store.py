@@ -4,12 +4,12 @@ import asyncio
 import fcntl
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from job_tracker.errors import (
     IllegalMove,
@@ -21,11 +21,14 @@ from job_tracker.errors import (
     StoreUnavailable,
 )
 from job_tracker.feed import Feed
-from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Progress, new_job
+from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
 from job_tracker.store.base import JobFilter, RequestKey, Tally, Term
-from job_tracker.store.sqlite import rows, schema
+from job_tracker.store.sqlite import reports, rows, schema
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.writer import GroupCommitter
+from job_tracker.telemetry import Artifact, AttemptReport, MetricSeries
+
+T = TypeVar("T")
 
 _MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 
@@ -139,26 +142,32 @@ class SqliteStore:
         await self._writer.run(write, lambda _: self._changed(job.id, job.state))
         return replace(job, version=job.version + 1)
 
-    async def record_progress(
-        self, job_id: int, attempt: int, progress: Progress, *, term: Term | None = None
-    ) -> None:
+    async def record_reports(self, given: Sequence[AttemptReport]) -> Sequence[bool]:
         """See JobStore."""
-        encoded = rows.PROGRESS.dump_json(progress).decode()
 
-        def write(db: sqlite3.Connection) -> JobState | None:
-            self._lease.check(term)
-            row = db.execute(
-                "UPDATE jobs SET progress = ? WHERE id = ? AND attempt = ?"
-                " AND state IN ('launching', 'running') RETURNING state",
-                (encoded, job_id, attempt),
-            ).fetchone()
-            return JobState(row["state"]) if row else None
+        def write(db: sqlite3.Connection) -> list[JobState | None]:
+            return [reports.record(db, report) for report in given]
 
-        def committed(state: JobState | None) -> None:
-            if state is not None:
-                self._changed(job_id, state)
+        def committed(states: list[JobState | None]) -> None:
+            for report, state in zip(given, states, strict=True):
+                if state is not None:
+                    self._changed(report.job_id, state)
 
-        await self._writer.run(write, committed)
+        return [state is not None for state in await self._writer.run(write, committed)]
+
+    async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
+        """See JobStore."""
+        return await self._read(reports.series_of, reports.SERIES, job_id)
+
+    async def artifacts(self, job_id: int) -> Sequence[Artifact]:
+        """See JobStore."""
+        return await self._read(reports.artifacts_of, reports.ARTIFACTS, job_id)
+
+    async def secret(self) -> bytes:
+        """See JobStore."""
+        row = self._one("SELECT value FROM secrets")
+        assert row is not None
+        return bytes(row["value"])
 
     async def next_queued(self) -> Job | None:
         """See JobStore."""
@@ -273,11 +282,11 @@ class SqliteStore:
         return next(iter(self._all(self._reader, query, *values)), None)
 
     async def _list(self, query: str, *values: Any) -> list[Job]:
-        def read() -> list[Job]:
-            return [rows.job_of(row) for row in self._all(self._lister, query, *values)]
+        return await self._read(lambda found: [rows.job_of(row) for row in found], query, *values)
 
+    async def _read(self, parse: Callable[[list[sqlite3.Row]], list[T]], query: str, *values: Any) -> list[T]:
         async with self._listing:  # one connection, one thread at a time
-            return await asyncio.to_thread(read)
+            return await asyncio.to_thread(lambda: parse(self._all(self._lister, query, *values)))
 
     @staticmethod
     def _all(connection: sqlite3.Connection, query: str, *values: Any) -> list[sqlite3.Row]:

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from job_tracker.errors import IllegalMove, JobNotFound, LimitExceeded, RequestK
 from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, Progress, RankStatus
 from job_tracker.policies import Deadlines, RetryPolicy
 from job_tracker.store.base import JobStore, RequestKey
+from job_tracker.telemetry import AttemptReport
 from tests.support.jobs import NOON, failures, spec
 from tests.support.stores import Reopen
 
@@ -34,6 +36,11 @@ async def test_a_submitted_job_is_queued_and_read_back_whole(store: JobStore, re
 
 
 RETRYABLE = Diagnosis(category=Category.NODE_LOST, summary="Lost.", resolution="Wait.", retryable=True)
+
+
+async def report(store: JobStore, job_id: int, attempt: int, **told: Any) -> bool:
+    [accepted] = await store.record_reports([AttemptReport(job_id=job_id, attempt=attempt, at=NOON, **told)])
+    return accepted
 
 
 async def back_in_queue(store: JobStore, job: Job) -> Job:
@@ -152,7 +159,7 @@ async def test_a_full_queue_takes_no_more_until_a_job_has_left_it(store: JobStor
 async def test_progress_is_kept_beside_the_job_s_version(store: JobStore, reopen: Reopen) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
     progress = Progress(3, 10, 1, 2, {"loss": 0.5}, NOON)
-    await store.record_progress(job.id, 1, progress)
+    await report(store, job.id, 1, progress=progress)
     stored = await store.get(job.id)
     assert (stored.progress, stored.version) == (progress, job.version)
     job = await store.update(job.running(NOON))
@@ -161,7 +168,7 @@ async def test_progress_is_kept_beside_the_job_s_version(store: JobStore, reopen
 
 async def test_an_attempt_begins_without_the_progress_of_the_one_before(store: JobStore) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
-    await store.record_progress(job.id, 1, Progress(step=3))
+    await report(store, job.id, 1, progress=Progress(step=3))
     job = await back_in_queue(store, job)
     assert (await store.get(job.id)).progress == Progress(step=3)
     job = await store.update(job.admitted(NOON))
@@ -193,12 +200,22 @@ async def test_a_failed_attempt_is_read_back_whole(store: JobStore, reopen: Reop
 async def test_progress_of_an_attempt_that_is_not_live_is_ignored(store: JobStore) -> None:
     job = await submit(store)
     progress = Progress(step=1)
-    await store.record_progress(job.id, 0, progress)
-    await store.record_progress(99, 1, progress)
+    await report(store, job.id, 0, progress=progress)
+    await report(store, 99, 1, progress=progress)
     job = await store.update(job.admitted(NOON))
-    await store.record_progress(job.id, 2, progress)
+    await report(store, job.id, 2, progress=progress)
     assert (await store.get(job.id)).progress is None
-    ending = Ending(JobState.FAILED, NOON)
-    await store.update(job.ended(ending, NOON))
-    await store.record_progress(job.id, 1, progress)
+    before = NOON - timedelta(seconds=1)
+    await store.update(job.ended(Ending(JobState.FAILED, before), before))
+    assert not await report(store, job.id, 1, progress=progress)
     assert (await store.get(job.id)).progress is None
+
+
+async def test_what_was_reported_before_the_end_counts_also_when_it_is_written_after_it(
+    store: JobStore,
+) -> None:
+    job = await store.update((await submit(store)).admitted(NOON))
+    later = NOON + timedelta(seconds=1)
+    await store.update(job.ended(Ending(JobState.FAILED, later), later))
+    assert await report(store, job.id, 1, progress=Progress(step=9))
+    assert (await store.get(job.id)).progress == Progress(step=9)

@@ -12,13 +12,15 @@ import pytest
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.catalog import Algorithm, Dataset, Parameter
 from job_tracker.model import JobState
+from job_tracker.reports import ReportBook, ReportTokens
 from job_tracker.store.base import JobFilter, Tally
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracker import Tracker
+from job_tracker.tracker import Tracker, utc_now
 from tests.support.leadership import elected
 from training_service import main
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.engines import Engine
 from training_service.metrics import Metrics
@@ -75,12 +77,16 @@ class Service:
         """Serve at a free port; untracked, jobs stay as they are."""
         backend = FakeBackend(self.world)
         self.servicer = TrainingServicer(main.make_jobs(self.settings, self.store, Engine(backend)))
-        self.server, self.health = main._make_server(self.settings, self.servicer, self.metrics)
+        self.reports = ReportBook(self.store, utc_now)
+        self.tokens = ReportTokens(await self.store.secret())
+        reporter = ReporterServicer(self.tokens, self.reports)
+        self.server, self.health = main._make_server(self.settings, self.servicer, reporter, self.metrics)
         port = main._bind(self.server, "127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
         await self.server.start()
         self._stack.push_async_callback(self.store.close)
         self._stack.callback(self.world.close)
+        self._stack.push_async_callback(self._end, asyncio.create_task(self.reports.run()))
         if tracked:
             self._stack.push_async_callback(self._end, asyncio.create_task(self._track(backend)))
         self._stack.push_async_callback(self.server.stop, None)
@@ -145,7 +151,7 @@ class Service:
 
     async def _track(self, backend: FakeBackend) -> None:
         options = main.tracker_options(self.settings)
-        await Tracker(self.store, backend, options, await elected(self.store)).run()
+        await Tracker(self.store, backend, options, await elected(self.store), self.reports).run()
 
     @staticmethod
     async def _end(task: asyncio.Task[None]) -> None:

@@ -9,8 +9,9 @@ import redis
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.errors import StoreUnavailable
 from job_tracker.model import Job, JobState
+from job_tracker.reports import ReportBook
 from job_tracker.store.redis import RedisStore
-from job_tracker.tracker import Tracker, TrackerOptions
+from job_tracker.tracker import Tracker, TrackerOptions, utc_now
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.leadership import elected
@@ -111,7 +112,9 @@ async def test_a_full_server_refuses_whole_writes(server: RedisServer, connect: 
 async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open) -> None:
     store = await connect()
     options = TrackerOptions(capacity=1)
-    tracker = asyncio.create_task(Tracker(store, FakeBackend(), options, await elected(store)).run())
+    tracker = asyncio.create_task(
+        Tracker(store, FakeBackend(), options, await elected(store), ReportBook(store, utc_now)).run()
+    )
     try:
         first = await store.submit(spec({"RUN_SECONDS": "0.5"}), NOON, None, 10)
         waiting = [await store.submit(spec(), NOON, None, 10) for _ in range(3)]

@@ -7,6 +7,7 @@ import pytest
 from job_tracker.errors import StaleJob
 from job_tracker.model import Ending, Job, JobState, Progress
 from job_tracker.store.base import JobFilter, RequestKey
+from job_tracker.telemetry import AttemptReport
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer
@@ -21,7 +22,9 @@ async def test_one_hears_of_what_the_other_writes(server: RedisServer, connect: 
             job = await there.update(job.admitted(NOON))
             assert await anext(changes) == (job.id, JobState.LAUNCHING)
             assert await here.get(job.id) == job
-            await there.record_progress(job.id, 1, Progress(step=1))
+            await there.record_reports(
+                [AttemptReport(job_id=job.id, attempt=1, at=NOON, progress=Progress(step=1))]
+            )
             assert await anext(changes) == (job.id, JobState.LAUNCHING)
             second = await there.submit(spec(), NOON, None, 10)
             assert await anext(of_two) == (second.id, JobState.QUEUED)

@@ -12,6 +12,7 @@ import pytest
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.jobs import Jobs, JobView
 from job_tracker.model import Job, JobState
+from job_tracker.reports import ReportBook
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.submission import Door
 from job_tracker.tracker import Tracker, TrackerOptions, utc_now
@@ -32,14 +33,16 @@ class Service:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
         door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
         self.jobs = Jobs(self.store, self.backend, door, max_queued=1000)
+        self.reports = ReportBook(self.store, utc_now)
         self.tracker = Tracker(
-            self.store, self.backend, TrackerOptions(**self.options), await elected(self.store)
+            self.store, self.backend, TrackerOptions(**self.options), await elected(self.store), self.reports
         )
-        self._tracking = asyncio.create_task(self.tracker.run())
+        self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]
 
     async def stop(self) -> None:
-        self._tracking.cancel()
-        await asyncio.gather(self._tracking, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.store.close()
 
     async def restart(self) -> None:

@@ -42,6 +42,9 @@ class FakeService(pb_grpc.TrainingServiceServicer):
     def __init__(self) -> None:
         self.jobs: dict[int, Status] = {}
         self.printed: dict[tuple[int, int], list[str]] = defaultdict(list)
+        self.series: dict[int, list[pb.MetricSeries]] = defaultdict(list)
+        self.files: dict[int, dict[str, bytes]] = defaultdict(dict)
+        self.digests: dict[str, str] = {}
         self.requests: list[Any] = []
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
@@ -133,6 +136,39 @@ class FakeService(pb_grpc.TrainingServiceServicer):
                 yield pb.GetTrainingLogsResponse(text=text, rank=request.rank, attempt=1)
             if not request.follow or (job.status in ENDED and sent == len(chunks)):
                 return
+
+    async def GetTrainingMetrics(self, request: Any, context: Any) -> AsyncIterator[pb.MetricSeries]:
+        await self._receive(request, context)
+        await self._job(request.job_id, context)
+        for series in self.series[request.job_id]:
+            if not request.names or series.name in request.names:
+                yield series
+
+    async def GetTrainingArtifacts(self, request: Any, context: Any) -> pb.GetTrainingArtifactsResponse:
+        await self._receive(request, context)
+        await self._job(request.job_id, context)
+        made = [
+            pb.Artifact(
+                name=name,
+                uri=f"s3://models/{name}",
+                size=len(content),
+                sha256=self.digests.get(name, ""),
+                fetchable=True,
+            )
+            for name, content in self.files[request.job_id].items()
+        ]
+        return pb.GetTrainingArtifactsResponse(job_id=request.job_id, artifacts=made)
+
+    async def FetchTrainingArtifact(
+        self, request: Any, context: Any
+    ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
+        await self._receive(request, context)
+        content = self.files[request.job_id].get(request.name)
+        if content is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"name: {request.name!r} is not a file")
+            return
+        for start in range(0, len(content), 4):
+            yield pb.FetchTrainingArtifactResponse(content=content[start : start + 4])
 
     async def _receive(self, request: Message, context: Any) -> None:
         self.requests.append(request)

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from base64 import b64decode
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
@@ -96,6 +97,12 @@ def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch
     assert list(data) == ["config.toml"]
     (folder / "config.toml").write_text(data["config.toml"])
     return load(folder / "config.toml")
+
+
+def secrets_of(objects: list[Manifest]) -> dict[str, str]:
+    """The variables that the service gets of its Secret."""
+    data = only(objects, "Secret").get("data") or {}
+    return {name: b64decode(value).decode() for name, value in data.items()}
 
 
 def groups_of(settings: Settings) -> list[KubernetesPlan]:
@@ -283,6 +290,35 @@ def test_files_and_claims_are_where_the_settings_have_them(
     (storage,) = settings.kubernetes.pod.volumes
     assert storage.mount_path == settings.storage.uri
     assert volumes["storage"]["persistentVolumeClaim"]["claimName"] == storage.claim
+
+
+def test_replicas_share_a_store_and_a_folder_and_are_not_gone_at_once(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = one(objects, "Deployment")["spec"]
+    settings_of(objects, tmp_path, monkeypatch)
+    for name, value in secrets_of(objects).items():
+        monkeypatch.setenv(name, value)
+    settings = load(tmp_path / "config.toml")
+    claims = [each["spec"] for each in objects if each["kind"] == "PersistentVolumeClaim"]
+    if deployment["replicas"] == 1:
+        assert settings.store.url is None
+        assert deployment["strategy"] == {"type": "Recreate"}
+        return
+    assert settings.store.url is not None
+    assert deployment["strategy"]["type"] == "RollingUpdate"
+    assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert [claim["accessModes"] for claim in claims] == [["ReadWriteMany"]] * 2
+    budget = one(objects, "PodDisruptionBudget")["spec"]
+    assert 1 <= budget["maxUnavailable"] < deployment["replicas"]
+    (apart,) = deployed(objects)["spec"]["affinity"]["podAntiAffinity"].values()
+    selectors = [budget["selector"], *(each["podAffinityTerm"]["labelSelector"] for each in apart)]
+    assert selectors == [deployment["selector"]] * 2
+
+
+def test_only_production_has_replicas() -> None:
+    counts = {overlay: one(_built(overlay), "Deployment")["spec"]["replicas"] for overlay in OVERLAYS}
+    assert counts == {"kind": 1, "debian": 1, "production": 2}
 
 
 def test_the_account_is_bound_to_its_role_and_the_pods_use_it(objects: list[Manifest]) -> None:

@@ -15,7 +15,7 @@ from intent_classification.splits import Split
 from intent_classification.train import Parameters, fit
 from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
-from trainer_kit.progress import MARKER, Reporter, discard
+from trainer_kit.progress import PROGRESS, Reporter, Silence
 
 from tests.unit.trainer_images.conftest import Trained
 from tests.unit.trainer_images.support import TRAIN, Launcher, end_of, train
@@ -99,8 +99,8 @@ def test_the_manifest_says_where_the_model_comes_from(trained: Callable[[int], T
 def test_the_last_progress_report_tells_all_steps_and_the_accuracy(
     trained: Callable[[int], Trained],
 ) -> None:
-    lines = [line for line in trained(3).ends[0].stdout.splitlines() if line.startswith(MARKER)]
-    first, last = (json.loads(line.removeprefix(MARKER)) for line in (lines[0], lines[-1]))
+    lines = [line for line in trained(3).ends[0].stdout.splitlines() if line.startswith(PROGRESS)]
+    first, last = (json.loads(line.removeprefix(PROGRESS)) for line in (lines[0], lines[-1]))
     assert (first["step"], first["epoch"]) == (1, 1)
     assert (last["step"], last["epoch"], last["total_epochs"]) == (last["total_steps"], 10, 10)
     assert last["metrics"]["test_accuracy"] == manifest_of(trained(3).model)["metrics"]["test_accuracy"]
@@ -118,6 +118,6 @@ def test_a_loss_that_is_not_finite_ends_training_and_points_to_the_lr() -> None:
     parameters = Parameters(lr=4, epochs=9, batch_size=2, fc_size=4, seed=1)
     model = BagOfEmbeddings(terms=2, fc_size=4, classes=2)
     torch.nn.init.constant_(model.output.bias, math.inf)
-    epochs = fit(model, examples, parameters, Group(0, 1, torch.device("cpu")), Reporter(discard))
+    epochs = fit(model, examples, parameters, Group(0, 1, torch.device("cpu")), Reporter(Silence()))
     with pytest.raises(TrainingError, match=r"^the loss is not finite in epoch 1: try a smaller LR$"):
         next(epochs)

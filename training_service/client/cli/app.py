@@ -10,9 +10,11 @@ from typer.core import TyperGroup
 
 from training_service.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from training_service.client.cli.boundary import errors_reported
+from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.listing import list_jobs
 from training_service.client.cli.commands.logs import logs
+from training_service.client.cli.commands.plot import plot
 from training_service.client.cli.commands.status import status
 from training_service.client.cli.commands.submit import submit
 from training_service.client.cli.commands.wait import wait
@@ -70,7 +72,12 @@ def trainctl(
     context: typer.Context,
     address: Annotated[
         str,
-        typer.Option("--address", "-a", envvar=ADDRESS_VARIABLE, metavar="HOST:PORT", help="The service."),
+        typer.Option(
+            *("--address", "-a"),
+            envvar=ADDRESS_VARIABLE,
+            metavar="HOST:PORT",
+            help="The service; of several replicas IP:PORT,IP:PORT.",
+        ),
     ] = DEFAULT_ADDRESS,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, with the names of the proto.")
@@ -89,6 +96,6 @@ def trainctl(
     context.obj = Session(address=address, json=json)
 
 
-for command in (submit, status, watch, wait, logs, cancel):
+for command in (submit, status, watch, wait, logs, plot, artifacts, fetch, cancel):
     app.command()(command)
 app.command("list")(list_jobs)

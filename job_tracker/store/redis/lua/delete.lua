@@ -10,7 +10,10 @@ for i = 3, #ARGV do
     redis.call('ZREM', key('names'), job[4] .. '\0' .. id)
     if job[6] ~= '' then redis.call('HDEL', key('requests'), job[6]) end
     tally(job[2], -1, -job[5])
-    redis.call('DEL', job_key(id))
+    for _, name in ipairs(redis.call('HKEYS', key('metrics:' .. id))) do
+      redis.call('DEL', key('metrics:' .. id .. ':' .. name))
+    end
+    redis.call('DEL', job_key(id), key('metrics:' .. id), key('artifacts:' .. id))
   end
 end
 return {'done'}

@@ -1,8 +1,8 @@
 -- ARGV: store, term, token, id, version, state, the states it may come from (',a,b,'), whether it ends there,
 -- attempt, started at, finished at, score of its end, ranks, ending, when it is due, its score ('' for
--- never), moves
+-- never), moves, program
 local _, _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending, due,
-  due_score, moves = unpack(ARGV)
+  due_score, moves, program = unpack(ARGV)
 local now = redis.call('HMGET', job_key(id), 'version', 'state', 'instances', 'attempt')
 if not now[1] then return {'missing'} end
 if now[1] ~= version then return {'stale'} end
@@ -10,7 +10,7 @@ if not string.find(sources, ',' .. now[2] .. ',', 1, true) then return {'illegal
 
 redis.call('HSET', job_key(id), 'version', string.format('%d', tonumber(version) + 1), 'state', state,
   'attempt', attempt, 'started_at', started, 'finished_at', finished, 'ranks', ranks, 'ending', ending,
-  'due_at', due, 'moves', moves)
+  'due_at', due, 'moves', moves, 'program', program)
 if now[4] ~= attempt then redis.call('HSET', job_key(id), 'progress', '') end
 keep_due(id, due_score)
 if now[2] ~= state then

@@ -9,6 +9,7 @@ from training_service._generated.training_service_pb2 import (
     Diagnosis,
     GetTrainingStatusResponse,
     Move,
+    Provenance,
     RankPhase,
     TrainingStatus,
 )
@@ -43,6 +44,8 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     if status.HasField("progress"):
         if done := words.steps(status.progress):
             yield "Progress", done
+        if pace := words.pace(status.progress):
+            yield "Pace", pace
         if status.progress.metrics:
             yield "Metrics", words.metrics(status.progress)
     if status.ranks:
@@ -113,6 +116,22 @@ def _move(move: Move) -> str:
         return "queued again" if move.attempt else "submitted"
     attempt = f", attempt {move.attempt}" if move.attempt > 1 else ""
     return f"{words.status_word(move.status)}{attempt}{why}"
+
+
+def provenance(made_from: Provenance) -> Iterator[Fact]:
+    """What a model was made from."""
+    job = made_from.request.metadata
+    yield "Algorithm", words.printable(job.algorithm)
+    if made_from.program:
+        yield "Program", words.printable(made_from.program)
+    if made_from.code_version:
+        yield "Code version", words.printable(made_from.code_version)
+    yield (
+        "Data",
+        words.printable(f"{job.dataset_id} version {job.train_data_version_hash}, {made_from.data_uri}"),
+    )
+    if job.parameters:
+        yield "Parameters", words.assignments(job.parameters)
 
 
 def _attempt(status: GetTrainingStatusResponse) -> str:

@@ -1,6 +1,11 @@
 """Plain text for pipes and files: stable, greppable, never cut to a width."""
 
-from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
+from training_service._generated.training_service_pb2 import (
+    Artifact,
+    GetTrainingArtifactsResponse,
+    GetTrainingStatusResponse,
+    MetricSeries,
+)
 from training_service.client.cli.render import facts, words
 from training_service.client.watching import goes_on
 
@@ -45,6 +50,23 @@ def update(status: GetTrainingStatusResponse) -> str:
     if goes_on(status) or not status.HasField("diagnosis"):
         return line
     return "\n".join([line, *(f"  {_labelled(*fact)}" for fact in facts.explanation(status.diagnosis))])
+
+
+def series(found: MetricSeries) -> str:
+    """The points of a metric, one a line: job id, metric, step, value; with tabs between."""
+    name = words.printable(found.name)
+    return "\n".join(f"{found.job_id}\t{name}\t{point.step}\t{point.value!r}" for point in found.points)
+
+
+def artifacts(made: GetTrainingArtifactsResponse) -> str:
+    """All artifacts of a job, one a line."""
+    return "\n".join(map(artifact, made.artifacts))
+
+
+def artifact(made: Artifact) -> str:
+    """One artifact: name, kind, size in bytes, SHA-256, URI; with tabs between."""
+    texts = (made.name, made.kind, str(made.size), made.sha256, made.uri)
+    return "\t".join(words.printable(text) for text in texts)
 
 
 def _labelled(label: str, value: str) -> str:

@@ -10,7 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from training_service._generated.training_service_pb2 import GetTrainingStatusResponse, TrainingStatus
+from training_service._generated.training_service_pb2 import (
+    GetTrainingArtifactsResponse,
+    GetTrainingStatusResponse,
+    TrainingStatus,
+)
 from training_service.client.cli.render import facts, words
 from training_service.client.watching import goes_on
 
@@ -74,6 +78,20 @@ def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
     if status.status == TrainingStatus.succeed and status.model_uri:
         situation.append(("Model URI", words.printable(status.model_uri)))
     return Group(title, *_bar(status), _grid(situation), *_explanation(status))
+
+
+def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
+    """What a job has made, and what it was made from."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("NAME", no_wrap=True)
+    table.add_column("KIND")
+    table.add_column("SIZE", justify="right", no_wrap=True)
+    table.add_column("WHERE", overflow="fold")
+    for artifact in made.artifacts:
+        texts = (artifact.name, artifact.kind, words.size(artifact.size), artifact.uri)
+        table.add_row(*(Text(words.printable(text)) for text in texts))
+    origin = Text("  Made from", style="bold")
+    return Group(table, Padding(Group(origin, _grid(facts.provenance(made.provenance))), (1, 0, 0, 0)))
 
 
 def _word(status: GetTrainingStatusResponse) -> Text:

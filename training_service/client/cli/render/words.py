@@ -82,6 +82,16 @@ def duration(seconds: float) -> str:
     return f"{second}s"
 
 
+def size(count_of_bytes: int) -> str:
+    """Bytes in the largest unit that fits: 512 B, 1.5 KB, 2.0 GB; empty for none."""
+    amount, units = float(count_of_bytes), ("B", "KB", "MB", "GB", "TB")
+    for unit in units:
+        if amount < 1000 or unit == units[-1]:
+            break
+        amount /= 1000
+    return "" if not count_of_bytes else f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
 def count(number: int, noun: str) -> str:
     """A number with its noun: 1 job, 3 jobs."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -108,6 +118,16 @@ def steps(progress: Progress) -> str:
         if done or total
     ]
     return ", ".join(parts)
+
+
+def pace(progress: Progress) -> str:
+    """How fast it goes, and how long it will take: 12.5 steps/s, 2m 05s left."""
+    if not progress.steps_per_second:
+        return ""
+    speed = f"{progress.steps_per_second:.3g} steps/s"
+    if not progress.HasField("seconds_left"):
+        return speed
+    return f"{speed}, {duration(progress.seconds_left)} left"
 
 
 def metrics(progress: Progress) -> str:

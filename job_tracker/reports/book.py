@@ -1,0 +1,145 @@
+"""Takes reports in as they come, and writes them down together now and then."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from job_tracker.errors import AttemptOver, JobNotFound, StoreUnavailable, TrackerError
+from job_tracker.model import Progress
+from job_tracker.reports.report import Report, advanced
+from job_tracker.store.base import JobStore
+from job_tracker.telemetry import Artifact, AttemptReport, MetricPoint
+
+log = logging.getLogger(__name__)
+
+_WRITE_SECONDS = 0.5
+_MOST_WAITING_POINTS = 10_000  # of an attempt, while the store is away
+_MOST_ATTEMPTS = 100_000
+
+Attempt = tuple[int, int]
+"""A job's id and the number of an attempt."""
+
+
+@dataclass(slots=True)
+class _Page:
+    """What is known of one attempt, and what of it is not written yet."""
+
+    progress: Progress
+    points: list[MetricPoint] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
+    is_over: bool = False
+
+
+class ReportBook:
+    """Reports of all attempts that report to this replica.
+
+    To take one costs no write: what came within half a second is written at once, of all jobs together,
+    so that many reporters share a commit. What is not written when the service dies is lost; the next
+    report says more.
+    """
+
+    def __init__(self, store: JobStore, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._clock = clock
+        self._pages: dict[Attempt, _Page] = {}
+        self._changed: dict[Attempt, None] = {}
+        self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def take(self, attempt: Attempt, report: Report) -> None:
+        """Take a report in. Raises AttemptOver if the attempt is not the one that the job is at, and live."""
+        page = self._pages.get(attempt) or await self._open(attempt)
+        if page.is_over:
+            raise AttemptOver(*attempt)
+        page.progress = advanced(page.progress, report, self._clock())
+        page.points += report.points
+        page.artifacts += report.artifacts
+        del page.points[:-_MOST_WAITING_POINTS]
+        self._changed[attempt] = None
+        self._wake.set()
+
+    async def progress_of(self, attempt: Attempt) -> Progress:
+        """What was reported last. Raises AttemptOver."""
+        return (self._pages.get(attempt) or await self._open(attempt)).progress
+
+    @property
+    def reporters(self) -> int:
+        """How many attempts report to this replica."""
+        return len(self._pages)
+
+    async def run(self) -> None:
+        """Write until cancelled, and then what is left."""
+        try:
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(_WRITE_SECONDS)
+                await self._write_if_possible()
+        finally:
+            await self._write_if_possible()
+
+    async def _write_if_possible(self) -> None:
+        try:
+            await self.write()
+        except StoreUnavailable as error:
+            log.debug("reports wait: %s", error)
+        except TrackerError:
+            log.exception("reports cannot be written")
+
+    async def write(self) -> None:
+        """Write what is not written yet. Raises StoreUnavailable; then it is kept for the next time."""
+        async with self._writing:
+            self._wake.clear()
+            attempts = list(self._changed)
+            self._changed.clear()
+            reports = [self._unwritten(attempt) for attempt in attempts]
+            try:
+                accepted = await self._store.record_reports(reports)
+            except BaseException:
+                self._keep(reports)
+                raise
+        for attempt, was_accepted in zip(attempts, accepted, strict=True):
+            if not was_accepted:
+                self._pages[attempt].is_over = True
+
+    def close(self, attempt: Attempt) -> None:
+        """Forget an attempt that has ended."""
+        self._pages.pop(attempt, None)
+        self._changed.pop(attempt, None)
+
+    async def _open(self, attempt: Attempt) -> _Page:
+        job_id, number = attempt
+        try:
+            job = await self._store.get(job_id)
+        except JobNotFound:
+            raise AttemptOver(*attempt) from None
+        if job.attempt != number or not job.state.is_live:
+            raise AttemptOver(*attempt)
+        while len(self._pages) >= _MOST_ATTEMPTS:
+            self.close(next(iter(self._pages)))
+        return self._pages.setdefault(attempt, _Page(job.progress or Progress()))
+
+    def _unwritten(self, attempt: Attempt) -> AttemptReport:
+        page = self._pages[attempt]
+        points, artifacts = tuple(page.points), tuple(page.artifacts)
+        page.points.clear()
+        page.artifacts.clear()
+        job_id, number = attempt
+        return AttemptReport(
+            job_id=job_id,
+            attempt=number,
+            at=self._clock(),
+            progress=page.progress,
+            points=points,
+            artifacts=artifacts,
+        )
+
+    def _keep(self, reports: Sequence[AttemptReport]) -> None:
+        for report in reports:
+            attempt = (report.job_id, report.attempt)
+            if page := self._pages.get(attempt):
+                page.points[:0] = report.points
+                page.artifacts[:0] = report.artifacts
+                self._changed[attempt] = None
+        self._wake.set()

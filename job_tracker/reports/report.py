@@ -1,0 +1,134 @@
+"""One report, checked: whatever a program sends, what is left of it here can be stored and shown."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from job_tracker.model import Progress
+from job_tracker.telemetry import Artifact, MetricPoint
+
+COUNTS = ("step", "total_steps", "epoch", "total_epochs")
+MOST_METRICS = 64
+"""Metrics whose last value the progress shows."""
+MOST_PROBLEMS = 10
+_LONGEST_NAME, _LONGEST_URI = 128, 2048
+_LARGEST_COUNT = 10**15
+_LARGEST_VALUE = 1e300
+_SMOOTHING = 0.3
+_DIGITS = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is new: counts by name (see COUNTS), values of metrics, things that were made."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    points: Sequence[MetricPoint] = ()
+    artifacts: Sequence[Artifact] = ()
+    problems: Sequence[str] = ()
+    """What of it was left out, and why; the first few."""
+
+
+class ReportReader:
+    """Takes values one by one, leaves out what cannot be kept, and remembers why."""
+
+    def __init__(self, at: datetime) -> None:
+        """`at` stands in for a time that was not told."""
+        self._at = at
+        self._counts: dict[str, int] = {}
+        self._points: list[MetricPoint] = []
+        self._artifacts: list[Artifact] = []
+        self._problems: list[str] = []
+
+    def counts(self, values: Mapping[str, Any]) -> None:
+        """Take what of `values` is a count."""
+        for name in COUNTS:
+            value = values.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
+                self._counts[name] = value
+            elif value is not None:
+                self._refuse(f"{name}: {value!r:.40} is not from 0 to {_LARGEST_COUNT}")
+
+    def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
+        """Take the value of a metric."""
+        if not _is_name(name):
+            self._refuse(f"metric {name!r:.40}: a name has 1 to {_LONGEST_NAME} printable characters")
+        elif not _is_number(value):
+            self._refuse(f"metric {name}: {value!r:.40} is not a finite number")
+        elif not 0 <= step <= _LARGEST_COUNT:
+            self._refuse(f"metric {name}: step {step} is not from 0 to {_LARGEST_COUNT}")
+        else:
+            assert isinstance(name, str)
+            self._points.append(MetricPoint(name, step, at or self._at, float(value)))  # type: ignore[arg-type]
+
+    def artifact(self, values: Mapping[str, Any]) -> None:
+        """Take something that was made: name, uri, and perhaps kind, size and sha256."""
+        name, uri, kind = values.get("name"), values.get("uri"), values.get("kind", "")
+        size, digest = values.get("size", 0), values.get("sha256", "")
+        if not (_is_name(name) and ".." not in str(name).split("/")):
+            self._refuse(f"artifact {name!r:.40}: a name has 1 to {_LONGEST_NAME} printable characters")
+        elif not (isinstance(uri, str) and 0 < len(uri) <= _LONGEST_URI and uri.isprintable()):
+            self._refuse(f"artifact {name}: uri {uri!r:.40} has not 1 to {_LONGEST_URI} printable characters")
+        elif not (kind == "" or _is_name(kind)):
+            self._refuse(f"artifact {name}: kind {kind!r:.40} has not up to {_LONGEST_NAME} characters")
+        elif not (isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= 2**62):
+            self._refuse(f"artifact {name}: size {size!r:.40} is no number of bytes")
+        elif not (digest == "" or (isinstance(digest, str) and len(digest) == 64 and set(digest) <= _DIGITS)):
+            self._refuse(f"artifact {name}: sha256 {digest!r:.40} is not 64 hexadecimal digits")
+        else:
+            made = Artifact(name=str(name), uri=uri, kind=kind, size=size, sha256=digest, at=self._at)
+            self._artifacts.append(made)
+
+    def report(self) -> Report:
+        """What was taken."""
+        return Report(self._counts, tuple(self._points), tuple(self._artifacts), tuple(self._problems))
+
+    def _refuse(self, problem: str) -> None:
+        if len(self._problems) < MOST_PROBLEMS:
+            self._problems.append(problem)
+
+
+def advanced(last: Progress, report: Report, at: datetime) -> Progress:
+    """The progress after the report, which replaces what it names and keeps the rest."""
+    metrics = _newest(last.metrics, report.points)
+    counts: dict[str, Any] = dict(report.counts)
+    now = replace(last, **counts, metrics=metrics, reported_at=at)
+    return replace(now, speed=_speed(last, now), measured_at=_measured_at(last, now))
+
+
+def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[str, float]:
+    metrics = dict(known)
+    for point in points:
+        if point.name in metrics or len(metrics) < MOST_METRICS:
+            metrics[point.name] = point.value
+    return metrics
+
+
+def _measured_at(last: Progress, now: Progress) -> datetime | None:
+    return now.reported_at if last.measured_at is None or now.step != last.step else last.measured_at
+
+
+def _speed(last: Progress, now: Progress) -> float:
+    """Steps a second, smoothed; what it was if no step was made, 0 if steps were taken back."""
+    if now.step < last.step or last.measured_at is None or now.reported_at is None:
+        return 0.0
+    seconds = (now.reported_at - last.measured_at).total_seconds()
+    if now.step == last.step or seconds <= 0:
+        return last.speed
+    newest = (now.step - last.step) / seconds
+    return newest if not last.speed else _SMOOTHING * newest + (1 - _SMOOTHING) * last.speed
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
+
+
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= _LARGEST_VALUE
+        and math.isfinite(value)
+    )

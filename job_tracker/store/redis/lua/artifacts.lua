@@ -1,0 +1,2 @@
+-- ARGV: store, id
+return {'artifacts', redis.call('HVALS', key('artifacts:' .. ARGV[2]))}

@@ -1,0 +1,110 @@
+"""Reports as rows: the last progress with its job, metrics as thinned series, artifacts by name."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from pydantic import TypeAdapter
+
+from job_tracker.model import JobState
+from job_tracker.store.sqlite import rows
+from job_tracker.telemetry import (
+    MOST_ARTIFACTS,
+    MOST_POINTS,
+    MOST_SERIES,
+    Artifact,
+    AttemptReport,
+    MetricPoint,
+    MetricSeries,
+    SeriesPoint,
+)
+
+_ARTIFACT = TypeAdapter(Artifact)
+
+
+def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
+    """Write a report down. Returns the job's state, None if the report does not count."""
+    job = db.execute(
+        "SELECT state FROM jobs WHERE id = ? AND attempt = ?"
+        " AND (state IN ('launching', 'running') OR finished_at >= ?)",
+        (report.job_id, report.attempt, report.at.timestamp()),
+    ).fetchone()
+    if job is None:
+        return None
+    if report.progress is not None:
+        encoded = rows.PROGRESS.dump_json(report.progress).decode()
+        db.execute("UPDATE jobs SET progress = ? WHERE id = ?", (encoded, report.job_id))
+    _add_points(db, report)
+    for artifact in report.artifacts:
+        _keep_artifact(db, report.job_id, replace(artifact, attempt=report.attempt))
+    return JobState(job["state"])
+
+
+def series_of(found: Iterable[sqlite3.Row]) -> list[MetricSeries]:
+    """Series from rows of SERIES, in their order."""
+    return [
+        MetricSeries(
+            name,
+            tuple(SeriesPoint(p["attempt"], p["step"], rows.moment(p["at"]), p["value"]) for p in points),
+        )
+        for name, points in groupby(found, key=lambda row: str(row["name"]))
+    ]
+
+
+SERIES = (
+    "SELECT name, attempt, step, at, value FROM metric_series JOIN metric_points ON series = id"
+    " WHERE job_id = ? ORDER BY name, number"
+)
+ARTIFACTS = "SELECT content FROM artifacts WHERE job_id = ? ORDER BY name"
+
+
+def artifacts_of(found: Iterable[sqlite3.Row]) -> list[Artifact]:
+    """Artifacts from rows of ARTIFACTS."""
+    return [_ARTIFACT.validate_json(row["content"]) for row in found]
+
+
+def _add_points(db: sqlite3.Connection, report: AttemptReport) -> None:
+    by_name: dict[str, list[MetricPoint]] = {}
+    for point in report.points:
+        by_name.setdefault(point.name, []).append(point)
+    for name, points in by_name.items():
+        _add_to_series(db, report.job_id, report.attempt, name, points)
+
+
+def _add_to_series(
+    db: sqlite3.Connection, job_id: int, attempt: int, name: str, points: Sequence[MetricPoint]
+) -> None:
+    query = "SELECT id, seen, stride FROM metric_series WHERE job_id = ? AND name = ?"
+    known = db.execute(query, (job_id, name)).fetchone()
+    if known is None:
+        if _count(db, "metric_series", job_id) >= MOST_SERIES:
+            return
+        insert = "INSERT INTO metric_series (job_id, name, seen, stride) VALUES (?, ?, 0, 1) RETURNING *"
+        known = db.execute(insert, (job_id, name)).fetchone()
+    series, seen, stride = known["id"], known["seen"], known["stride"]
+    for number, point in enumerate(points, start=seen):
+        if number % stride:
+            continue
+        if number // stride >= MOST_POINTS:
+            stride *= 2
+            db.execute("DELETE FROM metric_points WHERE series = ? AND number % ?", (series, stride))
+            if number % stride:
+                continue
+        row = (series, number, attempt, point.step, point.at.timestamp(), point.value)
+        db.execute("INSERT INTO metric_points VALUES (?, ?, ?, ?, ?, ?)", row)
+    values = (seen + len(points), stride, series)
+    db.execute("UPDATE metric_series SET seen = ?, stride = ? WHERE id = ?", values)
+
+
+def _keep_artifact(db: sqlite3.Connection, job_id: int, artifact: Artifact) -> None:
+    known = db.execute("SELECT 1 FROM artifacts WHERE job_id = ? AND name = ?", (job_id, artifact.name))
+    if known.fetchone() is None and _count(db, "artifacts", job_id) >= MOST_ARTIFACTS:
+        return
+    content = _ARTIFACT.dump_json(artifact).decode()
+    db.execute("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?)", (job_id, artifact.name, content))
+
+
+def _count(db: sqlite3.Connection, table: str, job_id: int) -> int:
+    # The table's name is one of ours.
+    return int(db.execute(f"SELECT count(*) FROM {table} WHERE job_id = ?", (job_id,)).fetchone()[0])  # noqa: S608

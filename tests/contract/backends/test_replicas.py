@@ -1,0 +1,78 @@
+"""What every backend owes to services that share a world: one acts, later another, and all of them read."""
+
+import asyncio
+from datetime import timedelta
+
+from job_tracker.backends.base import Backend
+from job_tracker.model import GroupRef, Phase
+from tests.support.backends import World, printed, seen, started, text_of
+from tests.support.jobs import job
+
+GRACE = timedelta(seconds=5)
+FOREVER = {"PRINT": "hello", "RUN_SECONDS": "forever"}
+
+
+async def found(backend: Backend[object], *groups: GroupRef) -> None:
+    """Return when these are the groups that are observed, which a watch may need a moment for."""
+    async with asyncio.timeout(20):
+        while set(await backend.observe()) != set(groups):
+            await asyncio.sleep(0.02)
+
+
+async def test_what_another_launches_and_stops_is_seen(world: World) -> None:
+    one, other = world.open(), world.open()
+    await found(other)
+    await started(one, one.plan(job(FOREVER)))
+    await found(other, job().group)
+    await one.stop(job().group, GRACE)
+    await found(other)
+
+
+async def test_a_group_that_another_launched_since_is_adopted(world: World) -> None:
+    one, other = world.open(), world.open()
+    await found(other)
+    await started(one, one.plan(job(FOREVER)))
+    await other.launch(other.plan(job(FOREVER)))
+    await printed(other, job().group)
+    await one.stop(job().group, GRACE)
+    await found(one)
+    await found(other)
+    assert await text_of(other.logs(job().group, 0)) == "hello\n", "it ran twice"
+
+
+async def test_a_group_that_another_launched_since_is_stopped(world: World) -> None:
+    one, other = world.open(), world.open()
+    await found(other)
+    await started(one, one.plan(job(FOREVER, instances=2)))
+    await printed(one, job().group)
+    ended = await other.stop(job().group, GRACE)
+    assert ended is not None
+    assert [rank.phase for rank in ended.statuses] == [Phase.STOPPED] * 2
+    await found(other)
+    await found(one)
+
+
+async def test_the_end_of_a_group_that_another_launched_is_seen(world: World) -> None:
+    one, other = world.open(), world.open()
+    await started(one, one.plan(job({"RUN_SECONDS": "1"})))
+    end = await seen(other, job().group, lambda observation: observation.has_ended)
+    assert [rank.phase for rank in end.statuses] == [Phase.SUCCEEDED]
+
+
+async def test_who_only_reads_follows_a_log_to_the_end_of_its_rank(world: World) -> None:
+    one, reader = world.open(), world.open()
+    await started(one, one.plan(job({"PRINT": "hello", "RUN_SECONDS": "1"}, instances=2)))
+    await printed(one, job().group, 1)
+    assert await text_of(reader.logs(job().group, 1, follow=True)) == "hello\n"
+
+
+async def test_who_only_reads_follows_a_log_until_another_stops_the_group(world: World) -> None:
+    one, reader = world.open(), world.open()
+    await started(one, one.plan(job(FOREVER)))
+    await printed(one, job().group)
+    following = asyncio.create_task(text_of(reader.logs(job().group, 0, follow=True)))
+    assert await printed(reader, job().group) == "hello\n"
+    assert not following.done()
+    await one.stop(job().group, GRACE)
+    assert await following == "hello\n"
+    assert await text_of(reader.logs(job().group, 0)) == "hello\n"

@@ -1,0 +1,112 @@
+"""What every store owes: what training reports, bounded, and gone with its job."""
+
+from datetime import timedelta
+from typing import Any
+
+from job_tracker.model import Ending, Job, JobState, Progress
+from job_tracker.store.base import JobStore
+from job_tracker.telemetry import (
+    MOST_ARTIFACTS,
+    MOST_POINTS,
+    MOST_SERIES,
+    Artifact,
+    AttemptReport,
+    MetricPoint,
+    SeriesPoint,
+)
+from tests.support.jobs import NOON, spec
+from tests.support.stores import Reopen
+
+
+async def running(store: JobStore) -> Job:
+    job = await store.submit(spec(), NOON, None, 1000)
+    return await store.update((await store.update(job.admitted(NOON))).running(NOON))
+
+
+async def report(store: JobStore, job: Job, **told: Any) -> bool:
+    values: dict[str, Any] = {"job_id": job.id, "attempt": job.attempt, "at": NOON, **told}
+    [accepted] = await store.record_reports([AttemptReport(**values)])
+    return accepted
+
+
+def points(name: str, steps: range) -> tuple[MetricPoint, ...]:
+    return tuple(MetricPoint(name, step, NOON + timedelta(seconds=step), step / 7) for step in steps)
+
+
+async def test_series_are_read_back_whole_by_name(store: JobStore, reopen: Reopen) -> None:
+    job = await running(store)
+    odd = "val/loss 2 ü"
+    assert await report(store, job, points=(*points("loss", range(3)), *points(odd, range(1))))
+    assert await report(store, job, points=points("loss", range(3, 5)))
+    store = await reopen()
+    loss, other = await store.metrics(job.id)
+    assert (loss.name, other.name) == ("loss", odd)
+    assert loss.points == tuple(
+        SeriesPoint(1, step, NOON + timedelta(seconds=step), step / 7) for step in range(5)
+    )
+    assert await store.metrics(job.id + 1) == []
+
+
+async def test_a_long_series_is_thinned_evenly_and_never_longer_than_it_may_be(store: JobStore) -> None:
+    job = await running(store)
+    total = 5 * MOST_POINTS
+    for start in range(0, total, 512):
+        await report(store, job, points=points("loss", range(start, start + 512)))
+        [series] = await store.metrics(job.id)
+        assert len(series.points) <= MOST_POINTS
+    steps = [point.step for point in series.points]
+    assert steps == list(range(0, total, 8))
+
+
+async def test_there_are_no_more_series_and_artifacts_than_a_job_may_have(store: JobStore) -> None:
+    job = await running(store)
+    names = [f"m{number:04}" for number in range(MOST_SERIES + 50)]
+    await report(store, job, points=tuple(MetricPoint(name, 1, NOON, 1.0) for name in names))
+    await report(store, job, points=points(names[0], range(2, 4)))
+    series = await store.metrics(job.id)
+    assert [one.name for one in series] == names[:MOST_SERIES]
+    assert len(series[0].points) == 3
+    made = tuple(Artifact(name=name, uri="u") for name in names[: MOST_ARTIFACTS + 9])
+    await report(store, job, artifacts=made)
+    assert [one.name for one in await store.artifacts(job.id)] == names[:MOST_ARTIFACTS]
+
+
+async def test_an_artifact_replaces_one_of_its_name(store: JobStore, reopen: Reopen) -> None:
+    job = await running(store)
+    first = Artifact(name="model", uri="old", at=NOON)
+    last = Artifact(name="model", uri="new", kind="model", size=2**40, sha256="ab" * 32, at=NOON)
+    other = Artifact(name="log", uri="x", at=NOON)
+    await report(store, job, artifacts=(first, other))
+    await report(store, job, artifacts=(last,))
+    found = await (await reopen()).artifacts(job.id)
+    assert [(one.name, one.uri, one.attempt) for one in found] == [("log", "x", 1), ("model", "new", 1)]
+    assert found[1].size == 2**40
+
+
+async def test_reports_of_many_jobs_are_taken_together_each_on_its_own_merits(store: JobStore) -> None:
+    jobs = [await running(store) for _ in range(3)]
+    ended = NOON - timedelta(seconds=9)
+    await store.update(jobs[1].ended(Ending(JobState.FAILED, ended), ended))
+    told = [
+        AttemptReport(job_id=job.id, attempt=attempt, at=NOON, progress=Progress(step=5))
+        for job, attempt in [(jobs[0], 1), (jobs[1], 1), (jobs[2], 2), (jobs[2], 1)]
+    ]
+    assert await store.record_reports(told) == [True, False, False, True]
+    assert await store.record_reports([]) == []
+    assert [(await store.get(job.id)).progress for job in jobs] == [Progress(step=5), None, Progress(step=5)]
+
+
+async def test_reports_go_with_their_job(store: JobStore) -> None:
+    job, other = await running(store), await running(store)
+    for one in (job, other):
+        await report(store, one, points=points("loss", range(3)), artifacts=(Artifact(name="m", uri="u"),))
+    await store.update(job.ended(Ending(JobState.FAILED, NOON), NOON))
+    await store.delete([job.id])
+    assert (await store.metrics(job.id), await store.artifacts(job.id)) == ([], [])
+    assert (len(await store.metrics(other.id)), len(await store.artifacts(other.id))) == (1, 1)
+
+
+async def test_the_secret_is_made_with_the_store(store: JobStore, reopen: Reopen) -> None:
+    secret = await store.secret()
+    assert len(secret) == 32
+    assert secret == await store.secret() == await (await reopen()).secret()

@@ -1,0 +1,332 @@
+"""Two and three services on one Redis: killed, stopped, paused, restarted; and nothing is lost or doubled."""
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.redis_server import RedisServer
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+from training_service.client.errors import TrainingServiceError
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+else:
+    Server = Any
+
+FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
+LEADER = "{training-service}:leader"
+
+
+class Replicas:
+    """Services that share a Redis and a data folder."""
+
+    def __init__(self, folder: Path, redis: RedisServer, make: Callable[[str], Server]) -> None:
+        self.folder = folder
+        self.record = folder / "ranks.txt"
+        self.servers: list[Server] = []
+        self._redis = redis
+        self._make = make
+
+    def start(self, count: int, *arguments: str) -> None:
+        """Start so many, of which the first leads."""
+        for number in range(count):
+            server = self._make(f"replica-{number}")
+            server.start(*arguments).close()
+            self.servers.append(server)
+            if number == 0:
+                self.leader(within=5)
+
+    def client(self, *servers: Server, **options: Any) -> TrainingClient:
+        """A client of these, or of all of them."""
+        return TrainingClient(",".join(each.address for each in servers or self.servers), **options)
+
+    def leader(self, *, within: float, other_than: Server | None = None) -> Server:
+        """Who leads, once somebody does, as an operator sees it."""
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            holder = self._redis.ask("HGET", LEADER, "holder")
+            for server in self.servers:
+                runs = server.process is not None and server is not other_than
+                if runs and holder and holder.endswith(f"/{server.process.pid}"):  # type: ignore[union-attr]
+                    return server
+            time.sleep(0.02)
+        raise AssertionError(f"nobody leads: {self.logs()}")
+
+    def logs(self) -> str:
+        return "\n".join(server.log.read_text() for server in self.servers)
+
+    def ran(self) -> Counter[tuple[str, ...]]:
+        """How often each rank of each attempt of each job began and ended."""
+        lines = self.record.read_text().splitlines() if self.record.exists() else []
+        return Counter(tuple(line.split()) for line in lines)
+
+    def end(self) -> None:
+        """Cancel what runs, and stop all of them."""
+        alive = [each for each in self.servers if each.process is not None and each.process.poll() is None]
+        if not alive and self.servers:
+            self.servers[0].start().close()
+            alive = self.servers[:1]
+        if alive:
+            with self.client(*alive) as client:
+                jobs = list(client.list([pb.queuing, pb.launch, pb.running]))
+                for job in jobs:
+                    client.cancel(job.job_id)
+                for job in jobs:
+                    client.wait(job.job_id, timeout=20)
+        for each in alive:
+            assert each.end(signal.SIGTERM) == 0
+
+
+@pytest.fixture
+def replicas(tmp_path: Path, redis: RedisServer, make_server: Callable[[str], Server]) -> Iterator[Replicas]:
+    """None of them started yet."""
+    made = Replicas(tmp_path, redis, make_server)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease so short that a test need not take long."""
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__LEASE_SECONDS", "1")
+
+
+def submit(client: TrainingClient, **parameters: str) -> int:
+    return client.submit("program", "1", "v1", parameters=parameters)
+
+
+def reaches(client: TrainingClient, job_id: int, status: int) -> None:
+    for seen in client.watch(job_id):
+        if seen.status == status:
+            return
+    raise AssertionError(f"job {job_id} ended otherwise: {client.status(job_id)}")
+
+
+def test_all_serve_and_one_leads(replicas: Replicas) -> None:
+    replicas.start(3)
+    first, second, third = replicas.servers
+    assert replicas.leader(within=1) is first
+    with replicas.client(second) as client, replicas.client(third) as other:
+        job = submit(client, **FOREVER)
+        reaches(other, job, pb.running)
+        logs = other.logs(job, follow=True)
+        assert next(logs).text == "up\n"
+        other.cancel(job)
+        assert client.wait(job, timeout=20).status == pb.cancelled
+        assert list(logs) == []
+    assert "leads now" in first.log.read_text()
+    assert "leads now" not in second.log.read_text() + third.log.read_text()
+
+
+def test_another_leads_within_ten_seconds_of_a_kill(replicas: Replicas) -> None:
+    replicas.start(2, "--capacity", "1")
+    first, second = replicas.servers
+    with replicas.client(second) as client:
+        running = submit(client, RECORD=str(replicas.record), **FOREVER)
+        waiting = submit(client, RECORD=str(replicas.record))
+        reaches(client, running, pb.running)
+        killed_at = time.monotonic()
+        first.end(signal.SIGKILL)
+        assert replicas.leader(within=10, other_than=first) is second
+        client.cancel(running)
+        assert client.wait(running, timeout=10).status == pb.cancelled
+        assert time.monotonic() - killed_at < 10
+        assert client.wait(waiting, timeout=10).status == pb.succeed
+    assert replicas.ran() == {
+        (str(running), "1", "0", "began"): 1,
+        (str(waiting), "1", "0", "began"): 1,
+        (str(waiting), "1", "0", "ended"): 1,
+    }
+
+
+def test_the_last_of_three_leads_when_two_are_killed(replicas: Replicas, hasty: None) -> None:
+    replicas.start(3)
+    *_, last = replicas.servers
+    with replicas.client() as client:
+        job = submit(client, **FOREVER)
+        reaches(client, job, pb.running)
+        before = last.rank(job, 0)
+        for _ in range(2):
+            victim = replicas.leader(within=5)
+            if victim is last:
+                victim = next(each for each in replicas.servers if each.process and each is not last)
+            victim.end(signal.SIGKILL)
+            victim.process = None
+        assert replicas.leader(within=5) is last
+        assert client.status(job).status == pb.running
+        assert last.rank(job, 0) == before
+        client.cancel(job)
+        assert client.wait(job, timeout=20).status == pb.cancelled
+
+
+def test_another_leads_at_once_after_an_orderly_stop(replicas: Replicas) -> None:
+    replicas.start(2)
+    first, second = replicas.servers
+    with replicas.client(second) as client:
+        job = submit(client, **FOREVER)
+        reaches(client, job, pb.running)
+        before = second.rank(job, 0)
+        assert first.process is not None
+        first.process.send_signal(signal.SIGTERM)
+        assert replicas.leader(within=3, other_than=first) is second
+        assert first.process.wait(10) == 0
+        assert second.rank(job, 0) == before
+        client.cancel(job)
+        ended = client.wait(job, timeout=10)
+        assert (ended.status, ended.attempt) == (pb.cancelled, 1)
+
+
+def test_a_leader_that_was_paused_does_no_harm(replicas: Replicas, hasty: None) -> None:
+    replicas.start(2, "--capacity", "2")
+    paused, other = replicas.servers
+    record = str(replicas.record)
+    with replicas.client(other) as client:
+        running = [submit(client, RECORD=record, **FOREVER) for _ in range(2)]
+        waiting = [submit(client, RECORD=record) for _ in range(5)]
+        for job in running:
+            reaches(client, job, pb.running)
+        assert paused.process is not None
+        paused.process.send_signal(signal.SIGSTOP)
+        replicas.leader(within=5, other_than=paused)
+        client.cancel(running[0])  # while it sleeps, all that it knows becomes untrue
+        assert client.wait(waiting[-1], timeout=20).status == pb.succeed
+        paused.process.send_signal(signal.SIGCONT)
+        late = submit(client, RECORD=record)
+        assert client.wait(late, timeout=20).status == pb.succeed
+    deadline = time.monotonic() + 5
+    while "leads no more" not in paused.log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert "leads no more" in paused.log.read_text()
+    assert replicas.leader(within=1) is other
+    with replicas.client(paused) as client:
+        assert client.status(running[1]).status == pb.running
+        client.cancel(running[1])
+        assert client.wait(running[1], timeout=20).status == pb.cancelled
+        states = {job.job_id: (job.status, job.attempt) for job in client.list()}
+    assert states == {
+        **dict.fromkeys([*waiting, late], (pb.succeed, 1)),
+        **dict.fromkeys(running, (pb.cancelled, 1)),
+    }
+    assert set(replicas.ran().values()) == {1}
+
+
+def test_replicas_survive_their_redis(replicas: Replicas, redis: RedisServer, hasty: None) -> None:
+    replicas.start(2, "--capacity", "2")
+    record = str(replicas.record)
+    with replicas.client() as client:
+        jobs = [submit(client, RECORD=record, RUN_SECONDS="1") for _ in range(6)]
+        reaches(client, jobs[0], pb.running)
+        redis.kill()
+        time.sleep(2)  # twice as long as the lease
+        redis.start("--requirepass", "s3cret")
+        assert [client.wait(job, timeout=30).status for job in jobs] == [pb.succeed] * 6
+    assert replicas.ran() == {(str(job), "1", "0", what): 1 for job in jobs for what in ("began", "ended")}
+
+
+class Load:
+    """Clients that submit all the time, and repeat what was not answered with the same request key."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.acknowledged: dict[str, int] = {}
+        self.failures: list[TrainingServiceError] = []
+        self._replicas = replicas
+        self._stop = threading.Event()
+
+    def run(self, number: int) -> None:
+        with self._replicas.client() as client:
+            for count in range(1_000_000):
+                if self._stop.is_set():
+                    return
+                key = f"{number}-{count}"
+                try:
+                    job = client.submit(
+                        *("program", "1", "v1"),
+                        parameters={"RECORD": str(self._replicas.record)},
+                        request_key=key,
+                    )
+                except TrainingServiceError as error:
+                    self.failures.append(error)
+                else:
+                    self.acknowledged[key] = job
+                time.sleep(0.05)
+
+    @contextmanager
+    def running(self, clients: int) -> Iterator[None]:
+        threads = [threading.Thread(target=self.run, args=(number,)) for number in range(clients)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+
+
+def test_a_rolling_restart_under_load_loses_and_fails_nothing(replicas: Replicas) -> None:
+    replicas.start(2, "--capacity", "4")
+    load = Load(replicas)
+    with load.running(clients=4):
+        for server in replicas.servers * 2:
+            time.sleep(1)
+            assert server.end(signal.SIGTERM) == 0
+            server.start().close()
+    assert load.failures == []
+    jobs = sorted(load.acknowledged.values())
+    assert len(jobs) == len(set(jobs)) > 20
+    with replicas.client() as client:
+        assert {client.wait(job, timeout=60).status for job in jobs} == {pb.succeed}
+        assert sorted(job.job_id for job in client.list()) == jobs
+    assert replicas.ran() == {(str(job), "1", "0", what): 1 for job in jobs for what in ("began", "ended")}
+
+
+@pytest.mark.timeout(240)
+def test_a_queue_runs_to_its_end_once_while_replicas_are_killed(replicas: Replicas, hasty: None) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance, count = random.Random(seed), 40
+    replicas.start(2, "--capacity", "4")
+    with replicas.client(patience=30) as client:
+        jobs = [
+            client.submit(
+                *("program", "1", "v1"),
+                instances=1 + number % 2,
+                parameters={
+                    "RECORD": str(replicas.record),
+                    "RUN_SECONDS": "0.3",
+                    "EXIT_CODE": "3" if number % 10 == 0 else "0",
+                },
+            )
+            for number in range(count)
+        ]
+        while any(job.status in (pb.queuing, pb.launch, pb.running) for job in client.list(page_size=1000)):
+            time.sleep(chance.uniform(0.5, 3))
+            server = chance.choice(replicas.servers)
+            server.end(signal.SIGKILL)
+            server.start("--capacity", "4").close()
+        listed = {job.job_id: (job.status, job.attempt) for job in client.list()}
+    assert listed == {job: (pb.failure if (job - 1) % 10 == 0 else pb.succeed, 1) for job in jobs}
+    shown = subprocess.run(
+        [str(Path(sys.executable).with_name("trainctl")), "-a", replicas.servers[0].address, "list"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert (shown.count("\tsucceed\t"), shown.count("\tfailure\t")) == (36, 4), shown
+    assert replicas.ran() == {
+        (str(job), "1", str(rank), what): 1
+        for job in jobs
+        for rank in range(1 + (job - 1) % 2)
+        for what in ("began", "ended")
+    }

@@ -1,0 +1,184 @@
+"""Reports over the wire: who may report what, and how it is shown."""
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tests.integration.api.conftest import Service
+from training_service._generated import training_reporter_pb2 as reporter_pb
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
+
+UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
+OVER = grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def running(service: Service) -> int:
+    job_id = await service.train({"RUN_SECONDS": "forever"})
+    await service.seen(job_id, pb.running)
+    return job_id
+
+
+async def send(
+    service: Service, request: reporter_pb.ReportRequest, *, token: str | None
+) -> reporter_pb.ReportResponse:
+    sent = () if token is None else (("authorization", f"Bearer {token}"),)
+    return await TrainingReporterStub(service.channel).Report(request, metadata=sent)
+
+
+def values(**metrics: float) -> list[reporter_pb.MetricValue]:
+    return [reporter_pb.MetricValue(name=name, value=value, step=7) for name, value in metrics.items()]
+
+
+async def series_of(service: Service, job_id: int, *names: str) -> dict[str, list[Any]]:
+    request = pb.GetTrainingMetricsRequest(job_id=job_id, names=names)
+    found = service.stub.GetTrainingMetrics(request)
+    return {one.name: [(p.step, p.value, p.attempt) for p in one.points] async for one in found}
+
+
+async def test_a_report_is_shown_in_the_status_and_kept_as_series(service: Service) -> None:
+    job_id = await running(service)
+    token = service.tokens.issue(job_id, 1)
+    request = reporter_pb.ReportRequest(step=7, total_steps=70, metrics=values(loss=0.5, accuracy=0.25))
+    answer = await send(service, request, token=token)
+    assert (list(answer.problems), answer.pause.seconds) == ([], 1)
+    async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
+        if status.progress.step == 7:
+            break
+    assert status.progress.metrics == {"loss": 0.5, "accuracy": 0.25}
+    assert await series_of(service, job_id) == {"accuracy": [(7, 0.25, 1)], "loss": [(7, 0.5, 1)]}
+    assert await series_of(service, job_id, "loss", "nope") == {"loss": [(7, 0.5, 1)]}
+
+
+@pytest.mark.parametrize("token", [None, "", "rubbish", "1.1." + "x" * 43])
+async def test_nobody_reports_without_a_token(service: Service, token: str | None) -> None:
+    await running(service)
+    await service.refuses(send(service, reporter_pb.ReportRequest(step=7), token=token), UNAUTHENTICATED)
+
+
+async def test_a_token_is_good_for_its_own_attempt_of_its_own_job_only(service: Service) -> None:
+    mine, other = await running(service), await running(service)
+    await send(service, reporter_pb.ReportRequest(step=7), token=service.tokens.issue(mine, 1))
+    _, _, mac = service.tokens.issue(mine, 1).split(".")
+    request = reporter_pb.ReportRequest(step=9)
+    await service.refuses(send(service, request, token=f"{other}.1.{mac}"), UNAUTHENTICATED)
+    for job_id, attempt in ((mine, 2), (99, 1)):
+        await service.refuses(send(service, request, token=service.tokens.issue(job_id, attempt)), OVER)
+    assert (await service.status(other)).progress.step == 0
+
+
+async def test_an_attempt_that_has_ended_reports_no_more(service: Service) -> None:
+    job_id = await running(service)
+    await service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
+    await service.seen(job_id, pb.cancelled)
+    request = reporter_pb.ReportRequest(step=9)
+    details = await service.refuses(send(service, request, token=service.tokens.issue(job_id, 1)), OVER)
+    assert details == f"attempt 1 of job {job_id} does not run any more; its reports are not kept"
+
+
+async def test_rubbish_is_left_out_and_named(service: Service) -> None:
+    job_id = await running(service)
+    request = reporter_pb.ReportRequest(
+        step=-1,
+        metrics=[
+            *values(nan=math.nan, inf=math.inf, minus=-math.inf, good=1.0),
+            reporter_pb.MetricValue(name="", value=1),
+            reporter_pb.MetricValue(name="x" * 500, value=1),
+            reporter_pb.MetricValue(name="when", value=2, at=Timestamp(seconds=2**60)),
+            reporter_pb.MetricValue(name="early", value=2, step=-5),
+        ],
+        artifacts=[reporter_pb.ReportedArtifact(name="../x", uri="y")],
+    )
+    answer = await send(service, request, token=service.tokens.issue(job_id, 1))
+    assert len(answer.problems) == 8
+    assert all(problem.isprintable() for problem in answer.problems)
+    await service.reports.write()
+    assert sorted(await series_of(service, job_id)) == ["good", "when"]
+
+
+async def test_a_million_names_are_too_many(service: Service) -> None:
+    job_id = await running(service)
+    token = service.tokens.issue(job_id, 1)
+    many = reporter_pb.ReportRequest(metrics=values(**{f"m{n}": 1.0 for n in range(100_000)}))
+    await service.refuses(send(service, many, token=token), grpc.StatusCode.INVALID_ARGUMENT)
+    for start in range(0, 4000, 1000):
+        names = {f"m{n}": 1.0 for n in range(start, start + 1000)}
+        await send(service, reporter_pb.ReportRequest(metrics=values(**names)), token=token)
+    await service.reports.write()
+    assert len(await series_of(service, job_id)) == 256
+    assert len((await service.status(job_id)).progress.metrics) == 64
+
+
+async def test_lines_and_calls_end_up_in_the_same_place(service: Service) -> None:
+    line = '::progress:: {"step": 3, "metrics": {"loss": 0.75}}'
+    job_id = await service.train({"RUN_SECONDS": "forever", "PRINT": line})
+    async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
+        if status.progress.step == 3:
+            break
+    assert await series_of(service, job_id) == {"loss": [(3, 0.75, 1)]}
+
+
+async def test_a_job_that_never_was_has_no_series_and_no_artifacts(service: Service) -> None:
+    request = pb.GetTrainingMetricsRequest(job_id=99)
+    await service.refuses(anext(aiter(service.stub.GetTrainingMetrics(request))), grpc.StatusCode.NOT_FOUND)
+    made = service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=99))
+    await service.refuses(made, grpc.StatusCode.NOT_FOUND)
+
+
+async def test_artifacts_are_the_model_s_files_and_what_was_reported(
+    service: Service, tmp_path: Path
+) -> None:
+    job_id = await running(service)
+    token = service.tokens.issue(job_id, 1)
+    folder = Path((await service.status(job_id)).model_uri)
+    (folder / "sub").mkdir(parents=True)
+    (folder / "model.pt").write_bytes(b"m" * 700_000)
+    (folder / "sub" / "labels.json").write_text("[]")
+    told = [
+        reporter_pb.ReportedArtifact(
+            name="model.pt", uri="told", kind="model", size=700_000, sha256="ab" * 32
+        ),
+        reporter_pb.ReportedArtifact(name="curve", uri="s3://elsewhere/curve.png"),
+    ]
+    await send(service, reporter_pb.ReportRequest(artifacts=told), token=token)
+    await service.reports.write()
+    answer = await service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=job_id))
+    found = {made.name: (made.kind, made.size, made.fetchable) for made in answer.artifacts}
+    assert found == {
+        "curve": ("", 0, False),
+        "model.pt": ("model", 700_000, True),
+        "sub/labels.json": ("", 2, True),
+    }
+    provenance = answer.provenance
+    assert provenance.request.metadata.parameters["EPOCHS"] == "15"
+    assert provenance.request.retry_policy.max_attempts == 3
+    assert provenance.data_uri.endswith("/versionedDatasets/1/v1")
+
+    async def fetch(name: str) -> bytes:
+        request = pb.FetchTrainingArtifactRequest(job_id=job_id, name=name)
+        return b"".join([piece.content async for piece in service.stub.FetchTrainingArtifact(request)])
+
+    assert await fetch("model.pt") == b"m" * 700_000
+    assert await fetch("sub/labels.json") == b"[]"
+    (tmp_path / "secret").write_text("secret")
+    for name in ("../../secret", "/etc/passwd", "", "sub/../../x", "a\x00b"):
+        await service.refuses(fetch(name), grpc.StatusCode.INVALID_ARGUMENT)
+    for name in ("curve", "nope", "sub"):
+        await service.refuses(fetch(name), grpc.StatusCode.NOT_FOUND)
+
+
+async def test_reports_are_taken_while_many_come_at_once(service: Service) -> None:
+    job_id = await running(service)
+    token = service.tokens.issue(job_id, 1)
+    requests = [
+        reporter_pb.ReportRequest(step=n, metrics=[reporter_pb.MetricValue(name="loss", value=n, step=n)])
+        for n in range(300)
+    ]
+    await asyncio.gather(*(send(service, request, token=token) for request in requests))
+    await service.reports.write()
+    assert len((await series_of(service, job_id))["loss"]) == 300

@@ -1,0 +1,114 @@
+"""Services that share the files of groups: who only reads touches nothing, and who was late does no harm."""
+
+import asyncio
+import os
+from contextlib import suppress
+from datetime import timedelta
+
+import psutil
+import pytest
+
+from job_tracker.backends.process import backend as backend_module
+from job_tracker.backends.process.files import GroupFolder
+from job_tracker.backends.process.group import ProcessGroup
+from job_tracker.backends.process.plan import ProcessPlan
+from job_tracker.errors import LaunchFailed
+from job_tracker.model import Phase
+from tests.integration.processes.test_failures import rank_process
+from tests.support.backends import ProcessGroups, printed, seen, text_of
+from tests.support.jobs import job
+
+GRACE = timedelta(seconds=5)
+
+
+async def test_who_only_reads_does_not_clear_up_after_a_killed_supervisor(world: ProcessGroups) -> None:
+    world.add("program", "sh", "-c", "setsid sleep 1000 & echo up; sleep 1000")
+    first = world.open()
+    await first.launch(first.plan(job()))
+    await printed(first, job().group)
+    [left] = [each for each in rank_process().children() if each.name() == "sleep" and is_leader(each)]
+    supervisor = rank_process().parent()
+    assert supervisor is not None
+    await first.close()
+    reader = world.open()
+    pieces = reader.logs(job().group, 0, follow=True)
+    assert await anext(pieces) == "up\n"
+    supervisor.kill()
+    supervisor.wait()
+    assert [piece async for piece in pieces] == []
+    assert left.is_running()
+    await seen(world.open(), job().group, lambda o: o.has_ended)
+    assert not left.is_running()
+
+
+def is_leader(process: psutil.Process) -> bool:
+    """Of a session of its own."""
+    return os.getsid(process.pid) == process.pid
+
+
+async def test_a_late_stop_leaves_the_logs_that_another_has_kept(world: ProcessGroups) -> None:
+    world.add("program", "sh", "-c", "echo up; sleep 1000")
+    one, other = world.open(), world.open()
+    await one.launch(one.plan(job()))
+    await printed(one, job().group)
+    await other.observe()
+    await one.stop(job().group, GRACE)
+    await other.stop(job().group, GRACE)
+    assert await text_of(other.logs(job().group, 0)) == "up\n"
+
+
+async def test_a_late_launch_does_not_start_a_group_that_another_has_stopped(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service is stopped in the middle of a launch (SIGSTOP), and goes on when all is over."""
+    world.add("program", "sh", "-c", "echo up")
+    late, other = world.open(), world.open()
+    prepare = backend_module._prepare
+
+    def prepare_late(folder: GroupFolder, plan: ProcessPlan) -> None:
+        folder.path.rename(world.root / "ended-by-another")
+        prepare(folder, plan)
+
+    monkeypatch.setattr(backend_module, "_prepare", prepare_late)
+    with suppress(LaunchFailed):
+        await late.launch(late.plan(job()))
+    assert await other.observe() == {}
+    assert not list((world.root / "live").glob("*"))
+
+
+async def test_a_group_whose_launch_another_has_completed_is_followed_to_its_end(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add("program", "sh", "-c", "echo up")
+    one, other = world.open(), world.open()
+
+    async def cut_short(group: ProcessGroup) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProcessGroup, "start", cut_short)
+        with pytest.raises(asyncio.CancelledError):
+            await one.launch(one.plan(job()))
+    assert [rank.phase for rank in (await one.observe())[job().group].statuses] == [Phase.PENDING]
+    await other.launch(other.plan(job()))
+    await seen(other, job().group, lambda o: o.has_ended)
+    [rank] = (await one.observe())[job().group].statuses
+    assert rank.phase is Phase.SUCCEEDED
+
+
+async def test_two_that_launch_at_once_make_one_group(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add("program", "sh", "-c", 'echo "$MASTER_PORT $RANK" >> ../../../../ranks; echo up; sleep 1000')
+    one, other = world.open(), world.open()
+    await one.observe()
+    await other.observe()
+    await one.launch(one.plan(job(instances=2)))
+    monkeypatch.setattr(other._folders, "find", lambda group: None)  # it looked a moment before
+    await other.launch(other.plan(job(instances=2)))
+    for rank in range(2):
+        await printed(one, job().group, rank)
+    await one.stop(job().group, GRACE)
+    lines = [line.split() for line in (world.root / "ranks").read_text().splitlines()]
+    assert sorted(rank for _, rank in lines) == ["0", "1"]
+    assert len({port for port, _ in lines}) == 1

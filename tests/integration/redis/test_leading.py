@@ -1,0 +1,62 @@
+"""Several services on one server: they hear of resignations, and a server that lost data misleads nobody."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.errors import Deposed
+from tests.integration.redis.conftest import Open
+from tests.support.jobs import NOON, spec
+from tests.support.redis_server import RedisServer
+
+LONG = timedelta(minutes=1)
+
+
+async def test_all_who_wait_hear_of_a_resignation(server: RedisServer, connect: Open) -> None:
+    leader, *others = [await connect() for _ in range(3)]
+    term = await leader.lead("leader", LONG)
+    assert term is not None
+    with others[0].resignations() as here, others[1].resignations() as there:
+        await leader.resign(term)
+        await asyncio.wait_for(anext(here), 5)
+        await asyncio.wait_for(anext(there), 5)
+    assert await others[0].lead("another", LONG) is not None
+
+
+async def test_a_resignation_during_an_outage_is_told_afterwards(server: RedisServer, connect: Open) -> None:
+    waiting = await connect()
+    with waiting.resignations() as resignations:
+        server.kill()
+        server.start()
+        await asyncio.wait_for(anext(resignations), 10)
+
+
+async def test_an_operator_sees_who_leads(server: RedisServer, connect: Open) -> None:
+    store = await connect()
+    term = await store.lead("host/1", LONG)
+    assert term is not None
+    assert server.ask("HMGET", "{t}:leader", "holder", "term") == ["host/1", "1"]
+    assert 50 < server.ask("TTL", "{t}:leader") <= 60
+    await store.resign(term)
+    assert server.ask("EXISTS", "{t}:leader") == 0
+    assert server.ask("HGET", "{t}:meta", "term") == "1"
+
+
+async def test_a_server_that_lost_its_last_second_gives_no_token_twice(
+    server: RedisServer, connect: Open
+) -> None:
+    one, other = await connect(), await connect()
+    job = await one.submit(spec(), NOON, None, 10)
+    first = await one.lead("one", LONG)
+    assert first is not None
+    # As it stood a moment before: nobody had ever led.
+    server.ask("DEL", "{t}:leader")
+    server.ask("HDEL", "{t}:meta", "term", "term_token")
+    second = await other.lead("other", LONG)
+    assert second is not None
+    assert (second.number, second.token != first.token) == (first.number, True)
+    assert await one.lead("one", LONG, first) is None
+    with pytest.raises(Deposed):
+        await one.update(job.admitted(NOON), term=first)
+    assert await other.update(job.admitted(NOON), term=second)

@@ -1,0 +1,166 @@
+"""A tracker whose term is over starts nothing, stops nothing and writes nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.errors import Deposed
+from job_tracker.leadership import Tenure
+from job_tracker.model import Ending, Job, JobState
+from job_tracker.reports import ReportBook
+from job_tracker.store.base import Term
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracker import Tracker, TrackerOptions, utc_now
+from tests.support.jobs import NOON, spec
+
+FOREVER = {"RUN_SECONDS": "forever"}
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class WatchedTenure(Tenure):
+    """One that knows when the tracker was told that it is over."""
+
+    def __init__(self, term: Term, clock: Clock) -> None:
+        super().__init__(term, 1.0, clock)
+        self.told = asyncio.Event()
+
+    def check(self) -> None:
+        try:
+            super().check()
+        except Deposed:
+            self.told.set()
+            raise
+
+
+class Replica:
+    """A tracker in a term of its own, on a store and a world that others use too."""
+
+    def __init__(self, store: SqliteStore, world: FakeWorld, term: Term) -> None:
+        self.clock = Clock()
+        self.tenure = WatchedTenure(term, self.clock)
+        options = TrackerOptions(capacity=4, keep_finished=timedelta(hours=1))
+        self.tracker = Tracker(store, FakeBackend(world), options, self.tenure, ReportBook(store, utc_now))
+
+    @asynccontextmanager
+    async def tracking(self) -> AsyncIterator["Replica"]:
+        task = asyncio.create_task(self.tracker.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def was_refused(self) -> None:
+        """Return when the tracker wanted to do something, and was told that its term is over."""
+        await asyncio.wait_for(self.tenure.told.wait(), 5)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    opened = await SqliteStore.open(tmp_path / "jobs.db")
+    yield opened
+    await opened.close()
+
+
+async def term(store: SqliteStore) -> Term:
+    """The next one; the one before is over."""
+    async with asyncio.timeout(5):
+        while (won := await store.lead("test", timedelta(milliseconds=1))) is None:
+            await asyncio.sleep(0.001)
+    return won
+
+
+async def submit(store: SqliteStore) -> Job:
+    return await store.submit(spec(FOREVER), NOON, None, 10)
+
+
+async def reaches(store: SqliteStore, job_id: int, state: JobState) -> None:
+    with store.changes(job_id) as changes:
+        async with asyncio.timeout(5):
+            while (await store.get(job_id)).state is not state:
+                await anext(changes)
+
+
+async def test_a_tracker_of_an_earlier_term_ends_at_its_first_write(store: SqliteStore) -> None:
+    world, job = FakeWorld(), await submit(store)
+    old = Replica(store, world, await term(store))
+    await term(store)
+    async with old.tracking():
+        assert await old.tenure.is_over(within=0.9)
+    assert world.launches == []
+    assert (await store.get(job.id)).state is JobState.QUEUED
+
+
+async def test_a_tracker_that_slept_through_its_lease_launches_nothing(store: SqliteStore) -> None:
+    world, job = FakeWorld(), await submit(store)
+    await store.update(job.admitted(NOON))
+    slept = Replica(store, world, await term(store))
+    slept.clock.now = 1.0
+    async with slept.tracking():
+        await slept.was_refused()
+    assert world.launches == []
+
+
+async def test_a_tracker_that_slept_through_its_lease_stops_no_group(store: SqliteStore) -> None:
+    world, job = FakeWorld(), await submit(store)
+    replica = Replica(store, world, await term(store))
+    async with replica.tracking():
+        await reaches(store, job.id, JobState.RUNNING)
+        replica.clock.now = 1.0
+        running = await store.get(job.id)
+        await store.update(running.decided(Ending(JobState.CANCELLED, utc_now(), at_once=True)))
+        await replica.was_refused()
+    assert [group.job_id for group in world.live] == [job.id]
+
+
+async def test_nor_one_that_no_job_owns(store: SqliteStore) -> None:
+    world, job = FakeWorld(), await submit(store)
+    replica = Replica(store, world, await term(store))
+    async with replica.tracking():
+        await reaches(store, job.id, JobState.RUNNING)
+        replica.clock.now = 1.0
+        running = await store.get(job.id)
+        await store.update(running.ended(Ending(JobState.FAILED, utc_now()), utc_now()))
+    slept = Replica(store, world, replica.tenure.term)
+    slept.clock.now = 1.0
+    async with slept.tracking():
+        await slept.was_refused()
+    assert [group.job_id for group in world.live] == [job.id]
+
+
+async def test_nor_discards_what_is_old(store: SqliteStore) -> None:
+    long_ago = utc_now() - timedelta(days=1)
+    job = await store.update((await submit(store)).admitted(NOON))
+    await store.update(job.ended(Ending(JobState.FAILED, long_ago), long_ago))
+    slept = Replica(store, FakeWorld(), await term(store))
+    slept.clock.now = 1.0
+    async with slept.tracking():
+        await slept.was_refused()
+    assert (await store.get(job.id)).state is JobState.FAILED
+
+
+async def test_the_next_tracker_does_what_the_last_one_was_about_to(store: SqliteStore) -> None:
+    world, job = FakeWorld(), await submit(store)
+    slept = Replica(store, world, await term(store))
+    slept.clock.now = 1.0
+    following = Replica(store, world, await term(store))
+    async with slept.tracking(), following.tracking():
+        await reaches(store, job.id, JobState.RUNNING)
+        current = await store.get(job.id)
+        await store.update(current.decided(Ending(JobState.CANCELLED, utc_now(), at_once=True)))
+        await reaches(store, job.id, JobState.CANCELLED)
+    assert [group.job_id for group in world.launches] == [job.id]
+    assert world.live == {}

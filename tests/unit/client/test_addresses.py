@@ -1,0 +1,100 @@
+"""Several addresses: how they are written, and that one that is away does not matter."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import AsyncTrainingClient, TrainingClient
+from training_service.client.channel import target_of
+from training_service.client.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        ("localhost:51001", "localhost:51001"),
+        ("dns:///training.example:51001", "dns:///training.example:51001"),
+        ("127.0.0.1:1,127.0.0.2:2", "ipv4:127.0.0.1:1,127.0.0.2:2"),
+        ("127.0.0.1:1, localhost:2", "ipv4:127.0.0.1:1,127.0.0.1:2"),
+        ("[::1]:1,[fe80::2]:2", "ipv6:[::1]:1,[fe80::2]:2"),
+        ("ipv4:127.0.0.1:1,127.0.0.1:2", "ipv4:127.0.0.1:1,127.0.0.1:2"),
+    ],
+)
+def test_addresses_are_written_as_grpc_wants_them(address: str, target: str) -> None:
+    assert target_of(address) == target
+
+
+@pytest.mark.parametrize(
+    "address", ["a.example:1,b.example:2", "127.0.0.1:1,[::1]:1", "127.0.0.1:1,", ",", "1,2"]
+)
+def test_what_cannot_be_written_so_is_refused(address: str) -> None:
+    with pytest.raises(InvalidRequest, match="several addresses are given as IP:PORT,IP:PORT"):
+        TrainingClient(address)
+
+
+class Replica:
+    """Answers with a number of its own; or, with the number 0, that it is going away."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.calls = 0
+        self._counting = threading.Lock()
+        self.server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._status,
+            request_deserializer=pb.GetTrainingStatusRequest.FromString,
+            response_serializer=pb.GetTrainingStatusResponse.SerializeToString,
+        )
+        methods = {"GetTrainingStatus": handler}
+        service = grpc.method_handlers_generic_handler("training.TrainingService", methods)
+        self.server.add_generic_rpc_handlers((service,))
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def _status(
+        self, request: pb.GetTrainingStatusRequest, context: grpc.ServicerContext
+    ) -> pb.GetTrainingStatusResponse:
+        with self._counting:
+            self.calls += 1
+        if self.number == 0:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+        return pb.GetTrainingStatusResponse(job_id=self.number)
+
+    def stop(self) -> None:
+        self.server.stop(0).wait()
+
+
+def test_calls_go_to_all_replicas_and_to_those_that_are_left() -> None:
+    one, two = Replica(1), Replica(2)
+    try:
+        with TrainingClient(f"{one.address},{two.address}") as client:
+            assert {client.status(1).job_id for _ in range(50)} == {1, 2}
+            one.stop()
+            assert {client.status(1).job_id for _ in range(50)} == {2}
+    finally:
+        one.stop()
+        two.stop()
+
+
+def test_a_call_that_one_replica_breaks_off_is_repeated_at_another() -> None:
+    leaving, staying = Replica(0), Replica(1)
+    try:
+        with TrainingClient(f"{leaving.address},{staying.address}") as client:
+            assert {client.status(1).job_id for _ in range(6)} == {1}
+        assert leaving.calls > 0
+    finally:
+        leaving.stop()
+        staying.stop()
+
+
+async def test_the_async_client_takes_several_too() -> None:
+    one, two = Replica(1), Replica(2)
+    try:
+        async with AsyncTrainingClient(f"{one.address},{two.address}") as client:
+            assert {(await client.status(1)).job_id for _ in range(50)} == {1, 2}
+    finally:
+        one.stop()
+        two.stop()

@@ -1,0 +1,132 @@
+"""Reports in what a program prints: what is understood, and what is shrugged off."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from job_tracker.model import Progress
+from job_tracker.reports.lines import ARTIFACT, PROGRESS, parse
+from job_tracker.reports.report import MOST_METRICS, Report, advanced
+from job_tracker.telemetry import Artifact, MetricPoint
+from tests.support.jobs import NOON
+
+LAST = Progress(step=1, total_steps=9, metrics={"loss": 1.0})
+
+
+def line(content: object) -> str:
+    return PROGRESS + json.dumps(content)
+
+
+def read(text: str) -> Report:
+    report = parse(text, NOON, LAST.step)
+    assert report is not None
+    return report
+
+
+def after(text: str) -> Progress:
+    return advanced(LAST, read(text), NOON)
+
+
+def test_a_report_replaces_what_it_names_and_keeps_the_rest() -> None:
+    now = after(line({"step": 2, "epoch": 1, "metrics": {"accuracy": 0.5}}))
+    assert (now.step, now.total_steps, now.epoch) == (2, 9, 1)
+    assert now.metrics == {"loss": 1.0, "accuracy": 0.5}
+    assert now.reported_at == NOON
+
+
+def test_metrics_are_those_of_the_step_that_the_line_names_or_of_the_last_one() -> None:
+    point = MetricPoint("loss", 2, NOON, 0.5)
+    assert read(line({"step": 2, "metrics": {"loss": 0.5}})).points == (point,)
+    assert read(line({"metrics": {"loss": 0.5}})).points == (MetricPoint("loss", 1, NOON, 0.5),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "loss 0.4", "::progress::", PROGRESS, PROGRESS + "{", line([1]), line(3), PROGRESS + "[" * 100_000],
+)
+def test_other_lines_are_no_reports(text: str) -> None:
+    assert parse(text, NOON, 1) is None
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "2", None, True, 2**80, [1]])
+def test_counts_that_are_none_are_ignored(value: object) -> None:
+    now = after(line({"step": value, "epoch": 4}))
+    assert (now.step, now.epoch) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"loss": NaN}', "metric loss: nan is not a finite number"),
+        ('{"loss": Infinity}', "metric loss: inf is not a finite number"),
+        ('{"loss": 1e999}', "metric loss: inf is not a finite number"),
+        ('{"loss": "x"}', "metric loss: 'x' is not a finite number"),
+        ('{"loss": true}', "metric loss: True is not a finite number"),
+        ('{"a\\nb": 1}', "metric 'a\\nb': a name has 1 to 128 printable characters"),
+        ('{"": 1}', "metric '': a name has"),
+    ],
+)
+def test_metrics_that_are_none_are_left_out_and_named(text: str, problem: str) -> None:
+    report = read(f'{PROGRESS}{{"metrics": {text}}}')
+    assert report.points == ()
+    assert [told[: len(problem)] for told in report.problems] == [problem]
+    assert advanced(LAST, report, NOON).metrics == {"loss": 1.0}
+
+
+def test_the_number_of_metrics_is_bounded_and_known_ones_go_on() -> None:
+    many = {f"metric-{number}": number for number in range(1_000)}
+    now = after(line({"metrics": many}))
+    assert len(now.metrics) == MOST_METRICS
+    again = advanced(now, read(line({"metrics": {"loss": 0.5}})), NOON)
+    assert again.metrics["loss"] == 0.5
+
+
+def test_an_artifact_is_told_by_a_line_as_well() -> None:
+    made = {"name": "model.pt", "uri": "s3://m/7/model.pt", "kind": "model", "size": 3, "sha256": "ab" * 32}
+    assert read(ARTIFACT + json.dumps(made)).artifacts == (Artifact(**made, at=NOON),)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"name": ""}, "a name has"),
+        ({"name": "../secrets"}, "a name has"),
+        ({"uri": ""}, "uri '' has not"),
+        ({"uri": "x" * 5000}, "has not 1 to 2048"),
+        ({"size": -1}, "size -1 is no number of bytes"),
+        ({"size": "big"}, "size 'big' is no number of bytes"),
+        ({"sha256": "xyz"}, "sha256 'xyz' is not 64 hexadecimal digits"),
+        ({"kind": 7}, "kind 7"),
+    ],
+)
+def test_an_artifact_that_is_none_is_left_out_and_named(change: dict[str, object], problem: str) -> None:
+    report = read(ARTIFACT + json.dumps({"name": "m", "uri": "u", **change}))
+    assert report.artifacts == ()
+    assert problem in report.problems[0]
+
+
+def test_speed_is_steps_a_second_smoothed_and_says_what_is_left() -> None:
+    now = Progress()
+    for second, step in enumerate((0, 10, 20, 30)):
+        report = read(line({"step": step, "total_steps": 100}))
+        now = advanced(now, report, NOON + timedelta(seconds=second))
+    assert now.speed == pytest.approx(10)
+    assert now.seconds_left == pytest.approx(7)
+    # A report without a step does not slow it down, and the next step counts from the last one.
+    idle = advanced(now, read(line({"metrics": {"loss": 1}})), NOON + timedelta(seconds=4))
+    assert idle.speed == now.speed
+    late = advanced(idle, read(line({"step": 40})), NOON + timedelta(seconds=5))
+    assert late.speed == pytest.approx(0.3 * 5 + 0.7 * 10)
+    # Steps that are taken again, and a clock that was set back, tell nothing.
+    assert advanced(late, read(line({"step": 3})), NOON + timedelta(seconds=6)).speed == 0
+    assert advanced(late, read(line({"step": 50})), NOON).speed == late.speed
+
+
+@given(st.text())
+def test_no_text_makes_it_fail(text: str) -> None:
+    for candidate in (text, PROGRESS + text, ARTIFACT + text, line({"metrics": {text: 1}, "step": text})):
+        if report := parse(candidate, NOON, 1):
+            advanced(LAST, report, NOON)

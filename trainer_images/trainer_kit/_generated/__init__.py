@@ -1,0 +1,1 @@
+"""Stubs generated from `proto/` by `scripts/generate-stubs`: never edited by hand."""

@@ -1,0 +1,69 @@
+"""The call of training.TrainingReporter."""
+
+from datetime import UTC, datetime
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from job_tracker.errors import NotAllowed
+from job_tracker.reports import Report, ReportBook, ReportTokens
+from job_tracker.reports.report import COUNTS, ReportReader
+from training_service._generated import training_reporter_pb2 as pb
+from training_service._generated.training_reporter_pb2_grpc import TrainingReporterServicer
+from training_service.api.interceptors import Context
+
+_SCHEME = "bearer "
+_SHORTEST_PAUSE = 1.0
+_REPORTS_A_SECOND = 500
+"""As many as this replica asks for at most; with more reporters each is to report less often."""
+
+
+class ReporterServicer(TrainingReporterServicer):
+    """Converts and passes on; errors are the interceptor's."""
+
+    def __init__(self, tokens: ReportTokens, book: ReportBook) -> None:
+        self._tokens = tokens
+        self._book = book
+
+    async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
+        """See training_reporter.proto."""
+        attempt = self._tokens.read(_token_of(context))
+        report = report_of(request)
+        await self._book.take(attempt, report)
+        seconds = max(_SHORTEST_PAUSE, self._book.reporters / _REPORTS_A_SECOND)
+        pause = Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
+        return pb.ReportResponse(pause=pause, problems=report.problems)
+
+
+def report_of(message: pb.ReportRequest) -> Report:
+    """What of a message can be kept."""
+    reader = ReportReader(datetime.now(UTC))
+    reader.counts({name: getattr(message, name) for name in COUNTS if message.HasField(name)})  # type: ignore[arg-type]
+    for metric in message.metrics:
+        reader.point(metric.name, metric.value, metric.step, _moment(metric.at))
+    for artifact in message.artifacts:
+        reader.artifact(
+            {
+                "name": artifact.name,
+                "uri": artifact.uri,
+                "kind": artifact.kind,
+                "size": artifact.size,
+                "sha256": artifact.sha256,
+            }
+        )
+    return reader.report()
+
+
+def _moment(at: Timestamp) -> datetime | None:
+    """None for none, and for one that no calendar has."""
+    try:
+        return at.ToDatetime(UTC) if at.seconds > 0 else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _token_of(context: Context) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization" and isinstance(value, str) and value.lower().startswith(_SCHEME):
+            return value[len(_SCHEME) :].strip()
+    raise NotAllowed("send the metadata 'authorization: Bearer TOKEN' with the value of REPORT_TOKEN")

@@ -1,0 +1,104 @@
+"""trainctl artifacts and trainctl fetch."""
+
+import hashlib
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from training_service._generated.training_service_pb2 import Artifact, GetTrainingArtifactsResponse
+from training_service.client.cli.commands.arguments import Job
+from training_service.client.cli.output import remark
+from training_service.client.cli.render import lines, panels, words
+from training_service.client.cli.session import session_of
+from training_service.client.errors import ServerError
+from training_service.client.sync import TrainingClient
+
+
+def artifacts(context: typer.Context, job: Job) -> None:
+    """List what a job has made, and what it was made from.
+
+    In a pipe each artifact is a line: name, kind, size in bytes, SHA-256, URI; with tabs between.
+    """
+    session = session_of(context)
+    with session.client() as client:
+        made = client.artifacts(job)
+    session.output.show(made, lines.artifacts, panels.artifacts)
+
+
+def fetch(
+    context: typer.Context,
+    job: Job,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", help="Only these; none: all that can be had.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", "-o", metavar="FOLDER", help="Where to; default: job-JOB.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+) -> None:
+    """Bring what a job has made to this machine: the model, and what is beside it."""
+    session = session_of(context)
+    folder = to or Path(f"job-{job}")
+    with session.client() as client:
+        wanted = _wanted(client.artifacts(job), names or [])
+        targets = {made.name: _target(folder, made.name, force=force) for made in wanted}
+        with _bar() as bar:
+            for made in wanted:
+                _download(client, job, made, targets[made.name], bar)
+    remark(f"fetched {words.count(len(wanted), 'file')} to {folder}")
+
+
+def _wanted(made: GetTrainingArtifactsResponse, names: list[str]) -> list[Artifact]:
+    there = {artifact.name: artifact for artifact in made.artifacts if artifact.fetchable}
+    for name in names:
+        if name not in there:
+            known = ", ".join(map(words.printable, there)) or "none"
+            raise typer.BadParameter(f"job {made.job_id} has no file {name!r}; there are: {known}")
+    if not there:
+        raise typer.BadParameter(f"job {made.job_id} has made no files (yet)")
+    return [there[name] for name in names] or list(there.values())
+
+
+def _target(folder: Path, name: str, *, force: bool) -> Path:
+    """Where a file goes: below the folder, whatever a service says that it is called."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ServerError(f"the service has a file with a name that leads elsewhere: {words.printable(name)}")
+    target = folder / path
+    if target.exists() and not force:
+        raise typer.BadParameter(f"{target} is there already; --force replaces it")
+    return target
+
+
+def _download(client: TrainingClient, job: int, made: Artifact, target: Path, bar: Progress) -> None:
+    """Write it aside and rename it, so that what has its name is whole."""
+    task = bar.add_task(words.printable(made.name), total=made.size or None)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(target.name + ".part")
+    digest = hashlib.sha256()
+    try:
+        with aside.open("wb") as file:
+            for piece in client.fetch(job, made.name):
+                file.write(piece)
+                digest.update(piece)
+                bar.advance(task, len(piece))
+        if made.sha256 and digest.hexdigest() != made.sha256:
+            raise ServerError(
+                f"{words.printable(made.name)} is not what the training made: its SHA-256 is another"
+            )
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _bar() -> Progress:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True))

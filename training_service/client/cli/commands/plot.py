@@ -1,0 +1,54 @@
+"""trainctl plot."""
+
+import shutil
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training_service.client.cli.output import Form, remark
+from training_service.client.cli.render import lines, plots, words
+from training_service.client.cli.session import session_of
+from training_service.client.curves import curves_by_metric
+from training_service.client.sync import TrainingClient
+
+Jobs = Annotated[list[int], typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1, max=2**31 - 1)]
+
+
+def plot(
+    context: typer.Context,
+    jobs: Jobs,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Only this metric. Repeatable."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write a picture (.png, .svg or .pdf) instead."),
+    ] = None,
+) -> None:
+    """Draw what jobs have reported of their metrics, several jobs over each other.
+
+    In a pipe each point is a line: job id, metric, step, value; with tabs between.
+    """
+    session = session_of(context)
+    with session.client() as client:
+        found = {_label(client, job): list(client.metrics(job, metric or ())) for job in dict.fromkeys(jobs)}
+    if not any(found.values()):
+        remark("there is nothing to draw: no such metric was reported")
+        raise typer.Exit(1)
+    if output is not None:
+        plots.save(curves_by_metric(found), output)
+        remark(f"wrote {output}")
+    elif session.output.form is Form.TERMINAL:
+        width = shutil.get_terminal_size().columns
+        session.output.pass_through(plots.drawn(curves_by_metric(found), width) + "\n")
+    else:
+        for series in chain.from_iterable(found.values()):
+            session.output.show(series, lines.series, lines.series)
+
+
+def _label(client: TrainingClient, job: int) -> str:
+    name = words.printable(client.status(job).metadata.name)
+    return f"job {job} ({name})" if name else f"job {job}"

@@ -1,0 +1,68 @@
+"""Curves as pictures: of characters for a terminal, of ink for a file. Both libraries are extras."""
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from training_service.client.cli.render.words import printable
+from training_service.client.curves import Curve
+
+_COLUMNS = 2
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
+    """One plot below the other, as text of this width. Raises BadParameter without the library."""
+    plotext = _library("plotext")
+    pictures = []
+    for metric, of_jobs in curves.items():
+        plotext.clear_figure()
+        plotext.plotsize(width, 18)
+        plotext.title(printable(metric))
+        plotext.xlabel("step")
+        for curve in of_jobs:
+            plotext.plot(list(curve.steps), list(curve.values), label=curve.label, marker="braille")
+        pictures.append(plotext.build())
+    return "\n".join(pictures)
+
+
+def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
+    """All plots as one picture, in the format that the name ends in. Raises BadParameter, OSError."""
+    if path.suffix.lower() not in FORMATS:
+        raise typer.BadParameter(f"'{path}' does not end in {', '.join(FORMATS)}", param_hint="--output")
+    _library("matplotlib").use("agg")
+    pyplot: Any = import_module("matplotlib.pyplot")
+    rows = math.ceil(len(curves) / _COLUMNS)
+    columns = min(_COLUMNS, len(curves))
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(6 * columns, 3.5 * rows), squeeze=False, layout="constrained"
+    )
+    for axis, (metric, of_jobs) in zip(axes.flat, curves.items(), strict=False):
+        for curve in of_jobs:
+            axis.plot(curve.steps, curve.values, label=_plain(curve.label))
+        axis.set_title(_plain(metric))
+        axis.set_xlabel("step")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    for axis in axes.flat[len(curves) :]:
+        axis.remove()
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def _plain(text: str) -> str:
+    """Text for Matplotlib, which reads what stands between dollars as a formula."""
+    return printable(text).replace("$", r"\$")
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise typer.BadParameter(
+            f"{name} is needed for plots: pip install 'training-service[plot]'"
+        ) from error
