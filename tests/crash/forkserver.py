@@ -84,6 +84,7 @@ def main(wraps: Sequence[str]) -> None:
     import training_service.main
     from tests.crash import calls
 
+    _die_with_parent()
     wrappers = [calls.wrapper(name) for name in wraps]
     assert Path(training_service.main.__file__).is_relative_to(ROOT), "these are not the sources beside us"
     answers = os.dup(1)
@@ -101,7 +102,7 @@ def _become_service(order: Order, wrappers: Sequence[Wrapper]) -> NoReturn:
     from tests.crash.seams import Seams
     from training_service.commands import app
 
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _die_with_parent()
     log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
@@ -120,6 +121,10 @@ def _become_service(order: Order, wrappers: Sequence[Wrapper]) -> NoReturn:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 if __name__ == "__main__":

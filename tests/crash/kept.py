@@ -1,6 +1,7 @@
 """A service that is started again whenever it was killed, as systemd or Kubernetes would."""
 
 import os
+import random
 import signal
 import socket
 import threading
@@ -132,6 +133,9 @@ class KeptService:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    # Below those of outgoing connections, which might get it while the service is dead.
+    while True:
+        port = random.randrange(10_000, 20_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

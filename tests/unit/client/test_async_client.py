@@ -97,6 +97,16 @@ async def test_logs_follow_a_job_to_its_end(async_training: Server, client: Asyn
     assert [chunk.text async for chunk in chunks] == []
 
 
+async def test_a_log_whose_service_goes_away_before_the_first_line_ends_as_unavailable(
+    async_training: Server, client: AsyncTrainingClient
+) -> None:
+    await async_training.service.tell(1, status=pb.running)
+    gone = asyncio.create_task(async_training.die_once_asked())
+    with pytest.raises(Unavailable):  # and not: waits for ever
+        await anext(client.logs(1, follow=True))
+    await gone
+
+
 async def test_cancelling_a_reader_gives_the_call_up(
     async_training: Server, client: AsyncTrainingClient
 ) -> None:
