@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.crash.calls import INPUT_OUTPUT, NO_SPACE, TOO_MANY
-from tests.crash.checks import check_jobs
+from tests.crash.checks import LOST_LOGS, check_jobs
 from tests.crash.faults import KILL_AFTER, KILL_BEFORE, KILLS
 from tests.crash.forkserver import ForkServer
 from tests.crash.kept import PATIENCE, KeptService
@@ -21,9 +21,9 @@ from tests.crash.world import World
 
 LANES = 4
 
-# Errors that a job may rightly fail of, with the category that it then has.
+# Errors that a job may rightly fail of, with the categories that it then has.
 EXCUSED = {
-    NO_SPACE: frozenset({"storage_not_writable", "launch_failed"}),
+    NO_SPACE: frozenset({"storage_not_writable", "launch_failed", LOST_LOGS}),
     TOO_MANY: frozenset({"launch_failed"}),
     INPUT_OUTPUT: frozenset({"storage_not_writable"}),
 }

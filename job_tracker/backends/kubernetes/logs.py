@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 MOST_KEPT = 10 << 20
 _SILENCE = 300.0  # seconds after which a quiet stream is opened anew, in case its connection is dead
 _KEEP_SILENCE = 10.0
+_KEEP_PAUSES = (0.2, 1.0)  # seconds between tries: what is not read now goes with its pod
 _REOPEN_SECONDS = 1.0
 # A node whose logs cannot be had now is not asked for each of its masters every second, for hours.
 _LONGEST_REOPEN_SECONDS = 300.0
@@ -49,12 +50,17 @@ class KeptLogs:
 
     async def keep(self, ref: GroupRef, rank: int, pod: Manifest) -> None:
         """Keep what the rank has printed so far, or the end of it. A log that cannot be read is not kept."""
-        query = [("container", CONTAINER)]
-        await self._write(ref, rank, self._client.logs(pod["metadata"]["name"], query, silence=_KEEP_SILENCE))
+        name, query = pod["metadata"]["name"], [("container", CONTAINER)]
+        for pause in (*_KEEP_PAUSES, None):
+            failure = await self._write(ref, rank, self._client.logs(name, query, silence=_KEEP_SILENCE))
+            if not isinstance(failure, Unreachable) or pause is None:
+                break
+            await asyncio.sleep(pause)
+        _warn_of(failure, ref, rank)
 
     async def keep_rest(self, ref: GroupRef, rank: int, text: AsyncGenerator[str, None]) -> None:
         """Keep all of `text`, which is the log from its beginning on, in place of what `keep` kept."""
-        await self._write(ref, rank, (piece.encode() async for piece in text))
+        _warn_of(await self._write(ref, rank, (piece.encode() async for piece in text)), ref, rank)
 
     async def discard(self, ref: GroupRef) -> None:
         """Delete the logs of a group."""
@@ -63,7 +69,9 @@ class KeptLogs:
     def _path(self, ref: GroupRef, rank: int) -> Path:
         return self._root / ref.name / f"{rank}.log"
 
-    async def _write(self, ref: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
+    async def _write(self, ref: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> ApiError | None:
+        """Write what there is of the pieces, and say why that is not all, if it is not."""
+        failure = None
         path = self._path(ref, rank)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside = path.with_suffix(".new")
@@ -76,7 +84,7 @@ class KeptLogs:
                             if file.tell() > 2 * MOST_KEPT:
                                 _keep_end(file)
                 except ApiError as error:
-                    log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, error)
+                    failure = error
                 _keep_end(file)
                 file.seek(0)
                 is_log = file.read(len(_NO_LOG)) != _NO_LOG
@@ -87,6 +95,12 @@ class KeptLogs:
             log.warning("the log of rank %d of %s is not kept: %s", rank, ref.name, error)
         finally:
             aside.unlink(missing_ok=True)
+        return failure
+
+
+def _warn_of(failure: ApiError | None, ref: GroupRef, rank: int) -> None:
+    if failure is not None:
+        log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, failure)
 
 
 class LiveLogs:
