@@ -9,7 +9,12 @@ import sys
 
 import grpc
 
+from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_reporter_pb2_grpc import (
+    TrainingReporterServicer,
+    add_TrainingReporterServicer_to_server,
+)
 from training_service._generated.training_service_pb2_grpc import (
     TrainingServiceServicer,
     add_TrainingServiceServicer_to_server,
@@ -30,12 +35,22 @@ class EmptyServicer(TrainingServiceServicer):
         return pb.GetTrainingStatusResponse(job_id=request.job_id)
 
 
+class EmptyReporter(TrainingReporterServicer):
+    async def Report(  # noqa: N802
+        self,
+        request: reporter_pb.ReportRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> reporter_pb.ReportResponse:
+        return reporter_pb.ReportResponse()
+
+
 async def serve() -> None:
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    # Only the two calls that are measured are there.
+    # Only the calls that are measured are there.
     add_TrainingServiceServicer_to_server(EmptyServicer(), server)  # type: ignore[abstract]
+    add_TrainingReporterServicer_to_server(EmptyReporter(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"serving at 127.0.0.1:{port}", file=sys.stderr, flush=True)

@@ -19,7 +19,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
 _SETTLE_SECONDS = 5.0
-_TOGETHER = 1000
+_TOGETHER = 100
 _FOR_EVER = ("sleep", "infinity")
 
 
@@ -73,10 +73,11 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             if last.status != pb.failure:
                 raise RuntimeError(f"a job whose process was killed ended so: {last}")
             _until(lambda: len(_running(stub)) == running)
-            again = sum(_processes_of(folder).get(job) == process for job, process in started.items())
+            found = _processes_of(folder)
+            again = sum(found.get(job) == process for job, process in started.items())
             # From the last to the first, so that none of them is started meanwhile.
             _each(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=i) for i in reversed(job_ids)])
-            _until(lambda: not _running(stub))
+            _until(lambda: not _running(stub), seconds=300)
     name = f"{name}, {queued:,} queued and {running:,} running"
     return [
         Row(
@@ -96,7 +97,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
 
 
 def _each(call: Any, requests: Iterable[Any]) -> list[Any]:
-    """All answers, with many calls under way at a time: fewer than gRPC gives up for having waited 30 s."""
+    """All answers, with some calls under way at a time: gRPC gives up those that have waited for 30 s."""
     left, answers = list(requests), []
     while left:
         batch, left = left[:_TOGETHER], left[_TOGETHER:]

@@ -1,7 +1,7 @@
 """What running jobs cost the API server and the service while nothing happens: many jobs against few.
 
 The pods run on simulated nodes, for ever. Requests are those that the service itself counts (its metric
-`training_service_engine_requests_total`): watches, lists, writes and logs, over a minute in which no job
+`training_service_kubernetes_requests_total`): watches, lists, writes and logs, over a minute in which no job
 begins or ends.
 
 Simulated nodes have no logs, so that following a master's log fails, again and again: it is waited until
@@ -13,6 +13,7 @@ import re
 import socket
 import time
 import urllib.request
+from collections import Counter
 from typing import NamedTuple
 
 import psutil
@@ -24,7 +25,9 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 
 _PODS_PER_NODE = 100
 _LOG = "log"
-_COUNTED = re.compile(r'^training_service_engine_requests_total\{request="([^"]+)"\} (\S+)$', re.MULTILINE)
+_COUNTED = re.compile(
+    r'^training_service_kubernetes_requests_total\{code="[^"]+",request="([^"]+)"\} (\S+)$', re.MULTILINE
+)
 _CPU_TARGET = 0.05
 
 
@@ -103,9 +106,12 @@ def _cost(process: psutil.Process, port: int, seconds: float) -> Cost:
     return Cost((all_requests - logs) / passed, logs / passed, cpu / passed)
 
 
-def _requests(port: int) -> dict[str, float]:
+def _requests(port: int) -> Counter[str]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        return {kind: float(number) for kind, number in _COUNTED.findall(answer.read().decode())}
+        counted = Counter[str]()
+        for kind, number in _COUNTED.findall(answer.read().decode()):  # for each code
+            counted[kind] += round(float(number))
+        return counted
 
 
 def _free_port() -> int:

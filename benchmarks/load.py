@@ -1,7 +1,7 @@
 """The client that makes load: keeps 64 calls in flight, in a process of its own, and counts them.
 
 It reads orders on its standard input, a JSON object a line, and answers each with the calls per second:
-{"address": …, "method": …, "seconds": …, "job_ids": […]}. A call that fails ends it.
+{"address": …, "method": …, "seconds": …, "job_ids": […], "tokens": […]}. A call that fails ends it.
 """
 
 import asyncio
@@ -15,7 +15,9 @@ from typing import Any
 import grpc
 
 from benchmarks.support import IN_FLIGHT, request
+from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
 _WARM_UP_SECONDS = 0.2
@@ -40,14 +42,31 @@ async def rate(call: Callable[[], Awaitable[object]], seconds: float) -> float:
     return counted / seconds
 
 
-async def measure(address: str, method: str, seconds: float, job_ids: list[int]) -> float:
+async def measure(address: str, method: str, seconds: float, job_ids: list[int], tokens: list[str]) -> float:
     async with grpc.aio.insecure_channel(address) as channel:
         stub: Any = TrainingServiceStub(channel)  # generated for plain channels
         train = request()
         statuses = itertools.cycle([pb.GetTrainingStatusRequest(job_id=job_id) for job_id in job_ids])
+        if method == "Report":
+            return await rate(reports(TrainingReporterStub(channel), tokens), seconds)
         if method == "Train":
             return await rate(lambda: stub.Train(train), seconds)
         return await rate(lambda: stub.GetTrainingStatus(next(statuses)), seconds)
+
+
+def reports(stub: Any, tokens: list[str]) -> Callable[[], Awaitable[object]]:
+    """What trainers send: a step, and the values of two metrics, each attempt in its turn."""
+    turns = itertools.cycle([(("authorization", f"Bearer {token}"),) for token in tokens])
+    steps = itertools.count(1)
+
+    def send() -> Awaitable[object]:
+        step = next(steps)
+        values = [reporter_pb.MetricValue(name=name, value=1 / step, step=step) for name in ("loss", "lr")]
+        request = reporter_pb.ReportRequest(step=step, total_steps=10**9, metrics=values)
+        sent: Awaitable[object] = stub.Report(request, metadata=next(turns))
+        return sent
+
+    return send
 
 
 async def main() -> None:

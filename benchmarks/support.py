@@ -167,12 +167,19 @@ class Client:
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def calls_per_second(
-        self, server: Server, method: str, *, seconds: float, job_ids: Sequence[int] = ()
+        self,
+        server: Server,
+        method: str,
+        *,
+        seconds: float,
+        job_ids: Sequence[int] = (),
+        tokens: Sequence[str] = (),
     ) -> float:
-        """The rate at which `server` answers; of GetTrainingStatus about these jobs in turn."""
+        """The rate at which `server` answers; about these jobs, or with these tokens, in turn."""
         assert self._process.stdin
         assert self._process.stdout
-        order = {"address": server.address, "method": method, "seconds": seconds, "job_ids": list(job_ids)}
+        order = {"address": server.address, "method": method, "seconds": seconds}
+        order |= {"job_ids": list(job_ids), "tokens": list(tokens)}
         print(json.dumps(order), file=self._process.stdin, flush=True)
         return float(self._process.stdout.readline())
 

@@ -11,6 +11,7 @@ from job_tracker import artifacts
 from job_tracker.backends.base import Backend
 from job_tracker.errors import InvalidField, LogsNotFound, StaleJob
 from job_tracker.model import Ending, Job, JobSpec, JobState
+from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.store.base import JobFilter, JobStore
 from job_tracker.submission import Door, JobRequest
 from job_tracker.telemetry import Artifact, MetricSeries
@@ -59,6 +60,7 @@ class Jobs:
         max_queued: int,
         rehearse: Callable[[JobSpec], Awaitable[None]] | None = None,
         clock: Callable[[], datetime] = utc_now,
+        on_save: JobObserver = ignore_job,
     ) -> None:
         """`rehearse` raises InvalidField for a spec that the backend's engine would not take."""
         self._store = store
@@ -67,6 +69,7 @@ class Jobs:
         self._max_queued = max_queued
         self._rehearse = rehearse
         self._clock = clock
+        self._on_save = on_save
 
     async def submit(self, request: JobRequest) -> Job:
         """Queue a job; it is durable when this returns. Raises what Door.check and JobStore.submit do."""
@@ -113,9 +116,11 @@ class Jobs:
             else:
                 after = replace(job, ending=replace(job.ending, at_once=True))
             try:
-                return await self._view(await self._store.update(after))
+                cancelled = await self._store.update(after)
             except StaleJob:
                 continue
+            self._on_save(job, cancelled)
+            return await self._view(cancelled)
 
     async def watch(self, job_id: int) -> AsyncGenerator[JobView, None]:
         """The job now and after every change, until it has ended. Raises JobNotFound."""

@@ -13,21 +13,24 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
+from job_tracker import log_context
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import Deposed, JobNotFound, LaunchFailed, StaleJob
 from job_tracker.leadership import Tenure
 from job_tracker.model import LIVE_STATES, Ending, GroupRef, Job, JobState
+from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.reports import LogFollower, ReportBook
 from job_tracker.scheduling.fifo import Verdict, judge
 from job_tracker.store.base import JobStore
-from job_tracker.workqueue import WorkQueue
+from job_tracker.workqueue import QueueHealth, WorkQueue
 
 log = logging.getLogger(__name__)
 
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
+_DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
 
 
@@ -82,17 +85,28 @@ class Tracker:
         tenure: Tenure,
         reports: ReportBook,
         clock: Callable[[], datetime] = utc_now,
+        on_save: JobObserver = ignore_job,
     ) -> None:
         self._store = store
         self._backend = backend
         self._options = options
         self._tenure = tenure
         self._clock = clock
+        self._on_save = on_save
+        self.looked_at = clock()
+        """When it last looked at everything; before the first time, when it was made."""
         self._queue: WorkQueue[int | Chore] = WorkQueue(self._work, workers=options.workers)
         self._followers = LogFollower(reports, backend, clock)
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
+        self._waiting_head: int | None = None
+        """The job that waits for others to end; those behind it need no look."""
+
+    @property
+    def queue_health(self) -> QueueHealth:
+        """How it keeps up with its work. Any thread may ask."""
+        return self._queue.health
 
     async def run(self) -> None:
         """Track until cancelled."""
@@ -109,9 +123,20 @@ class Tracker:
     async def _follow_store(self) -> None:
         with self._store.changes() as changes:
             async for job_id, state in changes:
-                self._queue.add(job_id if state.is_live else Chore.ADMIT)
-                if state is JobState.QUEUED:
-                    self._queue.add(Chore.DUE)  # it may have a deadline that nobody here has set
+                self._look_at(job_id, state)
+
+    def _look_at(self, job_id: int, state: JobState) -> None:
+        """A job has changed: see to what follows from that, and to no more, as submissions come in crowds."""
+        if state.is_live:
+            self._queue.add(job_id)
+            return
+        if state is JobState.QUEUED:
+            # It may have a deadline that nobody here has set.
+            self._queue.add_within(Chore.DUE, _DEADLINE_TOLERANCE)
+            if self._waiting_head is not None and job_id > self._waiting_head:
+                return
+        self._waiting_head = None
+        self._queue.add(Chore.ADMIT)
 
     async def _follow_backend(self) -> None:
         async for group, observation in self._backend.watch():
@@ -119,6 +144,8 @@ class Tracker:
             self._queue.add(group.job_id)
 
     async def _work(self, key: int | Chore) -> timedelta | None:
+        # It stays so until this worker's next key: the queue logs it if the work fails.
+        log_context.subject.set(None if isinstance(key, Chore) else log_context.Subject(key))
         try:
             return await self._work_on(key)
         except Deposed as error:
@@ -155,6 +182,7 @@ class Tracker:
                         ending = Ending(JobState.FAILED, now, self._too_large(head))
                         await self._save(head, head.ended(ending, now))
                     case Verdict.WAIT:
+                        self._waiting_head = head.id
                         return
             except StaleJob:
                 continue  # cancelled meanwhile
@@ -176,7 +204,7 @@ class Tracker:
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)
-        self._has_looked = True
+        self._has_looked, self.looked_at = True, self._clock()
         # Read after the look: jobs that became live during the first one have been passed over until now.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
@@ -209,6 +237,7 @@ class Tracker:
                 job = await self._store.get(job_id)
             except JobNotFound:
                 job = None
+            log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
             await self._stop_strays(job_id, job)
             if job is None or job.state.is_terminal:
                 return None
@@ -281,11 +310,13 @@ class Tracker:
         await self._store.update(after, term=self._tenure.term)
         if after.due_at is not None and after.due_at != before.due_at:
             self._queue.add(Chore.DUE)
-        if after.state is not before.state:
-            why = f" ({after.last_failure.category})" if after.last_failure else ""
-            log.info(
-                "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why
-            )
+        with log_context.about(after.id, after.attempt):
+            self._on_save(before, after)
+            if after.state is not before.state:
+                why = f" ({after.last_failure.category})" if after.last_failure else ""
+                log.info(
+                    "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why
+                )
 
     def _too_large(self, job: Job) -> Diagnosis:
         return Diagnosis(

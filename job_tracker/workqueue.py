@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -11,6 +13,20 @@ K = TypeVar("K", bound=Hashable)
 log = logging.getLogger(__name__)
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHealth:
+    """How a work queue keeps up: what it has to do, how long that has been so, and what it did in vain."""
+
+    depth: int
+    """Keys that wait for a worker."""
+    oldest_seconds: float
+    """How long the first of them has waited."""
+    longest_seconds: float
+    """How long the slowest of the workers has been at its key."""
+    retries: int
+    """How often work on a key has failed."""
 
 
 class WorkQueue(Generic[K]):
@@ -25,12 +41,25 @@ class WorkQueue(Generic[K]):
         """`handle` works on a key, and says after what time it wants to see it again, if at all."""
         self._handle = handle
         self._workers = workers
-        self._waiting: dict[K, None] = {}
-        self._active: set[K] = set()
+        self._waiting: dict[K, float] = {}  # since when, as for those below
+        self._active: dict[K, float] = {}
         self._again: set[K] = set()
         self._delays: dict[K, float] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
+        self._retries = 0
+
+    @property
+    def health(self) -> QueueHealth:
+        """How it keeps up. Any thread may ask, also while the event loop is stuck."""
+        now = time.monotonic()
+        waiting, active = list(self._waiting.values()), list(self._active.values())
+        return QueueHealth(
+            depth=len(waiting),
+            oldest_seconds=now - min(waiting, default=now),
+            longest_seconds=now - min(active, default=now),
+            retries=self._retries,
+        )
 
     def add(self, key: K) -> None:
         """Have the key worked on as soon as a worker is free."""
@@ -39,8 +68,13 @@ class WorkQueue(Generic[K]):
         if key in self._active:
             self._again.add(key)
         else:
-            self._waiting[key] = None
+            self._waiting.setdefault(key, time.monotonic())
             self._wake.set()
+
+    def add_within(self, key: K, delay: timedelta) -> None:
+        """Have the key worked on after so long, or sooner if it is to be by then anyway."""
+        if key not in self._waiting:
+            self._add_later(key, delay)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -59,17 +93,18 @@ class WorkQueue(Generic[K]):
                 await self._wake.wait()
             key = next(iter(self._waiting))
             del self._waiting[key]
-            self._active.add(key)
+            self._active[key] = time.monotonic()
             try:
                 delay = await self._handle(key)
                 self._delays.pop(key, None)
             except Exception:
+                self._retries += 1
                 seconds = self._delays.get(key, _FIRST_DELAY)
                 self._delays[key] = min(seconds * 2, _LONGEST_DELAY)
                 log.exception("work on %s failed; it is tried again in %.1f s", key, seconds)
                 delay = timedelta(seconds=seconds)
             finally:
-                self._active.discard(key)
+                del self._active[key]
             if key in self._again:
                 self._again.discard(key)
                 self.add(key)
@@ -78,4 +113,9 @@ class WorkQueue(Generic[K]):
 
     def _add_later(self, key: K, delay: timedelta) -> None:
         loop = asyncio.get_running_loop()
+        known = self._timers.get(key)
+        if known is not None and known.when() <= loop.time() + delay.total_seconds():
+            return
+        if known is not None:
+            known.cancel()
         self._timers[key] = loop.call_later(delay.total_seconds(), self.add, key)

@@ -1,6 +1,6 @@
 """Where groups run, as configured: a backend, and what there is to do with it besides running groups."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from job_tracker.backends.fake import FakeBackend
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.environment import Telling, nothing_more
 from job_tracker.model import JobSpec
+from job_tracker.observers import JobObserver, RequestObserver, ignore_job, ignore_request
 from training_service.settings import Settings
 
 
@@ -20,16 +21,18 @@ async def _nothing() -> None:
 class Engine:
     """A backend; `connect` raises BackendRefused if its engine does not let us in; `rehearse`: see Jobs.
 
-    `requests` says how many requests of each kind were sent to the engine.
+    `on_save` has the engine tell, where its own people look, what becomes of the jobs that run on it.
     """
 
     backend: Backend[Any]
     connect: Callable[[], Awaitable[None]] = _nothing
     rehearse: Callable[[JobSpec], Awaitable[None]] | None = None
-    requests: Callable[[], Mapping[str, int]] = dict
+    on_save: JobObserver = ignore_job
 
 
-def make_engine(settings: Settings, tell: Telling = nothing_more) -> Engine:
+def make_engine(
+    settings: Settings, tell: Telling = nothing_more, on_request: RequestObserver = ignore_request
+) -> Engine:
     """The engine that `settings.backend` names. Nothing is connected to yet."""
     match settings.backend:
         case "fake":
@@ -37,7 +40,7 @@ def make_engine(settings: Settings, tell: Telling = nothing_more) -> Engine:
         case "process":
             return Engine(_processes(settings, tell))
         case "kubernetes":
-            return _kubernetes(settings, tell)
+            return _kubernetes(settings, tell, on_request)
 
 
 def _processes(settings: Settings, tell: Telling) -> ProcessBackend:
@@ -52,7 +55,7 @@ def _processes(settings: Settings, tell: Telling) -> ProcessBackend:
     return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options, tell)
 
 
-def _kubernetes(settings: Settings, tell: Telling) -> Engine:
+def _kubernetes(settings: Settings, tell: Telling, on_request: RequestObserver) -> Engine:
     # Its client takes as long to import as all the rest, and only this backend needs it.
     from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
     from job_tracker.backends.kubernetes.rehearsal import Rehearsal
@@ -72,5 +75,7 @@ def _kubernetes(settings: Settings, tell: Telling) -> Engine:
         start_grace=kubernetes.image_pull_grace,
         node_grace=kubernetes.lost_node_grace,
     )
-    backend = KubernetesBackend(settings.storage.data_dir / "logs", settings.algorithms, options, tell)
-    return Engine(backend, backend.connect, Rehearsal(backend), lambda: backend.client.requests)
+    backend = KubernetesBackend(
+        settings.storage.data_dir / "logs", settings.algorithms, options, tell, on_request
+    )
+    return Engine(backend, backend.connect, Rehearsal(backend), backend.events.job_saved)

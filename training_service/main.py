@@ -7,15 +7,20 @@ import resource
 import signal
 import socket
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from job_tracker.backends.base import Backend
 from job_tracker.errors import TrackerError
 from job_tracker.jobs import Jobs
 from job_tracker.leadership import Leadership, Tenure
+from job_tracker.model import Job
+from job_tracker.outside import observed
 from job_tracker.reports import ReportBook, ReportEnvironment, ReportTokens
 from job_tracker.store.base import JobStore
 from job_tracker.submission import Door
@@ -60,20 +65,22 @@ async def serve(settings: Settings) -> None:
     """Serve until told to stop, then let go of everything in order. Groups run on."""
     told_to_stop = _stop_signal()
     async with AsyncExitStack() as stack:
-        store = await open_store(settings)
+        metrics = Metrics()
+        store = observed(await open_store(settings), JobStore, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
+        metrics.observe_store(store, settings.scheduling.capacity)
         tokens = ReportTokens(await store.secret())
         told = ReportEnvironment(tokens, settings.reports.address)
-        engine = make_engine(settings, told)
+        engine = _observed_engine(settings, told, metrics)
         stack.push_async_callback(engine.backend.close)
         await engine.connect()
         reports = ReportBook(store, utc_now)
         stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
-        metrics = Metrics()
-        metrics.observe_requests(engine.requests)
         leadership = make_leadership(settings, store, engine, reports, metrics)
         stack.callback(_metrics_server(metrics, settings).close)
-        servicer = TrainingServicer(make_jobs(settings, store, engine))
+        lag = asyncio.create_task(metrics.observe_loop(), name="loop-lag")
+        stack.push_async_callback(_end, lag, "the measurement of the event loop")
+        servicer = TrainingServicer(make_jobs(settings, store, engine, metrics))
         server, serving = _make_server(settings, servicer, ReporterServicer(tokens, reports), metrics)
         port = _bind(server, settings.server.address)
         if settings.backend == "process":
@@ -99,7 +106,7 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-def make_jobs(settings: Settings, store: JobStore, engine: Engine) -> Jobs:
+def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metrics) -> Jobs:
     """The operations behind the API."""
     door = Door(
         settings.algorithms,
@@ -111,7 +118,12 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine) -> Jobs:
         job_policy=settings.job_policy,
     )
     return Jobs(
-        store, engine.backend, door, max_queued=settings.scheduling.max_queued, rehearse=engine.rehearse
+        store,
+        engine.backend,
+        door,
+        max_queued=settings.scheduling.max_queued,
+        rehearse=engine.rehearse,
+        on_save=metrics.observe_job,
     )
 
 
@@ -121,8 +133,14 @@ def make_leadership(
     """What makes this replica track whenever no other does."""
     options = tracker_options(settings)
 
+    def saved(before: Job, after: Job) -> None:
+        metrics.observe_job(before, after)
+        engine.on_save(before, after)
+
     async def track(tenure: Tenure) -> None:
-        await Tracker(store, engine.backend, options, tenure, reports).run()
+        tracker = Tracker(store, engine.backend, options, tenure, reports, on_save=saved)
+        with metrics.observing(tracker):
+            await tracker.run()
 
     return Leadership(
         store,
@@ -143,6 +161,12 @@ def tracker_options(settings: Settings) -> TrackerOptions:
         keep_failed_group=settings.jobs.keep_failed_group,
         keep_succeeded_group=settings.jobs.keep_succeeded_group,
     )
+
+
+def _observed_engine(settings: Settings, told: ReportEnvironment, metrics: Metrics) -> Engine:
+    engine = make_engine(settings, told, metrics.observe_request)
+    backend: Backend[Any] = observed(engine.backend, Backend, metrics.observe_outside("backend"))
+    return replace(engine, backend=backend)
 
 
 def _make_server(
@@ -179,7 +203,7 @@ def _bind(server: grpc.aio.Server, address: str) -> int:
 
 def _metrics_server(metrics: Metrics, settings: Settings) -> MetricsServer:
     try:
-        return MetricsServer(metrics, settings.metrics)
+        return MetricsServer(metrics.registry, settings.metrics)
     except OSError as error:
         raise CannotServe(
             f"metrics.port: cannot listen at {settings.metrics.port}: {error.strerror}"

@@ -21,7 +21,7 @@ PATIENCE = 60.0
 """Seconds that anything may take before it counts as stuck."""
 
 
-_FAILURES = 3  # to start, as with a store that is away; then it is not tried again
+_FAILURES = 3  # to start, in a row, as with a store that is away; then it is not tried again
 
 
 class Stuck(AssertionError):
@@ -106,7 +106,7 @@ class KeptService:
                 self._pid = None
                 self.exit_codes.append(code)
                 self._changed.notify_all()
-            failures += code != -signal.SIGKILL
+            failures = failures + 1 if code != -signal.SIGKILL else 0
             if code == 0 or failures > _FAILURES:
                 return
 

@@ -146,6 +146,34 @@ def test_a_killed_service_finds_its_group_again(service: Server, place: Place) -
     assert place.names() == []
 
 
+def test_a_group_that_loses_a_pod_is_started_again_under_new_names(service: Server, place: Place) -> None:
+    again = ["pod/program-1-r1-1-worker", "pod/program-1-r1-2-worker", "pod/program-1-r1-master"]
+    with service.start("-s", "retry.backoff=1") as client:
+        job = submit(client, FOREVER, instances=3)
+        comes(client, job, all_run)
+        place.cluster.kubectl("delete", "pod", "-n", place.namespace, "program-1-2-worker", "--wait=false")
+        seen = comes(client, job, lambda seen: seen.attempt == 2 and all_run(seen))
+        assert place.names() == [*again, "service/program-1-r1-master-service"]
+        assert [move.diagnosis.category for move in seen.moves if move.HasField("diagnosis")] == [
+            "pod_deleted"
+        ]
+        assert printed(client, job, 0) == "up\n"
+        assert "".join(piece.text for piece in client.logs(job, attempt=1)) == "up\n"
+        client.cancel(job)
+        assert client.wait(job, timeout=30).attempt == 2
+    assert place.names() == []
+
+
+def test_the_bare_rights_of_a_service_let_it_keep_what_is_left_of_a_group(
+    service: Server, place: Place
+) -> None:
+    with service.start("-s", "jobs.keep_failed_group=PT1H") as client:
+        job = submit(client, {"EXIT_CODE": "3"}, instances=1)
+        assert client.wait(job, timeout=60).status == pb.failure
+        assert place.names() == ["pod/program-1-master"]
+    place.cluster.kubectl("delete", "pod", "-n", place.namespace, "program-1-master")
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
 def test_a_service_killed_while_it_launches_goes_on_with_the_launch(
     service: Server, place: Place, seconds: float

@@ -18,7 +18,7 @@ from training_service.api.errors import status_of
 log = logging.getLogger("training_service.access")
 
 REQUEST_ID_HEADER = "x-request-id"
-request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="-")
+request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 
 _SERVICE = "/training."
 _CHANGING = ("/Train", "/CancelTraining")
@@ -120,6 +120,7 @@ class _Supervision:
         self._context = context
         self._identity = _request_id(context)
         self._token = request_id.set(self._identity)
+        context.set_trailing_metadata(((REQUEST_ID_HEADER, self._identity),))
         self._message = ""
         self.code = grpc.StatusCode.CANCELLED
 

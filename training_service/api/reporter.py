@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from job_tracker import log_context
 from job_tracker.errors import NotAllowed
 from job_tracker.reports import Report, ReportBook, ReportTokens
 from job_tracker.reports.report import COUNTS, ReportReader
@@ -28,6 +29,7 @@ class ReporterServicer(TrainingReporterServicer):
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
         """See training_reporter.proto."""
         attempt = self._tokens.read(_token_of(context))
+        log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)
         await self._book.take(attempt, report)
         seconds = max(_SHORTEST_PAUSE, self._book.reporters / _REPORTS_A_SECOND)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from job_tracker import log_context
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
@@ -23,12 +24,14 @@ class TrainingServicer(TrainingServiceServicer):
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
         job = await self._jobs.submit(convert.request_of(request))
+        _is_about(job.id)
         return pb.TrainResponse(job_id=job.id)
 
     async def GetTrainingStatus(
         self, request: pb.GetTrainingStatusRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
+        _is_about(request.job_id)
         return convert.status_of(await self._jobs.get(request.job_id))
 
     async def ListTrainingJobs(
@@ -46,12 +49,14 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.CancelTrainingRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
+        _is_about(request.job_id)
         return convert.status_of(await self._jobs.cancel(request.job_id))
 
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
         """See training_service.proto."""
+        _is_about(request.job_id)
         async with self._until_closed():
             async for view in self._jobs.watch(request.job_id):
                 yield convert.status_of(view)
@@ -60,6 +65,7 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.GetTrainingLogsRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         """See training_service.proto."""
+        _is_about(request.job_id, request.attempt)
         tail_lines = request.tail_lines if request.HasField("tail_lines") else None
         async with self._until_closed():
             async for piece in self._jobs.logs(
@@ -111,3 +117,8 @@ class TrainingServicer(TrainingServiceServicer):
                     self._streams.discard(stream)
         except TimeoutError as error:
             raise ServiceClosing from error
+
+
+def _is_about(job_id: int, attempt: int = 0) -> None:
+    """What is logged from now on in this call, which has a context of its own, is about this job."""
+    log_context.subject.set(log_context.Subject(job_id, attempt))

@@ -19,6 +19,7 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Graces, Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import selector
@@ -31,6 +32,7 @@ from job_tracker.catalog import Algorithm
 from job_tracker.environment import Telling, nothing_more
 from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
 from job_tracker.model import GroupRef, Job
+from job_tracker.observers import RequestObserver, ignore_request
 
 log = logging.getLogger(__name__)
 
@@ -62,15 +64,19 @@ class KubernetesBackend:
         algorithms: Mapping[str, Algorithm],
         options: KubernetesOptions,
         tell: Telling = nothing_more,
+        on_request: RequestObserver = ignore_request,
     ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""
         self._algorithms = algorithms
         self._options = options
         self._tell = tell
         instance = options.plan.instance
-        self.client = KubernetesClient(options.access, options.plan.namespace, calls=options.calls)
+        self.client = KubernetesClient(
+            options.access, options.plan.namespace, calls=options.calls, on_request=on_request
+        )
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
+        self.events = EventRecorder(self.client, self._groups, options.plan)
         self._launcher = Launcher(self.client, self._cache.put)
         self._kept = KeptLogs(self.client, root)
         self._live = LiveLogs(self.client, self._groups)
@@ -177,6 +183,7 @@ class KubernetesBackend:
 
     async def close(self) -> None:
         """See Backend."""
+        await self.events.close()
         await self._stopper.close()
         await self._cache.close()
         self._groups.close()

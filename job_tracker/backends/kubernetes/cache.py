@@ -7,6 +7,7 @@ list, which comes after every failure and on a period. Work per event does not g
 """
 
 import asyncio
+import contextvars
 import logging
 import random
 import time
@@ -64,7 +65,10 @@ class PodCache:
         async with self._syncing:
             if self._following is None:
                 version = await self.refresh()
-                self._following = asyncio.create_task(self._follow(version), name="pod watch")
+                # Of its own context: it is about all jobs, whichever was the first to need it.
+                self._following = asyncio.create_task(
+                    self._follow(version), name="pod watch", context=contextvars.Context()
+                )
 
     async def refresh(self) -> str:
         """List all pods now, take them in, and answer with the version of the list."""

@@ -10,9 +10,16 @@ import logging
 import random
 import ssl
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -34,10 +41,11 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.errors import BackendRefused
+from job_tracker.observers import RequestObserver, ignore_request
 
 log = logging.getLogger(__name__)
 
-Resource = Literal["pods", "services"]
+Resource = Literal["pods", "services", "events"]
 Query = Sequence[tuple[str, str | int]]
 
 _STREAMS = 1024
@@ -65,6 +73,11 @@ class Listing:
     version: str
 
 
+@dataclass(slots=True)
+class _Told:
+    code: str = "none"
+
+
 class KubernetesClient:
     """Calls to one namespace of one cluster. Connects with the first of them.
 
@@ -72,10 +85,16 @@ class KubernetesClient:
     """
 
     def __init__(
-        self, access: Access, namespace: str, *, calls: int = 32, patience: Patience | None = None
+        self,
+        access: Access,
+        namespace: str,
+        *,
+        calls: int = 32,
+        patience: Patience | None = None,
+        on_request: RequestObserver = ignore_request,
     ) -> None:
         """At most `calls` are in flight at once; the others wait their turn."""
-        self.requests: Counter[str] = Counter()
+        self._on_request = on_request
         self._access = access
         self._namespace = namespace
         self._patience = patience or Patience()
@@ -149,6 +168,10 @@ class KubernetesClient:
     async def change(self, resource: Resource, name: str, uid: str, metadata: Mapping[str, Any]) -> Manifest:
         """Lay `metadata` over that of the object (a JSON merge patch). Conflict if the name is another's."""
         return await self._call("PATCH", resource, name, body={"metadata": {"uid": uid, **metadata}})
+
+    async def record(self, event: Manifest) -> None:
+        """Create an Event. Its name says what it tells, so AlreadyExists means that it is told."""
+        await self._call("POST", "events", body=event)
 
     async def delete(self, resource: Resource, name: str, uid: str, grace: int | None = None) -> None:
         """Have the object deleted, and what it owns; one that is gone is fine, and so is another's name.
@@ -244,11 +267,11 @@ class KubernetesClient:
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=self._patience.try_seconds)
         async with self._calls:
-            self.requests[f"{method} {resource}"] += 1
-            with _translated():
+            with _translated(), self._told(f"{method} {resource}") as told:
                 response = await self._send(method, path, query, body, timeout)
                 async with response:
                     data = await response.read()
+                    told.code = str(response.status)
         if response.status >= 400:
             raise from_answer(response.status, data, response.headers.get("Retry-After"))
         return data
@@ -260,9 +283,9 @@ class KubernetesClient:
         connect = self._patience.try_seconds
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
         async with self._streams:
-            self.requests[kind] += 1
-            with _translated():
+            with _translated(), self._told(kind) as told:
                 response = await self._send("GET", path, query, None, timeout)
+                told.code = str(response.status)
             try:
                 if response.status >= 400:
                     with _translated():
@@ -272,6 +295,14 @@ class KubernetesClient:
                     yield pieces
             finally:
                 response.close()
+
+    @contextmanager
+    def _told(self, request: str) -> Iterator["_Told"]:
+        told, started = _Told(), time.perf_counter()
+        try:
+            yield told
+        finally:
+            self._on_request(request, told.code, time.perf_counter() - started)
 
     async def _send(
         self, method: str, path: str, query: Query, body: Manifest | None, timeout: aiohttp.ClientTimeout

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from job_tracker.outside import Result, observed
 from job_tracker.store.base import JobStore
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.sqlite import SqliteStore
@@ -25,7 +26,7 @@ def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     server.end()
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "observed"])
 async def reopen(
     request: pytest.FixtureRequest, tmp_path: Path, shared_redis: RedisServer | None
 ) -> AsyncIterator[Reopen]:
@@ -39,6 +40,9 @@ async def reopen(
             await opened.pop().close()
         if request.param == "sqlite":
             opened.append(await SqliteStore.open(tmp_path / "jobs.db"))
+        elif request.param == "observed":
+            store: JobStore = await SqliteStore.open(tmp_path / "jobs.db")
+            opened.append(observed(store, JobStore, _ignore))
         else:
             assert server is not None
             opened.append(await RedisStore.open(Address(server.url, prefix)))
@@ -47,6 +51,10 @@ async def reopen(
     yield again
     while opened:
         await opened.pop().close()
+
+
+def _ignore(operation: str, result: Result, seconds: float) -> None:
+    """An OutsideObserver that does not care."""
 
 
 @pytest.fixture

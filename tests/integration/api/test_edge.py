@@ -19,8 +19,9 @@ from job_tracker.model import Job
 from job_tracker.store.sqlite import SqliteStore
 from tests.integration.api.conftest import Serve, Service
 from training_service import logs
+from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
-from training_service.metrics import Metrics
+from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
 from training_service.settings import LoggingSettings
 
 SERVICE = "training.TrainingService"
@@ -99,6 +100,13 @@ async def test_a_request_id_is_given_back_as_it_was_sent(door: Service) -> None:
         assert await request_id_of(door, given) == given
 
 
+async def test_an_answer_that_is_no_error_bears_its_request_id_too(door: Service) -> None:
+    call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), metadata=(("x-request-id", "order-66"),))
+    await call
+    trailing = await call.trailing_metadata()
+    assert [value for key, value in trailing or () if key == "x-request-id"] == ["order-66"]
+
+
 async def test_a_request_without_an_id_gets_one_of_its_own(door: Service) -> None:
     first, second, of_empty = [await request_id_of(door, given) for given in (None, None, "")]
     for request_id in (first, second, of_empty):
@@ -157,6 +165,30 @@ async def test_reading_is_not_logged_and_changing_is(
     ]
 
 
+async def test_a_line_says_which_job_the_call_was_about(
+    door: Service, log_lines: Callable[[], list[Any]]
+) -> None:
+    first, second = await door.train(), await door.train()
+    await asyncio.gather(
+        *(door.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id)) for job_id in (second, first))
+    )
+    lines = [line for line in log_lines() if line["logger"] == "training_service.access"]
+    assert [line["job"] for line in lines[:2]] == [first, second]
+    assert sorted(line["job"] for line in lines[2:]) == [first, second]
+
+
+async def test_a_line_says_which_attempt_a_report_was_about(
+    door: Service, log_lines: Callable[[], list[Any]]
+) -> None:
+    authorization = f"Bearer {door.tokens.issue(7, 2)}"
+    with pytest.raises(grpc.aio.AioRpcError):
+        await TrainingReporterStub(door.channel).Report(
+            reporter_pb.ReportRequest(), metadata=(("authorization", authorization),)
+        )
+    (line,) = [line for line in log_lines() if line["logger"] == "training_service.access"]
+    assert (line["job"], line["attempt"]) == (7, 2)
+
+
 async def test_calls_are_counted_by_method_and_code(service: Service) -> None:
     def counted(method: str, code: str) -> float | None:
         return service.metrics.registry.get_sample_value(
@@ -179,17 +211,6 @@ async def test_calls_are_counted_by_method_and_code(service: Service) -> None:
         "training_service_call_seconds_count", {"method": "Train"}
     )
     assert seconds == 5
-
-
-def test_requests_to_the_engine_are_counted_by_kind() -> None:
-    metrics, requests = Metrics(), {"POST pods": 1}
-    metrics.observe_requests(lambda: requests)
-    requests.update({"POST pods": 3, "watch": 1})
-
-    def counted(kind: str) -> float | None:
-        return metrics.registry.get_sample_value("training_service_engine_requests_total", {"request": kind})
-
-    assert (counted("POST pods"), counted("watch"), counted("log")) == (3, 1, None)
 
 
 async def test_a_call_that_the_client_gives_up_is_counted_as_cancelled(service: Service) -> None:

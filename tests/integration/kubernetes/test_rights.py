@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from job_tracker.backends.kubernetes import KubernetesBackend, PlanOptions
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.diagnosis import Category
 from job_tracker.errors import LaunchFailed, TrackerError
-from job_tracker.model import Job, Phase
+from job_tracker.model import Job, JobState, Phase
 from tests.support import accounts
 from tests.support.accounts import Rule
 from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
@@ -79,6 +79,8 @@ class Life:
         together = self.job(1, instances=2)
         await first.check(together)
         await started(first, first.plan(together))
+        first.events.job_saved(replace(together, state=JobState.QUEUED), together)
+        await first.events.flush()
         assert await printed(first, together.group, 1) == "up\n"
         await first.close()
 
@@ -90,6 +92,7 @@ class Life:
         assert stopped is not None
         assert [rank.phase for rank in stopped.statuses] == [Phase.STOPPED] * 2
         assert await text_of(second.logs(together.group, 1)) == "up\n"
+        await second.sweep(NOON)  # of the Service whose pods are gone
         return second
 
     async def live_on(self, second: KubernetesBackend) -> None:

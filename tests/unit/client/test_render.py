@@ -269,7 +269,7 @@ RETRYING = Status(
 
 
 def test_a_job_between_two_attempts_says_how_it_got_there_and_when_it_goes_on() -> None:
-    picture = drawn(panels.description(RETRYING, NOW))
+    picture = drawn(panels.story(RETRYING, NOW))
     for line in (
         r"Attempt +2 of 3",
         r"Next attempt +[0-9: -]+ \(in 20s\)",
@@ -281,7 +281,7 @@ def test_a_job_between_two_attempts_says_how_it_got_there_and_when_it_goes_on() 
     ):
         assert re.search(line, picture), (line, picture)
     assert "Queue" not in picture
-    text = lines.description(RETRYING)
+    text = lines.story(RETRYING)
     assert "\nattempt: 2 of 3\n" in text
     assert "\nstory: 2025-11-21T11:51:00Z submitted\n    2025-11-21T11:52:00Z launch\n" in text
     assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, the next follows"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from training_service._generated import training_service_pb2 as pb
 
@@ -282,7 +283,22 @@ def test_status_on_a_terminal_explains_a_failure(training: ServerInThread, train
     assert re.search("What to do.*Use less.", shown)
 
 
-@pytest.mark.parametrize("command", ["status", "watch", "wait", "logs", "cancel"])
+def test_describe_tells_every_move(training: ServerInThread, trainctl: Trainctl) -> None:
+    moves = [
+        pb.Move(status=pb.queuing, at=Timestamp(seconds=60)),
+        pb.Move(status=pb.failure, at=Timestamp(seconds=90), attempt=1, diagnosis=DIAGNOSIS),
+    ]
+    training.tell(1, status=pb.failure, diagnosis=DIAGNOSIS, moves=moves)
+    story = ["1970-01-01T00:01:00Z submitted", "1970-01-01T00:01:30Z failure: It ran out of memory."]
+    printed = trainctl("describe", "1").stdout
+    assert printed.endswith(f"story: {story[0]}\n    {story[1]}\n")
+    assert "failure: It ran out of memory." in trainctl.on_terminal("describe", "1").stdout
+
+
+_COMMANDS = ["status", "describe", "watch", "wait", "logs", "plot", "artifacts", "fetch", "cancel"]
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_a_job_that_does_not_exist_is_exit_code_3(trainctl: Trainctl, command: str) -> None:
     result = trainctl(command, "42")
     assert (result.exit_code, result.stdout) == (3, "")

@@ -83,3 +83,54 @@ async def test_a_slow_reader_of_a_feed_gets_the_last_value_of_each_key() -> None
         assert [await anext(everything), await anext(everything)] == [("a", 2), ("b", 20)]
         assert await anext(of_b) == ("b", 20)
     feed.publish("a", 9)
+
+
+async def test_a_key_that_may_wait_comes_once_and_no_later_than_it_may() -> None:
+    worked: list[float] = []
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def handle(key: str) -> None:
+        worked.append(loop.time())
+        done.set()
+
+    queue: WorkQueue[str] = WorkQueue(handle, workers=1)
+    running = asyncio.create_task(queue.run())
+    started = loop.time()
+    for delay in (10, 0.1, 5, 0.1):
+        queue.add_within("key", timedelta(seconds=delay))
+    await done.wait()
+    assert 0.09 <= worked[0] - started < 5
+    assert len(worked) == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_queue_says_what_it_has_to_do_and_what_it_did_in_vain() -> None:
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handle(key: str) -> None:
+        started.set()
+        await may_end.wait()
+        if queue.health.retries == 0:
+            raise RuntimeError("no")
+        if queue.health.depth == 0:
+            done.set()
+
+    done = asyncio.Event()
+    queue = WorkQueue[str](handle, workers=1)
+    assert (queue.health.depth, queue.health.oldest_seconds, queue.health.longest_seconds) == (0, 0, 0)
+    for key in ("a", "b", "c", "b"):
+        queue.add(key)
+    running = asyncio.create_task(run(queue, done))
+    await started.wait()
+    first = queue.health
+    assert (first.depth, first.retries) == (2, 0)
+    await asyncio.sleep(0.02)
+    queue.add("b")  # it waits still: its age is not that of its last mention
+    later = queue.health
+    assert later.oldest_seconds >= first.oldest_seconds + 0.02
+    assert later.longest_seconds >= 0.02
+    may_end.set()
+    await running
+    assert (queue.health.depth, queue.health.retries) == (0, 1)

@@ -65,10 +65,15 @@ def pod(name: str, version: int, uid: str = "", **metadata: Any) -> dict[str, An
 
 @dataclass
 class Scripted:
-    """Answers of the server, in order; each request takes the next one, and is written down."""
+    """Answers of the server, in order; each request takes the next one, and is written down.
+
+    `told` is what the client says of its requests: their kind, and the code of the answer.
+    """
 
     answers: list[Answer] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
+    told: list[tuple[str, str]] = field(default_factory=list)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -80,6 +85,7 @@ class Scripted:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(f"{request.method} {request.path_qs}")
+        self.bodies.append(await request.json() if request.can_read_body else None)
         self.asked.set()
         if not self.answers:
             await self.wait(60)
@@ -121,6 +127,11 @@ async def server(tmp_path: Path) -> AsyncIterator[Scripted]:
 
 @pytest.fixture
 async def client(server: Scripted, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
-    made = KubernetesClient(Access(kubeconfig=tmp_path / "kubeconfig"), "here", patience=IMPATIENT)
+    def told(request: str, code: str, seconds: float) -> None:
+        assert 0 <= seconds < 60
+        server.told.append((request, code))
+
+    access = Access(kubeconfig=tmp_path / "kubeconfig")
+    made = KubernetesClient(access, "here", patience=IMPATIENT, on_request=told)
     yield made
     await made.close()

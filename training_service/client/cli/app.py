@@ -12,6 +12,7 @@ from training_service.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from training_service.client.cli.boundary import errors_reported
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.cancel import cancel
+from training_service.client.cli.commands.describe import describe
 from training_service.client.cli.commands.listing import list_jobs
 from training_service.client.cli.commands.logs import logs
 from training_service.client.cli.commands.plot import plot
@@ -96,6 +97,6 @@ def trainctl(
     context.obj = Session(address=address, json=json)
 
 
-for command in (submit, status, watch, wait, logs, plot, artifacts, fetch, cancel):
+for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel):
     app.command()(command)
 app.command("list")(list_jobs)

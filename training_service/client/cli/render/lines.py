@@ -39,9 +39,13 @@ def description(status: GetTrainingStatusResponse) -> str:
     ]
     if status.HasField("diagnosis"):
         labelled += facts.explanation(status.diagnosis)
-    if story := "\n".join(f"{words.moment(at)} {what}" for at, what in facts.story(status)):
-        labelled.append(("Story", story))
     return "\n".join(_labelled(*fact) for fact in labelled)
+
+
+def story(status: GetTrainingStatusResponse) -> str:
+    """All about one job, and then its story, a move a line."""
+    moves = "\n".join(f"{words.moment(at)} {what}" for at, what in facts.story(status))
+    return "\n".join((description(status), _labelled("Story", moves)))
 
 
 def update(status: GetTrainingStatusResponse) -> str:

@@ -60,7 +60,12 @@ def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableT
         *_bar(status),
         _grid([*facts.identity(status), *facts.situation(status), *_times(status, now)]),
     ]
-    return Group(*parts, *_explanation(status), *_story(status))
+    return Group(*parts, *_explanation(status))
+
+
+def story(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
+    """All about one job, and then its story."""
+    return Group(description(status, now), *_story(status))
 
 
 def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:

@@ -1,0 +1,114 @@
+"""Reports: calls that one service takes against an empty handler, and what reporting costs a training step.
+
+- 100 running jobs report in turn, 64 calls in flight, a step and two metrics each;
+- a training loop of one process (a small model, about 10 ms a step) that reports every step, against
+  one that does not, in turns.
+"""
+
+import sqlite3
+import statistics
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import torch
+from trainer_kit.progress import Reporter, Silence
+from trainer_kit.report_calls import Calls
+
+from benchmarks.support import (
+    Client,
+    Row,
+    Server,
+    ceiling,
+    interleaved,
+    ratio,
+    request,
+    run_alone,
+    service,
+    workspace,
+)
+from job_tracker.reports import ReportTokens
+from training_service._generated import training_service_pb2 as pb
+
+_JOBS = 100
+
+
+def measure(quick: bool) -> list[Row]:
+    seconds, rounds = (0.5, 7) if quick else (1.0, 21)
+    with (
+        workspace() as folder,
+        ceiling() as empty,
+        closing(Client()) as client,
+        service(folder, capacity=_JOBS) as server,
+    ):
+        tokens = running_jobs(server, folder)
+        nothing, taken = interleaved(
+            rounds,
+            lambda: client.calls_per_second(empty, "Report", seconds=seconds, tokens=["none"]),
+            lambda: client.calls_per_second(server, "Report", seconds=seconds, tokens=tokens),
+        )
+        silent, reporting = steps(server, tokens[0], 5 if quick else 15)
+    against_ceiling, overhead = ratio(taken, nothing), ratio(reporting, silent) - 1
+    return [
+        Row(
+            "reports: calls/s against an empty handler",
+            f"{statistics.median(taken):,.0f}/s",
+            f"{statistics.median(nothing):,.0f}/s",
+            f"{against_ceiling:.2f}",
+            "≥ 0.5",
+            against_ceiling >= 0.5,
+        ),
+        Row(
+            "reports: time of a training step that reports, more than of one that does not",
+            f"{statistics.median(reporting) * 1000:.2f} ms",
+            f"{statistics.median(silent) * 1000:.2f} ms",
+            f"{overhead:+.2%}",
+            "< 0.5 %",
+            overhead < 0.005,
+        ),
+    ]
+
+
+def running_jobs(server: Server, folder: Path) -> list[str]:
+    """A token of each of the jobs, which run when this returns."""
+    with server.stub() as stub:
+        for _ in range(_JOBS):
+            stub.Train(request(RUN_SECONDS="forever"))
+        wanted = pb.ListTrainingJobsRequest(statuses=[pb.running], page_size=_JOBS)
+        while len(stub.ListTrainingJobs(wanted).jobs) < _JOBS:
+            time.sleep(0.05)
+    with closing(sqlite3.connect(folder / "jobs.db")) as database:
+        secret = database.execute("SELECT value FROM secrets").fetchone()[0]
+    return [ReportTokens(secret).issue(job_id, 1) for job_id in range(1, _JOBS + 1)]
+
+
+def steps(server: Server, token: str, rounds: int) -> list[list[float]]:
+    """Seconds a step without and with reports, in each round."""
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batch = torch.randn(64, 512)
+
+    def train(reporter: Reporter) -> float:
+        started = time.perf_counter()
+        count = 50
+        for step in range(count):
+            optimizer.zero_grad()
+            loss = (model(batch) - batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            reporter.report(step=step, total_steps=count, loss=loss.item())
+        return (time.perf_counter() - started) / count
+
+    calls = Reporter(Calls(server.address, token))
+    train(calls)  # the first steps are slower, and gRPC is imported beside them
+    try:
+        return interleaved(rounds, lambda: train(Reporter(Silence())), lambda: train(calls))
+    finally:
+        calls.close()
+        assert threading.active_count() < 10
+
+
+if __name__ == "__main__":
+    run_alone(measure)

@@ -1,0 +1,130 @@
+"""What an operator sees of a real service: its metrics, and the lines of its log."""
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from job_tracker.model import JobState
+from tests.e2e.conftest import Server
+from training_service.client import TrainingClient
+
+ROOT = Path(__file__).parents[2]
+MONITORING = ROOT / "deploy" / "monitoring"
+SECRET, TENANT = "hunter2-of-the-storage", "a-name-that-a-tenant-chose"
+FLAGS = (
+    "--set=metrics.port=0",
+    "--set=logging.format=json",
+    "--set=logging.level=DEBUG",
+    f"--set=process.secret_environment.AWS_SECRET_ACCESS_KEY={SECRET}",
+)
+
+
+def lines_of(server: Server) -> list[dict[str, Any]]:
+    """The log, of which every line is a record."""
+    return [json.loads(line) for line in server.log.read_text().splitlines()]
+
+
+def scraped(server: Server) -> str:
+    (url,) = [
+        line["message"].removeprefix("metrics at ")
+        for line in lines_of(server)
+        if line["message"].startswith("metrics at ")
+    ]
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def ran(client: TrainingClient, **parameters: str) -> int:
+    """A job that has been acknowledged."""
+    return client.submit("program", "1", "v1", name=TENANT, parameters=parameters)
+
+
+@pytest.fixture
+def worked(server: Server) -> Iterator[Server]:
+    """A service that has had a job of each outcome, one with a second attempt."""
+    with server.start(*FLAGS) as client:
+        cancelled = ran(client, RUN_SECONDS="forever")
+        ended = [ran(client), ran(client, EXIT_CODE="3")]
+        for job_id in ended:
+            client.wait(job_id, timeout=60)
+        client.cancel(cancelled)
+        client.wait(cancelled, timeout=60)
+        yield server
+
+
+def exported(text: str) -> set[str]:
+    """The names of all samples that there are or may be."""
+    names = set()
+    for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", text, flags=re.MULTILINE):
+        ends = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+        names |= {name + end for end in ends}
+    return names
+
+
+def named(expression: str) -> set[str]:
+    """The names of the metrics in an expression."""
+    return set(re.findall(r"\b(?:training_service|process)_\w+", expression))
+
+
+def test_the_dashboard_and_the_alerts_name_only_what_is_exported_and_the_documents_all_of_it(
+    worked: Server,
+) -> None:
+    names = exported(scraped(worked))
+    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    alerts = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
+    wanted = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+        for name in named(target["expr"])
+    } | {name for group in alerts["groups"] for rule in group["rules"] for name in named(rule["expr"])}
+    assert wanted - names == set()
+    explained = named((ROOT / "docs" / "operations.md").read_text())
+    ours = {re.sub(r"_(bucket|sum|count)$", "", name) for name in names if name.startswith("tr")}
+    assert ours - explained == set()
+
+
+def test_a_scrape_tells_what_has_become_of_the_jobs(worked: Server) -> None:
+    text = scraped(worked)
+    values = {
+        (sample.name.removeprefix("training_service_"), *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    for outcome in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED):
+        assert values["jobs_ended_total", outcome] == 1
+        assert values["run_seconds_count", outcome] == 1
+        assert values["jobs", outcome] == 1
+    assert values["attempts_total",] == values["launch_seconds_count",] == 3
+    assert values["queue_wait_seconds_count",] == 3
+    assert values["failures_total", "crashed"] == 1
+    assert values["leader",] == values["store_up",] == 1
+    assert values["outside_calls_total", "backend", "launch", "ok"] == 3
+    assert values["outside_calls_total", "ok", "store", "submit"] == 3
+    assert values["event_loop_lag_seconds_count",] > 0
+    assert values["process_resident_memory_bytes",] > 0
+
+
+def test_no_text_of_a_tenant_is_in_the_metrics(worked: Server) -> None:
+    assert TENANT not in scraped(worked)
+
+
+def test_every_line_about_a_job_says_so_and_none_tells_a_secret(worked: Server) -> None:
+    lines, text = lines_of(worked), worked.log.read_text()
+    assert SECRET not in text
+    moves = [line for line in lines if re.match(r"job \d+: \w+ -> ", line["message"])]
+    assert len(moves) == 9  # each is launched, runs and ends
+    for line in lines:
+        for job_id in re.findall(r"\bjob (\d+)\b", line["message"]):
+            assert line["job"] == int(job_id), line
+    assert {(line["job"], line["attempt"]) for line in moves} == {(1, 1), (2, 1), (3, 1)}
+    calls = [line for line in lines if line["logger"] == "training_service.access"]
+    assert sorted(line["job"] for line in calls) == [1, 1, 2, 3]
+    assert all(re.fullmatch("[0-9a-f]{32}", line["request_id"]) for line in calls)

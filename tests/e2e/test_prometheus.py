@@ -1,0 +1,95 @@
+"""A real Prometheus, with the alerts that are deployed, looks at a real service."""
+
+import json
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import Server
+from tests.support.prometheus import program
+from training_service.client import TrainingClient
+
+MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
+EXPRESSIONS = [
+    target["expr"].replace("$__rate_interval", "1m")
+    for panel in json.loads((MONITORING / "grafana-dashboard.json").read_text())["panels"]
+    for target in panel.get("targets", ())
+]
+# Of calls that fail by our doing, and of a backend that this service does not have.
+EMPTY = [each for each in EXPRESSIONS if "INTERNAL" in each or "training_service_kubernetes" in each]
+
+
+class Prometheus:
+    """One that scrapes every second."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.port = _free_port()
+        scrape = {"job_name": "training-service", "static_configs": [{"targets": [target]}]}
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(MONITORING / "alerts.yaml")],
+            "scrape_configs": [scrape],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        command = [program("prometheus"), f"--config.file={folder / 'prometheus.yml'}"]
+        command += [f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address=127.0.0.1:{self.port}"]
+        with (folder / "prometheus.log").open("wb") as log:
+            self.process = subprocess.Popen(command, stderr=log)
+
+    def ask(self, what: str, **parameters: str) -> Any:
+        """The answer of its API; None while it does not answer."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)["data"]
+        except OSError:
+            if self.process.poll() is not None:
+                raise
+            return None  # it is not up yet
+
+    def has(self, expression: str) -> bool:
+        """Whether the expression gives anything."""
+        answer = self.ask("query", query=expression)
+        return answer is not None and bool(answer["result"])
+
+
+@pytest.fixture
+def prometheus(server: Server, tmp_path: Path) -> Iterator[Prometheus]:
+    server.start("--set=metrics.port=0").close()
+    address = server.log.read_text().split("metrics at http://")[1].split("/")[0]
+    made = Prometheus(tmp_path, address)
+    yield made
+    made.process.terminate()
+    made.process.wait(timeout=20)
+
+
+def test_each_panel_of_the_dashboard_shows_something_and_no_alert_is_raised(
+    server: Server, prometheus: Prometheus
+) -> None:
+    missing = set(EXPRESSIONS) - set(EMPTY)
+    with TrainingClient(server.address) as client:
+        deadline = time.monotonic() + 90
+        while missing and time.monotonic() < deadline:
+            for code in ("0", "3"):  # rates want change
+                job_id = client.submit("program", "1", "v1", parameters={"EXIT_CODE": code})
+                client.wait(job_id, timeout=60)
+            missing = {each for each in missing if not prometheus.has(each)}
+    assert missing == set()
+    assert [each for each in EMPTY if prometheus.has(each)] == []
+    assert prometheus.ask("alerts")["alerts"] == []
+    rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert {rule["health"] for rule in rules} == {"ok"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,77 @@
+"""Real processes report to a real service, by calls and by lines, and what they made is fetched."""
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+else:
+    Server = Any
+
+TRAINER = """
+import hashlib, os, pathlib
+from trainer_kit.group import join
+from trainer_kit.progress import reporting
+
+with join() as group, reporting(group) as reporter:
+    for step in range(1, 101):
+        reporter.report(step=step, total_steps=100, loss=1 / step)
+    if group.is_master:
+        folder = pathlib.Path(os.environ["MODEL_URI"])
+        folder.mkdir(parents=True)
+        (folder / "model.bin").write_bytes(b"weights")
+        digest = hashlib.sha256(b"weights").hexdigest()
+        reporter.artifact("model.bin", f"{folder}/model.bin", kind="model", size=7, sha256=digest)
+"""
+WITHOUT_GRPC = """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "grpc" else find(name)
+"""
+ALGORITHM = """
+[algorithms.reporting]
+other_parameters = true
+version = "3f2a"
+[algorithms.reporting.process]
+command = ["python", "{program}"]
+"""
+
+
+def test_a_training_is_seen_in_its_status_its_curves_and_its_artifacts(server: Server) -> None:
+    program = server.folder / "trainer.py"
+    program.write_text(TRAINER)
+    with (server.folder / "config.toml").open("a") as config:
+        config.write(ALGORITHM.format(program=program))
+    with server.start() as client:
+        job = client.submit("reporting", "1", "v1", instances=2)
+        ended = client.wait(job, timeout=60)
+        assert ended.status == pb.succeed, ended
+        assert (ended.progress.step, ended.progress.total_steps) == (100, 100)
+        [loss] = client.metrics(job)
+        assert [(point.step, point.value) for point in loss.points] == [
+            (step, 1 / step) for step in range(1, 101)
+        ]
+        assert "::progress::" not in "".join(piece.text for piece in client.logs(job))
+        made = client.artifacts(job)
+        [model] = made.artifacts
+        assert (model.name, model.kind, model.fetchable) == ("model.bin", "model", True)
+        assert model.sha256 == hashlib.sha256(b"weights").hexdigest()
+        assert b"".join(client.fetch(job, "model.bin")) == b"weights"
+        assert made.provenance.code_version == "3f2a"
+        assert made.provenance.program == f"python {program}"
+
+
+def test_an_image_without_grpc_reports_by_lines(server: Server, tmp_path: Path) -> None:
+    program = server.folder / "trainer.py"
+    program.write_text(WITHOUT_GRPC + TRAINER)
+    with (server.folder / "config.toml").open("a") as config:
+        config.write(ALGORITHM.format(program=program))
+    with server.start() as client:
+        job = client.submit("reporting", "1", "v1")
+        ended = client.wait(job, timeout=60)
+        assert (ended.status, ended.progress.step) == (pb.succeed, 100)
+        assert "::progress::" in "".join(piece.text for piece in client.logs(job))
+        assert [made.kind for made in client.artifacts(job).artifacts] == ["model"]

@@ -1,0 +1,80 @@
+"""What becomes of a job is to be seen on its master pod, with kubectl alone."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.jobs import Jobs
+from job_tracker.model import JobState
+from job_tracker.reports import ReportBook
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.submission import Door
+from job_tracker.tracker import Tracker, TrackerOptions, utc_now
+from tests.integration.kubernetes.groups.conftest import Place
+from tests.support.backends import KubernetesGroups
+from tests.support.jobs import spec
+from tests.support.leadership import elected
+
+
+@dataclass
+class Tracked:
+    """A tracker at work on a cluster, as the composition root has it."""
+
+    backend: KubernetesBackend
+    jobs: Jobs
+
+    async def reaches(self, job_id: int, state: JobState) -> None:
+        async with aclosing(self.jobs.watch(job_id)) as views:
+            async for view in views:
+                if view.job.state is state:
+                    break
+            else:
+                raise AssertionError(f"job {job_id} ended otherwise: {view.job}")
+        await self.backend.events.flush()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    made = await SqliteStore.open(tmp_path / "jobs.db")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def tracked(world: KubernetesGroups, store: SqliteStore) -> AsyncIterator[Tracked]:
+    backend = world.open()
+    options = TrackerOptions(capacity=4)
+    reports, tenure = ReportBook(store, utc_now), await elected(store)
+    tracker = Tracker(store, backend, options, tenure, reports, on_save=backend.events.job_saved)
+    tracking = asyncio.create_task(tracker.run())
+    door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
+    yield Tracked(backend, Jobs(store, backend, door, max_queued=10))
+    tracking.cancel()
+    await asyncio.gather(tracking, return_exceptions=True)
+
+
+async def test_moves_are_described_on_the_pod_and_there_when_it_is_gone(
+    place: Place, tracked: Tracked, store: SqliteStore
+) -> None:
+    submitted = await store.submit(spec({"RUN_SECONDS": "forever"}, instances=2), utc_now(), None, 10)
+    await tracked.reaches(submitted.id, JobState.RUNNING)
+    described = await asyncio.to_thread(place.kubectl, "describe", "pod", "program-1-master")
+    for reason, message in (("Launching", "Launching 2 instances"), ("Running", "The master runs")):
+        (line,) = [line for line in described.splitlines() if f" {reason} " in line]
+        assert "training-service" in line
+        assert message in line
+
+    await tracked.jobs.cancel(submitted.id)
+    await tracked.reaches(submitted.id, JobState.CANCELLED)
+    told = await asyncio.to_thread(
+        place.kubectl, "get", "events", "-l", "training-service/job-id=1", "-o", "json"
+    )
+    events = json.loads(told)["items"]
+    assert sorted(event["reason"] for event in events) == ["Cancelled", "Launching", "Running"]
+    assert len({event["involvedObject"]["uid"] for event in events}) == 1

@@ -1,0 +1,127 @@
+"""The service's own log: what each line says it is about, and that nobody else writes lines in it."""
+
+import asyncio
+import io
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+
+from job_tracker.log_context import about
+from training_service import logs
+from training_service.api.interceptors import request_id
+from training_service.settings import LoggingSettings
+
+FORGED = "x\n2026-11-21 12:00:00,000 ERROR   root the disk is on fire\r\n\x1b[2J\u2028\x85"
+log = logging.getLogger("tests.lines")
+
+LogTo = Callable[[Literal["console", "json"]], io.StringIO]
+
+
+@pytest.fixture
+def log_to(monkeypatch: pytest.MonkeyPatch) -> Iterator[LogTo]:
+    """Have the log written in a format, to where it can be read."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+
+    def set_up(form: Literal["console", "json"]) -> io.StringIO:
+        written = io.StringIO()
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.stderr", written)
+            logs.set_up(LoggingSettings(format=form))
+        return written
+
+    root.handlers = []
+    yield set_up
+    root.handlers = handlers
+    root.setLevel(level)
+
+
+def only(written: io.StringIO) -> dict[str, Any]:
+    (line,) = written.getvalue().splitlines()
+    told: dict[str, Any] = json.loads(line)
+    return told
+
+
+def test_a_line_says_which_job_and_attempt_and_call_it_is_about(log_to: LogTo) -> None:
+    written = log_to("json")
+    token = request_id.set("a-request-with-a-long-id")
+    with about(7, 2):
+        log.info("stopping")
+    request_id.reset(token)
+    told = only(written)
+    assert (told["job"], told["attempt"], told["request_id"]) == (7, 2, "a-request-with-a-long-id")
+    assert (told["level"], told["logger"], told["message"]) == ("INFO", "tests.lines", "stopping")
+
+
+def test_the_console_says_it_in_short(log_to: LogTo) -> None:
+    written = log_to("console")
+    token = request_id.set("a-request-with-a-long-id")
+    with about(7, 2):
+        log.info("stopping")
+    request_id.reset(token)
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+    assert re.fullmatch(
+        rf"{time} INFO    tests\.lines \[job=7 attempt=2 request_id=a-reques\] stopping\n", written.getvalue()
+    )
+
+
+def test_what_is_not_known_is_left_out(log_to: LogTo) -> None:
+    written = log_to("json")
+    log.info("serving")
+    assert only(written).keys() == {"time", "level", "logger", "message"}
+    with about(7):
+        log.info("submitted")
+    assert "attempt" not in json.loads(written.getvalue().splitlines()[1])
+    written = log_to("console")
+    log.info("serving")
+    assert written.getvalue().endswith("tests.lines serving\n")
+
+
+async def test_jobs_that_are_worked_on_at_once_are_told_apart(log_to: LogTo) -> None:
+    written, ready = log_to("json"), asyncio.Barrier(8)
+
+    async def work(job_id: int) -> None:
+        with about(job_id):
+            await ready.wait()
+            log.info("work on %d", job_id)
+
+    await asyncio.gather(*(work(job_id) for job_id in range(1, 9)))
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert len(lines) == 8
+    assert all(line["message"] == f"work on {line['job']}" for line in lines)
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_a_message_stays_on_its_line(log_to: LogTo, form: Literal["console", "json"]) -> None:
+    written = log_to(form)
+    log.info("refused: %s", FORGED)
+    (line,) = written.getvalue().splitlines()
+    assert line.isprintable()
+    assert r"\x1b[2J" in line
+
+
+def test_nothing_in_a_traceback_looks_like_a_line(log_to: LogTo) -> None:
+    written = log_to("console")
+    try:
+        raise RuntimeError(FORGED)
+    except RuntimeError:
+        log.exception("it failed")
+    first, *others = written.getvalue().splitlines()
+    assert first.endswith("it failed")
+    assert len(others) > 3
+    for line in others:
+        assert line.startswith("    | ")
+        assert line.isprintable()
+
+
+def test_a_traceback_is_part_of_its_record(log_to: LogTo) -> None:
+    written = log_to("json")
+    try:
+        raise RuntimeError(FORGED)
+    except RuntimeError:
+        log.exception("it failed")
+    assert "RuntimeError: x\n2026" in only(written)["exception"]

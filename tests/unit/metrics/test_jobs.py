@@ -1,0 +1,144 @@
+"""What is counted of jobs as they move."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.model import Ending, Job, JobState, new_job
+from job_tracker.policies import RetryPolicy
+from tests.support.jobs import spec
+from training_service.metrics import Metrics
+
+LOST = Diagnosis(category=Category.NODE_LOST, summary="Node a is gone.", resolution="Wait.", retryable=True)
+BROKEN = Diagnosis(category=Category.CRASHED, summary="Exited with 1.", resolution="Mend it.")
+
+
+class Story:
+    """One job's moves, each told to the metrics."""
+
+    def __init__(self, max_attempts: int = 2, waited: timedelta = timedelta(0)) -> None:
+        self.metrics = Metrics()
+        self.at = datetime.now(UTC)
+        retry = RetryPolicy(max_attempts=max_attempts)
+        self.job = new_job(1, spec(retry=retry), self.at - waited)
+
+    def moves(self, change: Callable[[Job], Job]) -> None:
+        before, self.job = self.job, change(self.job)
+        self.metrics.observe_job(before, self.job)
+
+    def launches(self) -> None:
+        self.moves(lambda job: job.admitted(self.at))
+
+    def runs(self, for_seconds: float = 0.0) -> None:
+        self.moves(lambda job: job.running(self.at - timedelta(seconds=for_seconds)))
+
+    def fails(self, why: Diagnosis) -> None:
+        self.moves(lambda job: job.failed(why, self.at))
+        self.ends()
+
+    def ends(self, state: JobState | None = None) -> None:
+        ending = self.job.ending if state is None else Ending(state, self.at)
+        assert ending is not None
+        self.moves(lambda job: job.ended(ending, self.at))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"training_service_{name}", labels)
+
+
+def test_the_wait_in_the_queue_is_measured_at_the_first_launch_only() -> None:
+    story = Story(waited=timedelta(hours=1))
+    story.launches()
+    assert story.value("queue_wait_seconds_sum") == pytest.approx(3600, abs=5)
+    story.fails(LOST)
+    story.moves(lambda job: job.queued_again(story.at))
+    story.launches()
+    assert story.value("queue_wait_seconds_count") == 1
+    assert story.value("attempts_total") == 2
+
+
+def test_a_launch_is_measured_until_the_master_runs() -> None:
+    story = Story()
+    story.launches()
+    assert story.value("launch_seconds_count") == 0
+    story.runs()
+    assert story.value("launch_seconds_count") == 1
+
+
+def test_a_launch_that_another_replica_has_begun_is_measured_from_there() -> None:
+    story = Story()
+    story.job = story.job.admitted(story.at - timedelta(seconds=50))
+    story.runs()
+    assert story.value("launch_seconds_sum") == pytest.approx(50, abs=5)
+
+
+def test_a_launch_by_a_version_that_did_not_write_down_when_is_not_measured() -> None:
+    story = Story()
+    story.job = replace(story.job.admitted(story.at), moves=())
+    story.runs()
+    assert story.value("launch_seconds_count") == 0
+
+
+def test_a_run_is_measured_by_its_outcome_since_it_began_also_before_a_restart() -> None:
+    for state, outcome in ((JobState.SUCCEEDED, "succeeded"), (JobState.CANCELLED, "cancelled")):
+        story = Story()
+        story.launches()
+        story.runs(for_seconds=100)
+        story.ends(state)
+        assert story.value("run_seconds_sum", outcome=outcome) == pytest.approx(100, abs=5)
+        assert story.value("jobs_ended_total", outcome=outcome) == 1
+        assert story.value("jobs_ended_total", outcome="failed") == 0
+
+
+def test_a_clock_that_was_set_back_makes_nothing_negative() -> None:
+    story = Story(waited=timedelta(hours=-1))
+    story.launches()
+    story.runs(for_seconds=-100)
+    story.ends(JobState.SUCCEEDED)
+    assert story.value("queue_wait_seconds_sum") == 0
+    assert story.value("run_seconds_sum", outcome="succeeded") == 0
+
+
+def test_failures_are_counted_by_category_for_each_attempt() -> None:
+    story = Story()
+    story.launches()
+    story.runs()
+    story.fails(LOST)
+    assert story.value("run_seconds_count", outcome="retried") == 1
+    assert story.value("failures_total", category="node_lost") == 1
+    assert story.value("jobs_ended_total", outcome="failed") == 0
+    story.moves(lambda job: job.queued_again(story.at))
+    story.launches()
+    story.fails(LOST)
+    assert story.value("failures_total", category="node_lost") == 2
+    assert story.value("jobs_ended_total", outcome="failed") == 1
+
+
+def test_attempts_are_exhausted_only_if_another_would_have_followed() -> None:
+    given_up, broken, never_tried_again = Story(), Story(), Story(max_attempts=1)
+    for story, last in ((given_up, LOST), (broken, BROKEN)):
+        story.launches()
+        story.fails(LOST)
+        story.moves(lambda job, story=story: job.queued_again(story.at))  # type: ignore[misc]
+        story.launches()
+        story.fails(last)
+    never_tried_again.launches()
+    never_tried_again.fails(LOST)
+    counts = [story.value("attempts_exhausted_total") for story in (given_up, broken, never_tried_again)]
+    assert counts == [1, 0, 0]
+
+
+def test_every_category_is_there_from_the_start_so_that_its_first_failure_is_an_increase() -> None:
+    story = Story()
+    assert [story.value("failures_total", category=category) for category in Category] == [0] * len(Category)
+
+
+def test_what_the_ranks_do_is_no_move() -> None:
+    story = Story()
+    story.launches()
+    story.runs()
+    story.moves(lambda job: job.observed(()))
+    story.moves(lambda job: job.decided(Ending(JobState.SUCCEEDED, story.at)))
+    assert story.value("run_seconds_count", outcome="succeeded") is None

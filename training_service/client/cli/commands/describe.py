@@ -1,0 +1,18 @@
+"""trainctl describe."""
+
+from datetime import UTC, datetime
+from functools import partial
+
+import typer
+
+from training_service.client.cli.commands.arguments import Job
+from training_service.client.cli.render import lines, panels
+from training_service.client.cli.session import session_of
+
+
+def describe(context: typer.Context, job: Job) -> None:
+    """Tell the whole story of a job: what was asked for, and every move with its time and reason."""
+    session = session_of(context)
+    with session.client() as client:
+        status = client.status(job)
+    session.output.show(status, lines.story, partial(panels.story, now=datetime.now(UTC)))

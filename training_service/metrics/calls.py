@@ -1,0 +1,67 @@
+"""Calls: those that the service answers, and those that it makes."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+# From a read of the embedded store to the end of a group that was asked to stop.
+_OUTSIDE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class CallMetrics:
+    """How often, with what result, and how long."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.answered = _Timed(
+            "training_service_call",
+            "Calls answered",
+            registry,
+            ("method",),
+            "code",
+            Histogram.DEFAULT_BUCKETS,
+        ).observe
+        self.went_outside = _Timed(
+            "training_service_outside_call",
+            "Calls of the store and of the backend",
+            registry,
+            ("kind", "operation"),
+            "result",
+            _OUTSIDE_SECONDS,
+        ).observe
+        self.requested = _Timed(
+            "training_service_kubernetes_request",
+            "Requests to the API server, each try counted; of streams, until they begin",
+            registry,
+            ("request",),
+            "code",
+            _OUTSIDE_SECONDS,
+        ).observe
+
+
+class _Timed:
+    """A counter by some labels and the result, NAMEs_total, and a histogram by the labels, NAME_seconds."""
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        registry: CollectorRegistry,
+        labels: Sequence[str],
+        result: str,
+        buckets: Sequence[float],
+    ) -> None:
+        self._calls = Counter(f"{name}s", description, [*labels, result], registry=registry)
+        self._seconds = Histogram(
+            f"{name}_seconds", f"{description}: time taken", labels, buckets=buckets, registry=registry
+        )
+        self._of = cache(self._find)  # there are few, and finding them takes longer than counting
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        """The result is the last label."""
+        calls, duration = self._of(*labels)
+        calls.inc()
+        duration.observe(seconds)
+
+    def _find(self, *labels: str) -> tuple[Counter, Histogram]:
+        return self._calls.labels(*labels), self._seconds.labels(*labels[:-1])

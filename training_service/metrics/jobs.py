@@ -1,0 +1,100 @@
+"""What became of jobs, as this replica saw it: how long each step took, how it ended, and why it failed.
+
+A replica sees what it writes itself, so sums over the replicas are the truth.
+"""
+
+from datetime import UTC, datetime
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from job_tracker.diagnosis import Category
+from job_tracker.model import Job, JobState
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_WAIT = (1, 5, 15, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY)
+_LAUNCH = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, _MINUTE, 2 * _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR)
+_RUN = (1, 10, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY)
+_ENDS = [state for state in JobState if state.is_terminal]
+
+
+class JobMetrics:
+    """Counts moves from state to state."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._wait = Histogram(
+            "training_service_queue_wait_seconds",
+            "Time from the submission of a job to its first launch",
+            buckets=_WAIT,
+            registry=registry,
+        )
+        self._launch = Histogram(
+            "training_service_launch_seconds",
+            "Time from the launch of an attempt until its master ran",
+            buckets=_LAUNCH,
+            registry=registry,
+        )
+        self._run = Histogram(
+            "training_service_run_seconds",
+            "Time from when an attempt's master ran until nothing of its group was left",
+            ["outcome"],
+            buckets=_RUN,
+            registry=registry,
+        )
+        self._attempts = Counter(
+            "training_service_attempts", "Attempts that were launched", registry=registry
+        )
+        self._ended = Counter(
+            "training_service_jobs_ended", "Jobs that ended", ["outcome"], registry=registry
+        )
+        self._failures = Counter(
+            "training_service_failures",
+            "Attempts that failed, and jobs that failed without one, by diagnosis",
+            ["category"],
+            registry=registry,
+        )
+        self._exhausted = Counter(
+            "training_service_attempts_exhausted",
+            "Jobs that were tried again and failed for good, as no attempt was left",
+            registry=registry,
+        )
+        # So that the first of each kind counts as an increase.
+        for state in _ENDS:
+            self._ended.labels(state)
+        for category in Category:
+            self._failures.labels(category)
+
+    def saved(self, before: Job, after: Job) -> None:
+        """See JobObserver."""
+        if after.state is before.state:
+            return
+        now = datetime.now(UTC)
+        if after.state is JobState.LAUNCHING:
+            self._attempts.inc()
+            if after.attempt == 1:
+                self._wait.observe(_seconds(before.submitted_at, now))
+        elif after.state is JobState.RUNNING:
+            if before.moves:  # a job that an earlier version has launched tells nothing of it
+                self._launch.observe(_seconds(before.moves[-1].at, now))
+        elif before.state is JobState.RUNNING and before.started_at is not None:
+            self._run.labels(_outcome(after)).observe(_seconds(before.started_at, now))
+        if after.state.is_terminal:
+            self._ended.labels(after.state).inc()
+        if after.state in (JobState.FAILED, JobState.BACKOFF):
+            self._failed(after)
+
+    def _failed(self, job: Job) -> None:
+        failure = job.last_failure
+        assert failure is not None
+        self._failures.labels(failure.category).inc()
+        was_worth_a_retry = job.attempt > 1 and job.spec.retry.allows(1, failure)
+        if job.state is JobState.FAILED and was_worth_a_retry:
+            self._exhausted.inc()
+
+
+def _outcome(job: Job) -> str:
+    return "retried" if job.state is JobState.BACKOFF else job.state
+
+
+def _seconds(since: datetime, until: datetime) -> float:
+    """Not less than 0, whatever was done to the clock."""
+    return max(0.0, (until - since).total_seconds())
