@@ -112,10 +112,7 @@ def _become_service(order: Order, wrappers: Sequence[Wrapper]) -> NoReturn:
         seams = Seams(faults.parse(order.faults), Path(order.trace))
         for wrap in wrappers:
             wrap(seams, Path(order.data))
-        app(order.arguments, standalone_mode=False)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
+        code = app(order.arguments, standalone_mode=False) or 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
