@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kubernetes test check fix serve cluster cluster-down benchmarks clean
+.PHONY: help demo demo-kubernetes test check fix serve cluster cluster-down benchmarks crash-points clean
 
 help:        ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 20
@@ -38,6 +38,10 @@ cluster-down: ## stop it
 benchmarks:  ## measure, and print ratios
 	@scripts/install
 	@.venv/bin/python -m benchmarks.run
+
+crash-points: ## kill the service at every call that it makes to the outside; --help of the script has more
+	@scripts/install
+	@scripts/crash-points
 
 clean:       ## remove what the above made
 	rm -rf .venv .local .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

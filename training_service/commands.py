@@ -61,12 +61,12 @@ def serve(
         },
     )
     # Here, since the server's libraries take a while to import.
-    from job_tracker.errors import BackendRefused, StoreRefused
+    from job_tracker.errors import BackendRefused, StoreRefused, StoreUnavailable
     from training_service.main import CannotServe, run
 
     try:
         run(settings)
-    except (CannotServe, StoreRefused, BackendRefused) as error:
+    except (CannotServe, StoreRefused, StoreUnavailable, BackendRefused) as error:
         _fail(str(error))
 
 

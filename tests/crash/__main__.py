@@ -2,37 +2,65 @@
 
 import argparse
 import random
-import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.crash.faults import KILLS
-from tests.crash.sweep import ERRORS, Outcome, Sweep, points, summary, with_recoveries
+from tests.crash.forkserver import ForkServer
+from tests.crash.local import LocalWorld
+from tests.crash.soak import soak
+from tests.crash.sweep import Outcome, Sweep, errors, kills, summary, with_recoveries
+from tests.crash.world import World
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 if every point was survived."""
     asked = _parsed(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="crash-points-"))
-    try:
-        sweep = Sweep(folder, asked.lanes)
+    worlds = remote_worlds if asked.on == "cluster" else local_worlds
+    with tempfile.TemporaryDirectory(prefix="crash-points-") as folder, worlds(Path(folder)) as make:
+        if asked.soak:
+            return _soak(make("soak"), asked)
+        sweep = Sweep(make, asked.lanes)
         outcomes = sweep.run(_wanted(sweep, asked), _tell)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     print("\n".join(("", *summary(outcomes))))
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 
 
+@contextmanager
+def local_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
+    """Processes and SQLite."""
+    yield lambda name: LocalWorld(folder / name)
+
+
+@contextmanager
+def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
+    """Pods and Redis: the cluster is brought up and stays, the server ends with this."""
+    from tests.crash.remote import RemoteWorld
+    from tests.support.cluster import Cluster
+    from tests.support.redis_server import server_or_skip
+
+    cluster = Cluster.up()
+    image = cluster.load_program_image()
+    redis = server_or_skip(folder / "redis")
+    redis.start()
+    try:
+        yield lambda name: RemoteWorld(cluster, redis, image, folder / name)
+    finally:
+        redis.end()
+
+
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
+    parser.add_argument("--on", choices=("machine", "cluster"), default="machine")
     parser.add_argument("--kinds", choices=("kills", "errors", "recoveries"), nargs="*", default=[])
     parser.add_argument("--sample", type=int, metavar="N", help="so many points of each kind, not all")
     parser.add_argument(
         "--seed", type=int, default=random.randrange(10**6), help="of what is drawn by chance"
     )
     parser.add_argument("--lanes", type=int, default=4, help="services side by side")
+    parser.add_argument("--soak", type=float, metavar="SECONDS", help="random jobs, kills and errors instead")
     parser.add_argument(
         "--faults", nargs="*", metavar="FAULT", help='one run with these, as "84 kill before", one a start'
     )
@@ -44,8 +72,11 @@ def _wanted(sweep: Sweep, asked: argparse.Namespace) -> list[tuple[str, ...]]:
         return [tuple(asked.faults)]
     print(f"seed {asked.seed}")
     calls = sweep.reference()
-    kills, errors = points(calls, KILLS), points(calls, ERRORS)
-    every = {"kills": kills, "errors": errors, "recoveries": with_recoveries(kills, asked.seed)}
+    every = {
+        "kills": kills(calls),
+        "errors": errors(calls),
+        "recoveries": with_recoveries(kills(calls), asked.seed),
+    }
     dice = random.Random(asked.seed)
     tried = []
     for kind in asked.kinds or every:
@@ -53,6 +84,14 @@ def _wanted(sweep: Sweep, asked: argparse.Namespace) -> list[tuple[str, ...]]:
         tried += dice.sample(found, min(asked.sample, len(found))) if asked.sample else found
     print(f"{len(calls)} calls to the outside; {len(tried)} points")
     return tried
+
+
+def _soak(world: World, asked: argparse.Namespace) -> int:
+    print(f"seed {asked.seed}", flush=True)
+    with closing(world), closing(ForkServer(world.wraps)) as forks:
+        record = soak(forks, world, asked.seed, asked.soak)
+    print("\n".join((str(record), *record.problems, record.log)))
+    return 1 if record.problems else 0
 
 
 def _tell(outcome: Outcome) -> None:

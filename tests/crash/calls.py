@@ -1,57 +1,40 @@
-"""Which functions of the service touch the outside: the seams that are numbered."""
+"""Which functions of the service touch the outside: the seams that are numbered, by what they belong to."""
 
 import errno
+import importlib
 import os
-import signal
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from job_tracker.errors import StoreUnavailable
-from job_tracker.store.sqlite import schema
-from job_tracker.store.sqlite.store import SqliteStore
-from job_tracker.store.sqlite.writer import GroupCommitter
 from tests.crash.seams import Seam, Seams
 
 NO_SPACE, TOO_MANY, INPUT_OUTPUT = "no space left", "too many processes", "input/output error"
 REFUSED, SILENT, UNREADABLE = "store refuses", "store does not answer", "store cannot read"
+CONFLICT, BUSY, FAULTY, RESET = "409", "429", "500", "connection reset"
+TIMED_OUT, BROKEN = "done, but no answer in time", "done, but connection reset"
+
+_MODULES = {
+    "sqlite": "calls_local",
+    "processes": "calls_local",
+    "redis": "calls_remote",
+    "kubernetes": "calls_remote",
+}
 
 
-def wrap_sqlite(seams: Seams) -> None:
-    """The store: its commits, and all that is asked of it."""
-    seams.wrap(schema, "_migrate", Seam("commit", lambda connection: "migrations"))
-    # The service dies in the writer's thread, at the commit itself; errors are seen by who asked.
-    seams.wrap(
-        GroupCommitter,
-        "_transact",
-        Seam("commit", lambda writer, batch: ", ".join(_purpose(each.operation) for each in batch)),
+def wrapper(name: str) -> Callable[[Seams, Path], None]:
+    """The function that wraps all that belongs to it, for a service with this data folder."""
+    # Imported only where it is asked for: a client library takes as long as all the rest.
+    wrap: Callable[[Seams, Path], None] = getattr(
+        importlib.import_module(f"tests.crash.{_MODULES[name]}"), f"wrap_{name}"
     )
-    unavailable = lambda: StoreUnavailable("injected")  # noqa: E731
-    seams.wrap(
-        GroupCommitter,
-        "run",
-        Seam(
-            "write",
-            lambda writer, operation, committed=None: _purpose(operation),
-            kills=False,
-            refusals={REFUSED: unavailable},
-            losses={SILENT: unavailable},
-        ),
-    )
-    seams.wrap(
-        SqliteStore,
-        "_all",
-        Seam(
-            "read",
-            lambda connection, query, *values: query.split("WHERE")[-1],
-            kills=False,
-            refusals={UNREADABLE: unavailable},
-        ),
-    )
+    return wrap
 
 
-def wrap_processes(seams: Seams, folder: Path) -> None:
-    """The process backend: files below the folder, supervisors, and the signals to them."""
+def wrap_files(seams: Seams, folder: Path, only: str = "*") -> None:
+    """What is made, moved and deleted below the folder, in those of its entries that match."""
     for function, error, why in (
         ("mkdir", errno.ENOSPC, NO_SPACE),
         ("open", errno.ENOSPC, NO_SPACE),
@@ -59,39 +42,31 @@ def wrap_processes(seams: Seams, folder: Path) -> None:
         ("link", errno.ENOSPC, NO_SPACE),
         ("unlink", errno.EIO, INPUT_OUTPUT),
     ):
-        seam = Seam("file", _name_of_file(function, folder), refusals={why: _os_error(error)})
+        seam = Seam("file", _name_of_file(function, folder, only), refusals={why: os_error(error)})
         seams.wrap(os, function, seam)
     # A rank's folder that cannot be deleted stays until the job is pruned: training may have seen to that.
-    seams.wrap(os, "rmdir", Seam("file", _name_of_file("rmdir", folder)))
-    seams.wrap(
-        os,
-        "posix_spawn",
-        Seam(
-            "spawn",
-            lambda path, argv, *rest, **more: f"supervisor of {Path(argv[-1]).name}",
-            refusals={TOO_MANY: _os_error(errno.EAGAIN)},
-        ),
-    )
-    seams.wrap(
-        signal, "pidfd_send_signal", Seam("signal", lambda pidfd, number: f"{number.name} to a supervisor")
-    )
+    seams.wrap(os, "rmdir", Seam("file", _name_of_file("rmdir", folder, only)))
 
 
-def _name_of_file(function: str, folder: Path) -> Callable[..., str | None]:
+def store_away() -> StoreUnavailable:
+    """What a store raises that cannot be reached."""
+    return StoreUnavailable("injected")
+
+
+def _name_of_file(function: str, folder: Path, only: str) -> Callable[..., str | None]:
     def name(path: Any, *args: Any, dir_fd: int | None = None, **more: Any) -> str | None:
         if function == "open" and not args[0] & os.O_CREAT:
             return None
         beside = Path(f"/proc/self/fd/{dir_fd}").readlink() if dir_fd is not None else Path()
         place = beside / os.fsdecode(path)
-        return f"{function} {place.relative_to(folder)}" if place.is_relative_to(folder) else None
+        if not place.is_relative_to(folder):
+            return None
+        inside = place.relative_to(folder)
+        return f"{function} {inside}" if fnmatch(inside.parts[0] if inside.parts else "", only) else None
 
     return name
 
 
-def _os_error(number: int) -> Callable[[], OSError]:
+def os_error(number: int) -> Callable[[], OSError]:
+    """Makes the error of that number."""
     return lambda: OSError(number, f"{os.strerror(number)} (injected)")
-
-
-def _purpose(operation: Any) -> str:
-    # SqliteStore.submit.<locals>.insert
-    return str(operation.__qualname__).split(".")[1]

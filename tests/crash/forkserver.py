@@ -10,9 +10,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from tests.crash.seams import Seams
+
+Wrapper = Callable[["Seams", Path], None]
 
 ROOT = Path(__file__).parents[2]
 _PR_SET_PDEATHSIG = 1
@@ -26,16 +32,16 @@ class Order:
     log: str
     trace: str
     faults: str
-    groups: str
-    """The folder of the process backend."""
+    data: str
+    """The service's data folder."""
 
 
 class ForkServer:
-    """The other end of it: one service at a time."""
+    """The other end of it: one service at a time, with these seams (calls.py)."""
 
-    def __init__(self) -> None:
+    def __init__(self, wraps: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.forkserver"],
+            [sys.executable, "-m", "tests.crash.forkserver", *wraps],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -73,28 +79,30 @@ class ForkServer:
         return int(line)
 
 
-def main() -> None:
+def main(wraps: Sequence[str]) -> None:
     """Fork until there are no more orders."""
     import training_service.main
-    from tests.crash import calls  # noqa: F401
+    from tests.crash import calls
 
+    _die_with_parent()
+    wrappers = [calls.wrapper(name) for name in wraps]
     assert Path(training_service.main.__file__).is_relative_to(ROOT), "these are not the sources beside us"
     answers = os.dup(1)
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            _become_service(Order(**json.loads(line)))
+            _become_service(Order(**json.loads(line)), wrappers)
         os.write(answers, b"%d\n" % pid)
         _, status = os.waitpid(pid, 0)
         os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(status))
 
 
-def _become_service(order: Order) -> NoReturn:
-    from tests.crash import calls, faults
+def _become_service(order: Order, wrappers: Sequence[Wrapper]) -> NoReturn:
+    from tests.crash import faults
     from tests.crash.seams import Seams
     from training_service.commands import app
 
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _die_with_parent()
     log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
@@ -102,12 +110,9 @@ def _become_service(order: Order) -> NoReturn:
     code = 1
     try:
         seams = Seams(faults.parse(order.faults), Path(order.trace))
-        calls.wrap_sqlite(seams)
-        calls.wrap_processes(seams, Path(order.groups))
-        app(order.arguments, standalone_mode=False)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
+        for wrap in wrappers:
+            wrap(seams, Path(order.data))
+        code = app(order.arguments, standalone_mode=False) or 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -115,5 +120,9 @@ def _become_service(order: Order) -> NoReturn:
         os._exit(code)
 
 
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

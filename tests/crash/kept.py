@@ -1,11 +1,12 @@
 """A service that is started again whenever it was killed, as systemd or Kubernetes would."""
 
 import os
+import random
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -20,36 +21,46 @@ PATIENCE = 60.0
 """Seconds that anything may take before it counts as stuck."""
 
 
+_FAILURES = 3  # to start, in a row, as with a store that is away; then it is not tried again
+
+
 class Stuck(AssertionError):
     """The service does not do what it should, or has ended by itself."""
 
 
 class KeptService:
-    """Runs from `with` to `stop`; the first starts get the faults, each its own, and the others none."""
+    """Runs from `with` to `stop`. `faults` says for each start, from 0 on, what it gets (faults.py)."""
 
-    def __init__(self, forks: ForkServer, folder: Path, faults: Sequence[str] = ()) -> None:
+    client: TrainingClient
+
+    def __init__(self, forks: ForkServer, folder: Path, faults: Callable[[int], str]) -> None:
         self.folder = folder
         self.exit_codes: list[int] = []
         self._forks = forks
-        self._faults = list(faults)
+        self._faults = faults
         self._address = f"127.0.0.1:{_free_port()}"
         self._changed = threading.Condition()
         self._pid: int | None = None
-        self._keeper = threading.Thread(target=self._keep, name="keeper")
-        self.client = TrainingClient(self._address)
 
     def __enter__(self) -> "KeptService":
-        self._keeper.start()
-        while not self._is_serving(0) and not self.exit_codes:
-            time.sleep(0.01)  # a client that is refused comes back after a second only
+        self.client = TrainingClient(self._address)
+        self.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.client.close()
         while self._keeper.is_alive():  # something has failed: no orderly stop
-            self._faults.clear()
+            self._faults = lambda start: ""
             self._signal(signal.SIGTERM)
             self._keeper.join(timeout=1)
+
+    def start(self) -> None:
+        """Have it run from now on."""
+        start = len(self.exit_codes)
+        self._keeper = threading.Thread(target=self._keep, name="keeper")
+        self._keeper.start()
+        while not self._is_serving(start) and len(self.exit_codes) == start:
+            time.sleep(0.01)  # a client that is refused comes back after a second only
 
     def ask(self, call: Callable[[TrainingClient], T]) -> T:
         """The answer to a call that is repeated until there is one."""
@@ -72,36 +83,40 @@ class KeptService:
             with self._changed:
                 if not self._changed.wait_for(lambda start=start: len(self.exit_codes) > start, PATIENCE):  # type: ignore[misc]
                     raise Stuck("it does not stop")
-            if self.exit_codes[-1] != -signal.SIGKILL:
+            if self.exit_codes[-1] == 0:
                 self._keeper.join()
         if self.exit_codes[-1] != 0:
             raise Stuck(f"the service ended with {self.exit_codes}")
+
+    def kill(self) -> None:
+        """Kill it, wherever it is."""
+        self._signal(signal.SIGKILL)
 
     def log(self) -> str:
         """What all of its processes printed."""
         return "".join(file.read_text() for file in sorted(self.folder.glob("service-*.log")))
 
     def _keep(self) -> None:
+        failures = 0
         while True:
             start = len(self.exit_codes)
-            fault = self._faults[start] if start < len(self._faults) else ""
-            self._pid = self._forks.start(self._order(start, fault))
+            self._pid = self._forks.start(self._order(start, self._faults(start)))
             code = self._forks.wait()
             with self._changed:
                 self._pid = None
                 self.exit_codes.append(code)
                 self._changed.notify_all()
-            if code != -signal.SIGKILL:
+            failures = failures + 1 if code != -signal.SIGKILL else 0
+            if code == 0 or failures > _FAILURES:
                 return
 
     def _order(self, start: int, fault: str) -> Order:
-        data = self.folder / "data"
         return Order(
             arguments=["serve", "--config", str(self.folder / "config.toml"), "--address", self._address],
             log=str(self._log(start)),
             trace=str(self.folder / f"trace-{start:03}"),
             faults=fault,
-            groups=str(data / "groups"),
+            data=str(self.folder / "data"),
         )
 
     def _log(self, start: int) -> Path:
@@ -118,6 +133,9 @@ class KeptService:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    # Below those of outgoing connections, which might get it while the service is dead.
+    while True:
+        port = random.randrange(10_000, 20_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -6,7 +6,6 @@ echo "$JOB_ID $JOB_ATTEMPT $RANK" >>"$WITNESS/starts"
 echo "rank $RANK of job $JOB_ID"
 echo '::progress:: {"step": 1, "total_steps": 2}'
 case $DO in
-wait) flock --shared "$WITNESS/gate" true ;;
 hold) sleep 1000000 ;;
 "die once") [ "$JOB_ATTEMPT" -gt 1 ] || kill -KILL $$ ;;
 esac

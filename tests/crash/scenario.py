@@ -1,14 +1,13 @@
-"""A handful of jobs that go through all paths, and the clients that send them and do not give up."""
+"""A handful of jobs that go through all paths, and the client that sends them and does not give up."""
 
-import fcntl
-import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from tests.crash.kept import PATIENCE, KeptService
+from tests.crash.kept import PATIENCE, KeptService, Stuck
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
+from training_service.client.watching import has_ended
 
 CAPACITY = 2
 
@@ -18,62 +17,72 @@ class PlannedJob:
     """A job, how its ranks behave, and the end that it should reach."""
 
     name: str
-    status: int
-    category: str = ""
+    ends: tuple[int, ...]
+    """The statuses that it may end with."""
+    failures: tuple[str, ...] = ()
+    """The categories of its failed attempts, in order."""
     instances: int = 1
-    attempts: int = 1
-    """How many it needs; none if it is never started."""
     ranks: Mapping[str, str] = field(default_factory=dict)
+    is_run: bool = True
+    """Whether it surely comes to run."""
 
 
-FIRST = PlannedJob("first", pb.succeed, instances=2, ranks={"DO": "wait"})
-FAILING = PlannedJob("failing", pb.failure, "crashed", ranks={"EXIT_CODE": "3"})
-HOLDING = PlannedJob("cancelled-while-running", pb.cancelled, instances=2, ranks={"DO": "hold"})
-UNWANTED = PlannedJob("cancelled-while-queued", pb.cancelled, attempts=0)
-RETRIED = PlannedJob("retried", pb.succeed, attempts=2, ranks={"DO": "die once"})
+HOLD = {"DO": "hold"}
+DIE_ONCE = {"DO": "die once"}
+FAIL = {"EXIT_CODE": "3"}
+
+FIRST = PlannedJob("first", (pb.succeed,), instances=2)
+FAILING = PlannedJob("failing", (pb.failure,), ("crashed",), ranks=FAIL)
+HOLDING = PlannedJob("cancelled-while-running", (pb.cancelled,), instances=2, ranks=HOLD)
+UNWANTED = PlannedJob("cancelled-while-queued", (pb.cancelled,), ranks=HOLD, is_run=False)
+RETRIED = PlannedJob("retried", (pb.succeed,), ("killed",), ranks=DIE_ONCE)
 JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED)
-"""In the order in which they are submitted. No two of them that follow each other fit in together."""
+"""In the order in which they are submitted. The third leaves no room for the fourth."""
 
 
-class Gate:
-    """Ranks that are to wait do so until this is opened."""
-
-    def __init__(self, witness: Path) -> None:
-        self._file = os.open(witness / "gate", os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __enter__(self) -> "Gate":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self._file)
-
-
-def play(service: KeptService, witness: Path) -> dict[str, int]:
-    """Have every job submitted and brought to its end, whatever happens to the service. Their ids."""
-    ids: dict[str, int] = {}
-    with Gate(witness):
-        for job in JOBS:
-            ids[job.name] = service.ask(lambda client, job=job: submit(client, job))  # type: ignore[misc]
-        service.ask(lambda client: client.cancel(ids[UNWANTED.name]))
-    held = ids[HOLDING.name]
-    # Until its ranks have something to say; the job may also have ended without.
-    for rank in range(HOLDING.instances):
-        service.ask(lambda client, rank=rank: next(iter(client.logs(held, rank=rank, follow=True)), None))  # type: ignore[misc]
+def play(service: KeptService) -> list[int]:
+    """Have every job submitted and brought to its end, whatever happens. Their ids, in order."""
+    ids = [submit(service, job) for job in JOBS]
+    unwanted, held = ids[JOBS.index(UNWANTED)], ids[JOBS.index(HOLDING)]
+    service.ask(lambda client: client.cancel(unwanted))
+    await_output(service, held, HOLDING.instances)
     service.ask(lambda client: client.cancel(held))
-    for job_id in ids.values():
-        service.ask(lambda client, job_id=job_id: client.wait(job_id, timeout=PATIENCE))  # type: ignore[misc]
+    for job_id in ids:
+        wait(service, job_id)
     return ids
 
 
-def submit(client: TrainingClient, job: PlannedJob) -> int:
-    """Send it; the key makes it one job however often it is sent."""
-    return client.submit(
-        "witness",
-        "1",
-        "v1",
-        name=job.name,
-        instances=job.instances,
-        parameters=dict(job.ranks),
-        request_key=job.name,
-    )
+def submit(service: KeptService, job: PlannedJob) -> int:
+    """Send it until there is an answer; the key makes it one job however often it is sent."""
+
+    def send(client: TrainingClient) -> int:
+        return client.submit(
+            "witness",
+            "1",
+            "v1",
+            name=job.name,
+            instances=job.instances,
+            parameters=dict(job.ranks),
+            request_key=job.name,
+        )
+
+    return service.ask(send)
+
+
+def wait(service: KeptService, job_id: int) -> None:
+    """Wait until the job has ended."""
+    service.ask(lambda client: client.wait(job_id, timeout=PATIENCE))
+
+
+def await_output(service: KeptService, job_id: int, instances: int) -> None:
+    """Wait until all ranks of the job have printed something, or it has ended without."""
+
+    def has_printed(client: TrainingClient) -> bool:
+        logs = [client.logs(job_id, rank=rank, tail_lines=1) for rank in range(instances)]
+        return all(next(log, None) for log in logs) or has_ended(client.status(job_id))
+
+    deadline = time.monotonic() + PATIENCE
+    while not service.ask(has_printed):
+        if time.monotonic() > deadline:
+            raise Stuck(f"job {job_id} prints nothing")
+        time.sleep(0.05)

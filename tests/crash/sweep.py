@@ -1,6 +1,7 @@
 """Every point at which something can happen to the service, each in a world of its own; and the figures."""
 
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,22 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.crash.calls import INPUT_OUTPUT, NO_SPACE, REFUSED, SILENT, TOO_MANY, UNREADABLE
+from tests.crash.calls import INPUT_OUTPUT, NO_SPACE, TOO_MANY
+from tests.crash.checks import LOST_LOGS, check_jobs
 from tests.crash.faults import KILL_AFTER, KILL_BEFORE, KILLS
 from tests.crash.forkserver import ForkServer
-from tests.crash.kept import KeptService
-from tests.crash.scenario import play
-from tests.crash.world import World, check_jobs, check_leftovers, check_store, check_witnesses
+from tests.crash.kept import PATIENCE, KeptService
+from tests.crash.scenario import JOBS, play
+from tests.crash.world import World
 
 LANES = 4
 
-# Errors that a job may rightly fail of, with the category that it then has.
+# Errors that a job may rightly fail of, with the categories that it then has.
 EXCUSED = {
-    NO_SPACE: frozenset({"storage_not_writable", "launch_failed"}),
+    NO_SPACE: frozenset({"storage_not_writable", "launch_failed", LOST_LOGS}),
     TOO_MANY: frozenset({"launch_failed"}),
     INPUT_OUTPUT: frozenset({"storage_not_writable"}),
 }
-ERRORS = (NO_SPACE, TOO_MANY, INPUT_OUTPUT, REFUSED, SILENT, UNREADABLE)
 _CALLS_OF_A_RECOVERY = 40
 
 
@@ -77,21 +78,52 @@ def try_faults(forks: ForkServer, world: World, faults: Sequence[str]) -> Outcom
         *(kinds for what, kinds in EXCUSED.items() if any(fault.endswith(what) for fault in faults))
     )
     try:
-        with KeptService(forks, world.folder, faults) as service:
-            ids = play(service, world.witness)
-            problems += check_jobs(service, ids, excused)
-            service.stop()
-        problems += [*check_witnesses(world), *check_leftovers(world), *check_store(world)]
+        with KeptService(forks, world.folder, lambda start: "".join(faults[start : start + 1])) as service:
+            ids = play(service)
+            problems += check_jobs(service, JOBS, ids, excused)
+            finish(service, world)
+        problems += world.problems()
+        if all(fault.endswith(KILLS) for fault in faults) and not {*service.exit_codes} <= {
+            0,
+            -signal.SIGKILL,
+        }:
+            problems.append(f"the service ended by itself: {service.exit_codes}")
     except Exception as error:
         problems.append(f"{type(error).__name__}: {error}")
-    hits = [hit for trace in sorted(world.folder.glob("trace-*")) for hit in trace_of(trace)[1]]
     log = service.log() if problems else ""
-    return Outcome(tuple(faults), tuple(hits), tuple(problems), log, time.monotonic() - begin)
+    return Outcome(tuple(faults), tuple(hits_in(world)), tuple(problems), log, time.monotonic() - begin)
 
 
-def points(calls: Iterable[Call], kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every fault of these kinds that the calls offer."""
-    return [(f"{call.number} {what}",) for call in calls for what in call.offered if what in kinds]
+def hits_in(world: World) -> Iterator[tuple[Call, str]]:
+    """The calls of all starts to which something happened, and what."""
+    for trace in sorted(world.folder.glob("trace-*")):
+        yield from trace_of(trace)[1]
+
+
+def finish(service: KeptService, world: World) -> None:
+    """Stop it in good order; what it could not clean up, the next one does when it starts."""
+    service.stop()
+    if world.is_settled():
+        return
+    service.start()
+    deadline = time.monotonic() + PATIENCE
+    while not world.is_settled() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    service.stop()
+
+
+def kills(calls: Iterable[Call]) -> list[tuple[str, ...]]:
+    """A kill before and after each call."""
+    return _points(calls, lambda what: what in KILLS)
+
+
+def errors(calls: Iterable[Call]) -> list[tuple[str, ...]]:
+    """Every error that each call may have."""
+    return _points(calls, lambda what: what not in KILLS)
+
+
+def _points(calls: Iterable[Call], is_wanted: Callable[[str], bool]) -> list[tuple[str, ...]]:
+    return [(f"{call.number} {what}",) for call in calls for what in call.offered if is_wanted(what)]
 
 
 def with_recoveries(tried: Sequence[tuple[str, ...]], seed: int) -> list[tuple[str, ...]]:
@@ -104,16 +136,15 @@ def with_recoveries(tried: Sequence[tuple[str, ...]], seed: int) -> list[tuple[s
 
 
 class Sweep:
-    """Worlds side by side, each lane with a fork server of its own."""
+    """Worlds side by side, a lane each: `worlds` makes one of its name."""
 
-    def __init__(self, folder: Path, lanes: int = LANES) -> None:
-        self._folder = folder
+    def __init__(self, worlds: Callable[[str], World], lanes: int = LANES) -> None:
+        self._worlds = worlds
         self._lanes = lanes
 
     def reference(self) -> list[Call]:
         """The calls of a service to which nothing happens."""
-        with closing(ForkServer()) as forks:
-            world = World(self._folder / "reference")
+        with closing(self._worlds("reference")) as world, closing(ForkServer(world.wraps)) as forks:
             outcome = try_faults(forks, world, ())
             assert not outcome.problems, f"{outcome}\n{outcome.log}"
             return trace_of(world.folder / "trace-000")[0]
@@ -133,9 +164,8 @@ class Sweep:
         self, number: int, waiting: "SimpleQueue[tuple[str, ...]]", tell: Callable[[Outcome], None]
     ) -> list[Outcome]:
         outcomes = []
-        with closing(ForkServer()) as forks:
+        with closing(self._worlds(f"lane-{number}")) as world, closing(ForkServer(world.wraps)) as forks:
             while not waiting.empty():
-                world = World(self._folder / f"lane-{number}")
                 outcomes.append(outcome := try_faults(forks, world, waiting.get()))
                 tell(outcome)
         return outcomes

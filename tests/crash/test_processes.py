@@ -1,24 +1,26 @@
 """Processes and SQLite: the service is killed before and after every call that it makes to the outside."""
 
-import os
 import random
-from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.crash.faults import KILLS
-from tests.crash.sweep import ERRORS, Call, Sweep, points, summary, with_recoveries
+from tests.crash.conftest import SEED, survives
+from tests.crash.forkserver import ForkServer
+from tests.crash.local import LocalWorld
+from tests.crash.soak import soak
+from tests.crash.sweep import Call, Sweep, errors, kills, with_recoveries
 
-SEED = int(os.environ.get("CRASH_SEED", random.randrange(10**6)))
-SAMPLE = 40
+SAMPLE = 25
+SOAK_SECONDS = 20
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
-    return Sweep(tmp_path)
+    return Sweep(lambda name: LocalWorld(tmp_path / name))
 
 
 @pytest.fixture
@@ -27,29 +29,28 @@ def calls(sweep: Sweep) -> list[Call]:
     return sweep.reference()
 
 
-def survives(sweep: Sweep, tried: Sequence[tuple[str, ...]], capsys: pytest.CaptureFixture[str]) -> None:
-    """Try these faults; print the figures, and the seed that what was drawn can be drawn again with."""
-    outcomes = sweep.run(tried)
-    with capsys.disabled():
-        print("\n".join(("", f"CRASH_SEED={SEED}", *summary(outcomes))))
-    assert len(outcomes) == len(tried)
-    broken = [outcome for outcome in outcomes if outcome.problems]
-    assert not broken, "\n".join(f"{outcome}\n{outcome.log}" for outcome in broken)
-
-
 def test_every_kill_is_survived(sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]) -> None:
     assert {call.kind for call in calls} >= {"commit", "file", "spawn", "signal"}
-    survives(sweep, points(calls, KILLS), capsys)
+    survives(sweep, kills(calls), capsys)
 
 
 def test_a_kill_during_the_recovery_from_a_kill_is_survived(
     sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kills = random.Random(SEED).sample(points(calls, KILLS), SAMPLE)
-    survives(sweep, with_recoveries(kills, SEED), capsys)
+    sample = random.Random(SEED).sample(kills(calls), SAMPLE)
+    survives(sweep, with_recoveries(sample, SEED), capsys)
 
 
 def test_a_call_that_fails_is_survived(
     sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    survives(sweep, random.Random(SEED).sample(points(calls, ERRORS), SAMPLE), capsys)
+    survives(sweep, random.Random(SEED).sample(errors(calls), SAMPLE), capsys)
+
+
+def test_jobs_survive_a_soak_of_kills_and_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = LocalWorld(tmp_path / "soak")
+    with closing(ForkServer(world.wraps)) as forks:
+        record = soak(forks, world, SEED, SOAK_SECONDS)
+    with capsys.disabled():
+        print(f"\nCRASH_SEED={SEED}: {record}")
+    assert not record.problems, "\n".join((*record.problems, record.log))

@@ -63,7 +63,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     metadata = {"name": name, "labels": {_LABEL: "true"}}
     cluster.apply("default", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     request.node.stash[_NAMESPACE] = (cluster, name)
-    _wait_for_account(cluster, name)
+    wait_for_account(cluster, name)
     yield name
     cluster.heal()
     # At once, not after their grace periods: the next test is to have the node for itself.
@@ -89,7 +89,7 @@ def pytest_runtest_makereport(
     return report
 
 
-def _wait_for_account(cluster: Cluster, namespace: str) -> None:
+def wait_for_account(cluster: Cluster, namespace: str) -> None:
     """Wait for what the API server needs before it takes pods: it makes them in the background.
 
     After a test that disturbed the API server that takes as long as the controllers' election.

@@ -1,10 +1,11 @@
 """The client for asyncio programs: `TrainingClient`, awaited."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
@@ -20,8 +21,9 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.client import requests
 from training_service.client.channel import address_or_default, open_async_channel
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
+from training_service.client.opening import async_messages
 from training_service.client.requests import Parameters
-from training_service.client.translation import reading, translated_errors
+from training_service.client.translation import translated_errors
 from training_service.client.watching import LogReading, Watch, has_ended
 
 
@@ -163,7 +165,7 @@ class AsyncTrainingClient:
         log = LogReading(request, patience=self._patience)
         while True:
             try:
-                with reading(self._stub.GetTrainingLogs(log.request), self.address) as chunks:
+                async with self._messages(lambda: self._stub.GetTrainingLogs(log.request)) as chunks:
                     async for chunk in chunks:
                         log.took(chunk)
                         yield chunk
@@ -175,7 +177,9 @@ class AsyncTrainingClient:
     async def metrics(self, job_id: int, names: Iterable[str] = ()) -> AsyncIterator[MetricSeries]:
         """What the job has reported of its metrics over time; see `TrainingClient.metrics`."""
         request = requests.metrics(job_id, names)
-        with reading(self._stub.GetTrainingMetrics(request, timeout=self._timeout), self.address) as found:
+        async with self._messages(
+            lambda: self._stub.GetTrainingMetrics(request, timeout=self._timeout)
+        ) as found:
             async for series in found:
                 yield series
 
@@ -188,7 +192,7 @@ class AsyncTrainingClient:
     async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
         """The content of one artifact, in pieces; see `TrainingClient.fetch`."""
         request = requests.fetch(job_id, name)
-        with reading(self._stub.FetchTrainingArtifact(request), self.address) as pieces:
+        async with self._messages(lambda: self._stub.FetchTrainingArtifact(request)) as pieces:
             async for piece in pieces:
                 yield piece.content
 
@@ -197,8 +201,9 @@ class AsyncTrainingClient:
         watch = Watch(patience=self._patience, timeout=timeout)
         while True:
             try:
-                call = self._stub.WatchTraining(request, timeout=watch.time_left())
-                with reading(call, self.address) as statuses:
+                async with self._messages(
+                    lambda: self._stub.WatchTraining(request, timeout=watch.time_left())
+                ) as statuses:
                     async for status in statuses:
                         if watch.is_news(status):
                             yield status
@@ -207,3 +212,7 @@ class AsyncTrainingClient:
             except Unavailable as error:
                 pause = watch.pause_after(error)
             await asyncio.sleep(pause)
+
+    def _messages(self, begin: Callable[[], Any]) -> aclosing[AsyncGenerator[Any, None]]:
+        """The messages of a stream, which is given up when its reader leaves."""
+        return aclosing(async_messages(begin, self.address))

@@ -11,20 +11,26 @@ from typing import Any
 
 import grpc
 
+from training_service._generated import training_service_pb2
 from training_service.client.errors import InvalidRequest
+
+_SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
 
 ADDRESS_VARIABLE = "TRAINING_SERVICE_ADDRESS"
 DEFAULT_ADDRESS = "localhost:51001"
 
 # Every call of the service may be repeated: Train carries a request key, the others change nothing
-# or are idempotent. gRPC repeats a call only while no part of an answer has arrived, so a stream
-# that broke in the middle is not repeated here (see `client.watching` for what is done about it).
+# or are idempotent. Streams are another matter: see `client.opening`, and `client.watching`.
 # Four retries, 0.2 + 0.4 + 0.8 + 1.6 s apart (±20 %, gRPC's jitter): a service that restarts is
 # waited for, and one that is not there is reported after some 3 s.
 _SERVICE_CONFIG: dict[str, Any] = {
     "methodConfig": [
         {
-            "name": [{"service": "training.TrainingService"}],
+            "name": [
+                {"service": _SERVICE.full_name, "method": method.name}
+                for method in _SERVICE.methods
+                if not method.server_streaming
+            ],
             "retryPolicy": {
                 "maxAttempts": 5,
                 "initialBackoff": "0.2s",

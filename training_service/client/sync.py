@@ -20,8 +20,9 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.client import requests
 from training_service.client.channel import address_or_default, open_channel
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
+from training_service.client.opening import messages
 from training_service.client.requests import Parameters
-from training_service.client.translation import reading, translated_errors
+from training_service.client.translation import translated_errors
 from training_service.client.watching import LogReading, Watch, has_ended
 
 
@@ -209,10 +210,9 @@ class TrainingClient:
         log = LogReading(request, patience=self._patience)
         while True:
             try:
-                with reading(self._stub.GetTrainingLogs(log.request), self.address) as chunks:
-                    for chunk in chunks:
-                        log.took(chunk)
-                        yield chunk
+                for chunk in messages(lambda: self._stub.GetTrainingLogs(log.request), self.address):
+                    log.took(chunk)
+                    yield chunk
                 return
             except Unavailable as error:
                 pause = log.pause_after(error)
@@ -224,8 +224,9 @@ class TrainingClient:
         A long series is thinned to a thousand points or so. Raises NotFound when there is no such job.
         """
         request = requests.metrics(job_id, names)
-        with reading(self._stub.GetTrainingMetrics(request, timeout=self._timeout), self.address) as series:
-            yield from series
+        yield from messages(
+            lambda: self._stub.GetTrainingMetrics(request, timeout=self._timeout), self.address
+        )
 
     def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
         """What the job has made, and what it was made from. Raises NotFound when there is no such job."""
@@ -239,20 +240,19 @@ class TrainingClient:
         Raises NotFound when there is no such job or file. A stream that breaks raises Unavailable.
         """
         request = requests.fetch(job_id, name)
-        with reading(self._stub.FetchTrainingArtifact(request), self.address) as pieces:
-            for piece in pieces:
-                yield piece.content
+        for piece in messages(lambda: self._stub.FetchTrainingArtifact(request), self.address):
+            yield piece.content
 
     def _watch(self, job_id: int, *, timeout: float | None) -> Iterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)
         watch = Watch(patience=self._patience, timeout=timeout)
         while True:
             try:
-                call = self._stub.WatchTraining(request, timeout=watch.time_left())
-                with reading(call, self.address) as statuses:
-                    for status in statuses:
-                        if watch.is_news(status):
-                            yield status
+                for status in messages(
+                    lambda: self._stub.WatchTraining(request, timeout=watch.time_left()), self.address
+                ):
+                    if watch.is_news(status):
+                        yield status
                 return watch.check_ended()
             except Unavailable as error:
                 pause = watch.pause_after(error)

@@ -24,6 +24,7 @@ from job_tracker.model import GroupRef
 log = logging.getLogger(__name__)
 
 _SILENCE = 300.0  # seconds after which a quiet stream is opened anew, in case its connection is dead
+_KEEP_PAUSES = (0.2, 1.0)  # seconds between tries to read a log whose pod is about to go
 _SHORT_SILENCE = 10.0  # of one that is not followed
 _REOPEN_SECONDS = 1.0
 # A node whose logs cannot be had now is not asked for each of its masters every second, for hours.
@@ -56,11 +57,30 @@ class KeptLogs:
             found.append(GroupRef(name, int(job_id), int(attempt)))
         return found
 
-    async def keep(self, ref: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Keep these records, which are the log from its beginning on, unless there are more of it already.
+    async def keep(self, ref: GroupRef, rank: int, read: Callable[[], AsyncGenerator[bytes, None]]) -> None:
+        """Keep the records that `read` gives, from the log's beginning on, unless there are more already.
 
-        A log that cannot be read, or not to its end, is kept as far as it can.
+        It is read again if the API server goes away: what is not read now goes with its pod. A log that
+        cannot be read, or not to its end, is kept as far as it can.
         """
+        for pause in (*_KEEP_PAUSES, None):
+            failure = await self._write(ref, rank, read())
+            if not isinstance(failure, Unreachable) or pause is None:
+                break
+            await asyncio.sleep(pause)
+        if failure is not None:
+            log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, failure)
+
+    async def discard(self, ref: GroupRef) -> None:
+        """Delete the logs of a group."""
+        await asyncio.to_thread(shutil.rmtree, self._path(ref, 0).parent, ignore_errors=True)
+
+    def _path(self, ref: GroupRef, rank: int) -> Path:
+        return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}" / str(rank)
+
+    async def _write(self, ref: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> ApiError | None:
+        """Write what there is of the records, and say why that is not all, if it is not."""
+        failure: ApiError | None = None
         path = self._path(ref, rank)
         aside, before = path.with_suffix(".new"), path.with_suffix(".old")
         try:
@@ -72,7 +92,7 @@ class KeptLogs:
                     async for piece in pieces:
                         writer.write(piece)
             except ApiError as error:
-                log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, error)
+                failure = error
             finally:
                 writer.close()
             if not path.exists() or writer.end > segments.end(path):
@@ -84,13 +104,7 @@ class KeptLogs:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(before, ignore_errors=True)
-
-    async def discard(self, ref: GroupRef) -> None:
-        """Delete the logs of a group."""
-        await asyncio.to_thread(shutil.rmtree, self._path(ref, 0).parent, ignore_errors=True)
-
-    def _path(self, ref: GroupRef, rank: int) -> Path:
-        return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}" / str(rank)
+        return failure
 
 
 class LiveLogs:

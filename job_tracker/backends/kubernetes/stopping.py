@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from job_tracker import naming
 from job_tracker.backends.base import Observation
@@ -176,13 +177,15 @@ class Stopper:
         """
         started = [rank for rank, pod in group.living.items() if enabled and has_started(pod)]
         kept = [
-            asyncio.create_task(self._kept.keep(group.ref, rank, self._live.read(group, rank)))
+            asyncio.create_task(self._kept.keep(group.ref, rank, partial(self._live.read, group, rank)))
             for rank in started
         ]
         await _within(_LOG_SECONDS, kept)
         ended = {r.status.rank for r in self._groups.observe(group).ranks if r.status.phase.has_ended}
         rest = [
-            asyncio.create_task(self._kept.keep(group.ref, rank, self._live.read(group, rank, follow=True)))
+            asyncio.create_task(
+                self._kept.keep(group.ref, rank, partial(self._live.read, group, rank, follow=True))
+            )
             for rank in started
             if rank not in ended
         ]

@@ -209,6 +209,12 @@ class Server:
     async def die(self) -> None:
         await self._server.stop(None)
 
+    async def die_once_asked(self) -> None:
+        """Die with the first call."""
+        while not self.service.requests:
+            await asyncio.sleep(0.01)
+        await self.die()
+
     async def close(self) -> None:
         await self.die()
         self._reservation.close()

@@ -106,6 +106,16 @@ async def test_a_log_that_breaks_goes_on_after_its_last_line(
     assert [chunk.text async for chunk in client.logs(1)] == ["one\n", "two\n", "three\n"]
 
 
+async def test_a_log_whose_service_goes_away_before_the_first_line_ends_as_unavailable(
+    async_training: Server, client: AsyncTrainingClient
+) -> None:
+    await async_training.service.tell(1, status=pb.running)
+    gone = asyncio.create_task(async_training.die_once_asked())
+    with pytest.raises(Unavailable):  # and not: waits for ever
+        await anext(client.logs(1, follow=True))
+    await gone
+
+
 async def test_cancelling_a_reader_gives_the_call_up(
     async_training: Server, client: AsyncTrainingClient
 ) -> None:

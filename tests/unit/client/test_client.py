@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -242,6 +243,27 @@ def test_a_log_from_a_service_without_positions_is_not_begun_again(
     with pytest.raises(Unavailable, match="going away"):
         next(chunks)
     assert len(training.service.requests) == 1
+
+
+def test_a_log_whose_service_goes_away_before_the_first_line_ends_as_unavailable(
+    training: ServerInThread, client: TrainingClient
+) -> None:
+    training.tell(1, status=pb.running)
+    with ThreadPoolExecutor() as beside:
+        gone = beside.submit(training.do, training.server.die_once_asked())
+        with pytest.raises(Unavailable):  # and not: waits for ever
+            next(client.logs(1, follow=True))
+        gone.result()
+
+
+def test_a_log_is_asked_for_again_until_its_first_line(
+    training: ServerInThread, client: TrainingClient
+) -> None:
+    training.tell(1, status=pb.running)
+    training.fail(pb.GetTrainingLogsRequest, grpc.StatusCode.UNAVAILABLE, "starting", times=2)
+    training.print(1, "one\n")
+    assert next(client.logs(1, follow=True)).text == "one\n"
+    assert len(training.service.requests) == 3
 
 
 def test_a_reader_that_leaves_a_stream_ends_it_at_the_server(

@@ -1,0 +1,139 @@
+"""The world of a service on one machine: processes and SQLite."""
+
+import json
+import shutil
+import socket
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+
+from job_tracker.naming import instance_name
+from tests.crash.scenario import CAPACITY
+
+_RANK = Path(__file__).with_name("rank.sh")
+_OF_A_GROUP = {"group.json", "stop.json", "supervisors.log"}
+_OF_A_RANK = {"exit.json", "lock", "log", "process.json"}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWorld:
+    """Processes and SQLite, below one folder. See World."""
+
+    folder: Path
+    wraps: ClassVar[Sequence[str]] = ("sqlite", "processes")
+
+    @property
+    def witness(self) -> Path:
+        """Where the ranks write down that they run."""
+        return self.folder / "witness"
+
+    @property
+    def data(self) -> Path:
+        """What is the service's."""
+        return self.folder / "data"
+
+    def make(self) -> None:
+        """See World."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        version = self.data / "storage" / "versionedDatasets" / "1" / "v1"
+        for place in (self.witness, version):
+            place.mkdir(parents=True)
+        for name in ("examples.csv", "labels.csv"):
+            (version / name).touch()
+        (self.folder / "config.toml").write_text(
+            f"""
+            [storage]
+            data_dir = {json.dumps(str(self.data))}
+            [scheduling]
+            capacity = {CAPACITY}
+            [jobs]
+            stop_grace = 5
+            [retry]
+            backoff = 0.05
+            [algorithms.witness]
+            other_parameters = true
+            environment = {{ WITNESS = {json.dumps(str(self.witness))} }}
+            [algorithms.witness.process]
+            command = ["sh", {json.dumps(str(_RANK))}]
+            """
+        )
+
+    def is_settled(self) -> bool:
+        """See World."""
+        return not list((self.data / "groups" / "kept").glob("*"))
+
+    def problems(self) -> Iterator[str]:
+        """See World."""
+        yield from _witnessed(self)
+        yield from _stored(self)
+        yield from _left_over(self)
+
+    def close(self) -> None:
+        """See World."""
+
+
+def _witnessed(world: LocalWorld) -> Iterator[str]:
+    """What the ranks saw that should not be."""
+    together = world.witness / "together"
+    if together.exists():
+        yield f"ran twice at once: {together.read_text()}"
+    starts = (world.witness / "starts").read_text().splitlines()
+    for line in sorted({line for line in starts if starts.count(line) > 1}):
+        yield f"ran {starts.count(line)} times: job, attempt and rank {line}"
+
+
+def _stored(world: LocalWorld) -> Iterator[str]:
+    """What is wrong with the store's file."""
+    db = sqlite3.connect(f"file:{world.data / 'jobs.db'}?immutable=1", uri=True)
+    try:
+        for (problem,) in db.execute("PRAGMA integrity_check"):
+            if problem != "ok":
+                yield f"the store is damaged: {problem}"
+        counted = "SELECT state, count(*), sum(instances) FROM jobs GROUP BY state ORDER BY state"
+        kept = "SELECT * FROM tallies WHERE jobs > 0 ORDER BY state"
+        if db.execute(counted).fetchall() != db.execute(kept).fetchall():
+            yield "the store's tallies are not the counts of its jobs"
+        if db.execute("SELECT count(*) FROM queue_blocks").fetchone() != (0,):
+            yield "the store counts queued jobs, and there are none"
+    finally:
+        db.close()
+
+
+def _left_over(world: LocalWorld) -> Iterator[str]:
+    """What should be gone and is not."""
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HOME", "").startswith(str(world.folder)):
+                yield f"a process is left: {process}"
+        except psutil.Error:
+            continue
+    groups = world.data / "groups"
+    expected = {"jobs.db", "jobs.db.lock", "storage", "groups"}
+    yield from _unexpected(world.data, expected)
+    yield from _unexpected(groups, {"live", "kept", "ended"})
+    yield from _unexpected(groups / "live", set())
+    yield from _unexpected(groups / "kept", set())
+    for group in (groups / "ended").iterdir():
+        record = json.loads((group / "group.json").read_text())
+        ranks = {instance_name(group.name, rank) for rank in range(record["instances"])}
+        yield from _unexpected(group, _OF_A_GROUP | ranks)
+        for rank in ranks:
+            yield from _unexpected(group / rank, _OF_A_RANK)
+        if not _is_free(record["master_port"]):
+            yield f"port {record['master_port']} of {group.name} is still in use"
+
+
+def _unexpected(folder: Path, expected: set[str]) -> Iterator[str]:
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.name not in expected:
+            yield f"left behind: {path.relative_to(folder.parents[1])}"
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -1,0 +1,204 @@
+"""The world of a service on a cluster: pods and Redis."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from job_tracker.backends.kubernetes.labels import ATTEMPT, JOB_ID
+from job_tracker.catalog.pods import CONTAINER
+from tests.crash.scenario import CAPACITY
+from tests.support.cluster import SCRIPT, Cluster
+from tests.support.cluster_fixtures import wait_for_account
+from tests.support.redis_server import RedisServer
+
+# What rank.sh does, without its witness: here the API server's watch is one.
+_RANK = """
+import os, signal, time
+print(f"rank {os.environ['RANK']} of job {os.environ['JOB_ID']}")
+print('::progress:: {"step": 1, "total_steps": 2}', flush=True)
+match os.environ.get("DO"):
+    case "hold":
+        time.sleep(1e6)
+    case "die once" if os.environ["JOB_ATTEMPT"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+os._exit(int(os.environ.get("EXIT_CODE", "0")))
+"""
+_WATCH_SECONDS = 20
+
+
+class RemoteWorld:
+    """A namespace of its own, and for each run a store of its own. See World."""
+
+    wraps: Sequence[str] = ("redis", "kubernetes")
+
+    def __init__(self, cluster: Cluster, redis: RedisServer, image: str, folder: Path) -> None:
+        self.folder = folder
+        self._cluster = cluster
+        self._redis = redis
+        self._image = image
+        self._prefix = ""
+        self._namespace = f"crash-{folder.name}-{uuid.uuid4().hex[:8]}"
+        self._watch: PodWatch | None = None
+        metadata = {"name": self._namespace}
+        cluster.apply("default", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        wait_for_account(cluster, self._namespace)
+
+    def make(self) -> None:
+        """See World."""
+        self._forget()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        data = self.folder / "data"
+        version = data / "storage" / "versionedDatasets" / "1" / "v1"
+        version.mkdir(parents=True)
+        for name in ("examples.csv", "labels.csv"):
+            (version / name).touch()
+        self._prefix = f"crash-{uuid.uuid4().hex}"
+        (self.folder / "config.toml").write_text(
+            f"""
+            backend = "kubernetes"
+            [storage]
+            data_dir = {json.dumps(str(data))}
+            [store]
+            url = "{self._redis.url}"
+            prefix = "{self._prefix}"
+            lease_seconds = 1
+            [scheduling]
+            capacity = {CAPACITY}
+            [jobs]
+            stop_grace = 2
+            [retry]
+            backoff = 0.05
+            [kubernetes]
+            kubeconfig = {json.dumps(str(self._cluster.kubeconfig))}
+            namespace = "{self._namespace}"
+            [algorithms.witness]
+            other_parameters = true
+            [algorithms.witness.kubernetes]
+            image = "{self._image}"
+            command = ["python3", "-c", {json.dumps(_RANK)}]
+            # So that the rank is not process 1, which a signal without a handler does not end.
+            pod_template = {{ spec = {{ shareProcessNamespace = true }} }}
+            """
+        )
+        self._watch = PodWatch(self._namespace, self.folder / "pods.json")
+
+    def is_settled(self) -> bool:
+        """See World. Pods that are kept for longer there are none, so nothing waits for a sweep."""
+        return True
+
+    def problems(self) -> Iterator[str]:
+        """See World."""
+        left = self._cluster.kubectl("get", "pods,services", "-n", self._namespace, "-o", "name").split()
+        yield from (f"left behind: {name}" for name in left)
+        assert self._watch is not None
+        yield from self._watch.problems()
+        yield from self._stored()
+        for file in (self.folder / "data").rglob("*"):
+            if file.is_file() and file.suffix not in (".csv", ".log", ".id"):
+                yield f"left behind: {file.relative_to(self.folder)}"
+
+    def close(self) -> None:
+        """See World. What is in the namespace goes at once, not after its grace."""
+        self._forget()
+        self._cluster.kubectl("delete", "namespace", self._namespace, "--wait=false")
+
+    def _forget(self) -> None:
+        if self._watch is not None:
+            self._watch.end()
+        if self._cluster.kubectl("get", "pods,services", "-n", self._namespace, "-o", "name"):
+            at_once = ("--all", "--grace-period=0", "--force")
+            self._cluster.kubectl("delete", "pods", "-n", self._namespace, *at_once)
+            self._cluster.kubectl("delete", "services", "-n", self._namespace, "--all")
+
+    def _stored(self) -> Iterator[str]:
+        def ask(command: str, key: str, *arguments: str) -> Any:
+            return self._redis.ask(command, f"{{{self._prefix}}}:{key}", *arguments)
+
+        for state in ("queued", "launching", "running", "backoff"):
+            if left := ask("ZRANGE", state, "0", "-1"):
+                yield f"the store has jobs that are {state}: {left}"
+        if ask("EXISTS", "leader"):
+            yield "the lease is left"
+        jobs = []
+        for job_id in ask("ZRANGE", "jobs", "0", "-1"):
+            jobs.append(ask("HGETALL", f"job:{job_id}"))
+        kept = {name: int(number) for name, number in ask("HGETALL", "tallies").items() if int(number)}
+        counted: dict[str, int] = {}
+        for job in jobs:
+            for name, number in (("jobs", 1), ("instances", int(job["instances"]))):
+                counted[f"{job['state']}:{name}"] = counted.get(f"{job['state']}:{name}", 0) + number
+        if kept != counted:
+            yield f"the store's tallies {kept} are not the counts of its jobs {counted}"
+
+
+class PodWatch:
+    """Everything that ever happened to the pods of a namespace, as kubectl writes it into a file."""
+
+    def __init__(self, namespace: str, file: Path) -> None:
+        self._file = file
+        command = [str(SCRIPT), "kubectl", "get", "pods", "-n", namespace, "-o", "json"]
+        with file.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*command, "--watch", "--output-watch-events"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait()
+
+    def problems(self) -> Iterator[str]:
+        """What the pods did that they should not: run twice, or together with those of a later attempt."""
+        deadline = time.monotonic() + _WATCH_SECONDS
+        while (left := self._living()) and time.monotonic() < deadline:
+            time.sleep(0.1)  # the last event is on its way
+        if left:
+            yield f"never seen to go: {left}"
+        if self._process.poll() is not None:
+            yield "the watch of the pods has ended by itself"
+        started: dict[str, set[str]] = {}
+        living: dict[str, tuple[str, str]] = {}
+        for kind, pod in self._events():
+            metadata, labels = pod["metadata"], pod["metadata"]["labels"]
+            for container in pod["status"].get("containerStatuses", ()):
+                if container["name"] == CONTAINER and {"running", "terminated"} & container["state"].keys():
+                    started.setdefault(metadata["name"], set()).add(metadata["uid"])
+                if container["restartCount"]:
+                    yield f"{metadata['name']} was restarted"
+            if kind == "DELETED":
+                living.pop(metadata["uid"], None)
+                continue
+            job, attempt = living[metadata["uid"]] = labels[JOB_ID], labels[ATTEMPT]
+            if any(other == job and another != attempt for other, another in living.values()):
+                yield f"pods of two attempts of job {job} were there at once"
+        for name, uids in started.items():
+            if len(uids) > 1:
+                yield f"{name} ran {len(uids)} times"
+
+    def _living(self) -> set[str]:
+        living = {}
+        for kind, pod in self._events():
+            living[pod["metadata"]["uid"]] = pod["metadata"]["name"] if kind != "DELETED" else ""
+        return {name for name in living.values() if name}
+
+    def _events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        text, position, decoder = self._file.read_text().strip(), 0, json.JSONDecoder()
+        while position < len(text):
+            try:
+                event, position = decoder.raw_decode(text, position)
+            except ValueError:
+                return  # the rest of it is still being written
+            yield event["type"], event["object"]
+            position += len(text[position:]) - len(text[position:].lstrip())

@@ -1,0 +1,40 @@
+"""Pods and Redis: a sample of the points, as each takes fifteen seconds; scripts/crash-points tries all."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.conftest import SEED, survives
+from tests.crash.remote import RemoteWorld
+from tests.crash.sweep import Sweep, errors, kills
+from tests.support.cluster import Cluster
+from tests.support.redis_server import RedisServer, server_or_skip
+
+LANES = 3
+KILLS, ERRORS = 6, 6
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    made = server_or_skip(tmp_path / "redis")
+    made.start()
+    yield made
+    made.end()
+
+
+def test_kills_and_calls_that_fail_are_survived(
+    cluster: Cluster,
+    program_image: str,
+    redis: RedisServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sweep = Sweep(lambda name: RemoteWorld(cluster, redis, program_image, tmp_path / name), LANES)
+    calls = sweep.reference()
+    assert {call.kind for call in calls} >= {"api", "stream", "script", "file"}
+    dice = random.Random(SEED)
+    survives(sweep, [*dice.sample(kills(calls), KILLS), *dice.sample(errors(calls), ERRORS)], capsys)

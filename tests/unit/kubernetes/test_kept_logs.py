@@ -1,0 +1,60 @@
+"""What is kept of the logs of pods that are about to go, when the API server does not answer every time."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from job_tracker.backends.kubernetes import logs
+from job_tracker.backends.kubernetes.api_errors import ApiError, NotFound, Unreachable
+from job_tracker.backends.kubernetes.logs import KeptLogs
+from job_tracker.logs import segments
+from job_tracker.model import GroupRef
+
+GROUP = GroupRef("program-1", 1, 1)
+AWAY = Unreachable(500, "InternalError", "injected")
+BEGUN, ENDED = b"2026-11-21T12:00:00.000000Z begun\n", b"2026-11-21T12:00:01.000000Z ended\n"
+
+
+class Node:
+    """Streams that each say one line, and then fail as is written down for them, or say another."""
+
+    def __init__(self, *failures: ApiError) -> None:
+        self.failures = list(failures)
+        self.asked = 0
+
+    async def read(self) -> AsyncGenerator[bytes, None]:
+        self.asked += 1
+        yield BEGUN
+        if self.failures:
+            raise self.failures.pop(0)
+        yield ENDED
+
+
+async def kept(node: Node, folder: Path) -> bytes:
+    """What there is in the end."""
+    keeper = KeptLogs(folder, most_log=1 << 20)
+    await keeper.keep(GROUP, 0, node.read)
+    path = keeper.find(GROUP, 0)
+    return b"".join([piece async for piece in segments.read(path)]) if path else b""
+
+
+async def test_a_log_that_breaks_off_is_read_again(tmp_path: Path) -> None:
+    node = Node(AWAY, AWAY)
+    assert await kept(node, tmp_path) == BEGUN + ENDED
+    assert node.asked == 3
+
+
+async def test_of_a_log_that_cannot_be_had_there_is_what_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_KEEP_PAUSES", (0.01,))
+    node = Node(*[AWAY] * 5)
+    assert await kept(node, tmp_path) == BEGUN
+    assert node.asked == 2
+
+
+async def test_a_log_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None:
+    node = Node(NotFound(404, "NotFound", "no such pod"))
+    assert await kept(node, tmp_path) == BEGUN
+    assert node.asked == 1

@@ -1,0 +1,23 @@
+"""What the server says when it cannot start."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from job_tracker.errors import StoreUnavailable
+from training_service import main
+from training_service.commands import app
+from training_service.settings import Settings
+
+
+def test_a_store_that_goes_away_during_the_start_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(settings: Settings) -> None:
+        raise StoreUnavailable("the job store cannot read: disk I/O error")
+
+    monkeypatch.setattr(main, "run", run)
+    ended = CliRunner().invoke(app, ["serve", "--data-dir", str(tmp_path)])
+    assert ended.exit_code == 2
+    assert ended.stderr == "training-service: the job store cannot read: disk I/O error\n"
