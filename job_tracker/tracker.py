@@ -208,11 +208,12 @@ class Tracker:
             self._seen.pop(group, None)
         self._seen.update(found)
         self._has_looked, self.looked_at = True, self._clock()
-        # Read after the look: jobs that became live during the first one have been passed over until now.
+        # Asked after the look: jobs that became live, or due, during the first one were passed over until now.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
             self._queue.add(job_id)
         self._queue.add(Chore.ADMIT)
+        self._queue.add(Chore.DUE)
         return self._options.repair_period
 
     async def _sweep(self) -> timedelta:
