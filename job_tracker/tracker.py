@@ -208,7 +208,7 @@ class Tracker:
             self._seen.pop(group, None)
         self._seen.update(found)
         self._has_looked, self.looked_at = True, self._clock()
-        # Asked after the look: jobs that became live, or due, during the first one were passed over until now.
+        # Asked after the look: jobs that became live, or due, during the first one were passed over.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
             self._queue.add(job_id)

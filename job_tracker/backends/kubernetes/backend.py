@@ -152,6 +152,7 @@ class KubernetesBackend:
 
     async def sweep(self, now: datetime) -> None:
         """See Backend. Also removes Services that a service which was killed has left without pods."""
+        await self._kept.sweep()
         await self._keeper.sweep(now)
         await self._cache.sync()
         await self._stopper.remove_stray_services()

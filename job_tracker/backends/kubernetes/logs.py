@@ -7,9 +7,10 @@ import re
 import shutil
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, Invalid, NotFound, Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
@@ -24,6 +25,7 @@ from job_tracker.model import GroupRef
 log = logging.getLogger(__name__)
 
 _SILENCE = 300.0  # seconds after which a quiet stream is opened anew, in case its connection is dead
+_GONE = "gone"
 _KEEP_PAUSES = (0.2, 1.0)  # seconds between tries to read a log whose pod is about to go
 _SHORT_SILENCE = 10.0  # of one that is not followed
 _REOPEN_SECONDS = 1.0
@@ -72,8 +74,20 @@ class KeptLogs:
             log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, failure)
 
     async def discard(self, ref: GroupRef) -> None:
-        """Delete the logs of a group."""
-        await asyncio.to_thread(shutil.rmtree, self._path(ref, 0).parent, ignore_errors=True)
+        """Delete the logs of a group: all of them at once, whoever looks."""
+        await asyncio.to_thread(self._remove, self._path(ref, 0).parent)
+
+    async def sweep(self) -> None:
+        """Delete what a service that was killed had begun to."""
+        for folder in (self._root / _GONE).glob("*"):
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _remove(self, folder: Path) -> None:
+        gone = self._root / _GONE / uuid4().hex
+        gone.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def _path(self, ref: GroupRef, rank: int) -> Path:
         return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}" / str(rank)

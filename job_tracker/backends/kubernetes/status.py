@@ -26,7 +26,8 @@ def program_of(pod: Manifest | None) -> str:
     """What the training container runs: its image, and which one exactly once the node has told."""
     if pod is None:
         return ""
-    image = next((c["image"] for c in pod["spec"]["containers"] if c["name"] == CONTAINER), "")
+    containers = pod["spec"].get("containers") or ()
+    image = next((each["image"] for each in containers if each["name"] == CONTAINER), "")
     exact = _training_status(pod).get("imageID") or ""
     digest = exact.rpartition("sha256:")[2]
     return f"{image} (sha256:{digest})" if "sha256:" in exact else str(image)

@@ -7,6 +7,7 @@ live/<group>/rank-<n>/…             what the supervisor writes; see supervisor
 kept/<group>/                       the same, after the group was stopped, but for `command` with its secrets
 kept/<group>/keep.json              until when it stays as it is; written before it moves here
 ended/<group>/                      what is left then, for its logs, until these are in storage
+gone/<group>/                       what is being deleted
 
 A name that ends with .part is of a file that is being written, or whose writer died.
 """
@@ -158,6 +159,7 @@ class Folders:
         self._live = root / "live"
         self._kept = root / "kept"
         self._ended = root / "ended"
+        self._gone = root / "gone"
 
     def compare(self, known: Collection[GroupRef]) -> tuple[list[GroupFolder], list[GroupRef]]:
         """The live groups that are not known yet, and the known ones that live no more."""
@@ -210,6 +212,8 @@ class Folders:
                 record = _read(path / "keep.json", until=float)
                 if record is None or record["until"] <= now.timestamp():
                     self._clean_up(path)
+        for path in self._gone.glob("*"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def forget_unborn(self, group: GroupRef) -> None:
         """Delete what a launch that was cut short before its record was written has left."""
@@ -230,8 +234,9 @@ class Folders:
         return [folder.group for folder in found if folder is not None]
 
     def remove_logs(self, group: GroupRef) -> None:
-        """Delete what is left of a group for its logs."""
-        shutil.rmtree(self._ended / group.name, ignore_errors=True)
+        """Delete what is left of a group for its logs: all of it at once, whoever looks."""
+        with suppress(FileNotFoundError):  # it is gone already
+            shutil.rmtree(_move(self._ended / group.name, self._gone), ignore_errors=True)
 
     def remove(self, group: GroupRef) -> None:
         """Delete all that is left of a stopped group."""

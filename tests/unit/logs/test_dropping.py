@@ -1,0 +1,40 @@
+"""Logs that are in storage go from where they were all at once: half of one would be taken for all of it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from job_tracker.backends.process.files import Folders
+from job_tracker.model import GroupRef
+from tests.support.jobs import NOON
+
+GROUP = GroupRef("program-1", 1, 1)
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_kill_in_the_middle_leaves_no_log_and_a_sweep_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = Folders(tmp_path)
+    folder = folders.create(GROUP, 2, 20_000)
+    for rank in range(2):
+        folder.rank(rank).log.mkdir(parents=True)
+        (folder.rank(rank).log / "0").write_text("line\n")
+    folders.retire(folder, None)
+    assert folders.rank(GROUP, 1) is not None
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            folders.remove_logs(GROUP)
+    assert [folders.rank(GROUP, rank) for rank in range(2)] == [None, None]
+    assert folders.stopped() == []
+    folders.sweep(NOON)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
