@@ -12,6 +12,14 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a Kubernetes cluster, so that scripts/test runs them beside the others."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("cluster")
+
+
 @pytest.fixture(autouse=True)
 def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail if a child of ours, or a process that works below the tests' folder, outlives the test."""

@@ -64,7 +64,8 @@ class LocalWorld:
 
     def is_settled(self) -> bool:
         """See World."""
-        return not list((self.data / "groups" / "kept").glob("*"))
+        groups = self.data / "groups"
+        return not [*(groups / "kept").glob("*"), *(groups / "gone").glob("*")]
 
     def problems(self) -> Iterator[str]:
         """See World."""
@@ -114,9 +115,10 @@ def _left_over(world: LocalWorld) -> Iterator[str]:
     groups = world.data / "groups"
     expected = {"jobs.db", "jobs.db.lock", "storage", "groups"}
     yield from _unexpected(world.data, expected)
-    yield from _unexpected(groups, {"live", "kept", "ended"})
+    yield from _unexpected(groups, {"live", "kept", "ended", "gone"})
     yield from _unexpected(groups / "live", set())
     yield from _unexpected(groups / "kept", set())
+    yield from _unexpected(groups / "gone", set())
     for group in (groups / "ended").iterdir():
         record = json.loads((group / "group.json").read_text())
         ranks = {instance_name(group.name, rank) for rank in range(record["instances"])}

@@ -11,12 +11,14 @@ from tests.support.cluster_fixtures import *  # noqa: F403
 _OF_A_CLUSTER = ("cluster", "namespace", "program_image")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have a cluster for the tests that need one, and for no others."""
     for item in items:
         called = getattr(item, "callspec", None)
         if isinstance(item, pytest.Function) and called and called.params.get("world") == "kubernetes":
             item.fixturenames = [*item.fixturenames, *_OF_A_CLUSTER]
+            item.add_marker("cluster")
 
 
 @pytest.fixture(params=["fake", "process", "kubernetes"])
