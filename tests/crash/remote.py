@@ -101,7 +101,7 @@ class RemoteWorld:
         yield from self._watch.problems()
         yield from self._stored()
         for file in (self.folder / "data").rglob("*"):
-            if file.is_file() and file.suffix not in (".csv", ".log", ".id"):
+            if file.is_file() and file.suffix not in (".csv", ".gz", ".log", ".id"):
                 yield f"left behind: {file.relative_to(self.folder)}"
 
     def close(self) -> None:

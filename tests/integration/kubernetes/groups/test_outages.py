@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -115,7 +115,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
     assert place.left() == []
 
 
-async def test_a_service_without_its_pods_is_removed_at_the_start(
+async def test_a_service_without_its_pods_is_swept_away(
     world: KubernetesGroups, place: Place
 ) -> None:
     first = world.open()
@@ -126,6 +126,7 @@ async def test_a_service_without_its_pods_is_removed_at_the_start(
     assert place.left() in ([], orphan)
     second = world.open()
     assert await second.observe() == {}
+    await second.sweep(datetime.now(UTC))
     assert place.left() == []
 
 
