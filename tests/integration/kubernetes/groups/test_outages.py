@@ -115,9 +115,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
     assert place.left() == []
 
 
-async def test_a_service_without_its_pods_is_swept_away(
-    world: KubernetesGroups, place: Place
-) -> None:
+async def test_a_service_without_its_pods_is_swept_away(world: KubernetesGroups, place: Place) -> None:
     first = world.open()
     await started(first, first.plan(job(FOREVER, instances=2)))
     place.kubectl("delete", "pods", "--all", "--cascade=false", "--force", "--grace-period=0")
