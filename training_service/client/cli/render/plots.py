@@ -43,7 +43,8 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
     )
     for axis, (metric, of_jobs) in zip(axes.flat, curves.items(), strict=False):
         for curve in of_jobs:
-            axis.plot(curve.steps, curve.values, label=_plain(curve.label))
+            point = "o" if len(curve.steps) == 1 else ""  # which would be a line of no length
+            axis.plot(curve.steps, curve.values, marker=point, label=_plain(curve.label))
         axis.set_title(_plain(metric))
         axis.set_xlabel("step")
         axis.grid(alpha=0.3)
