@@ -34,6 +34,8 @@ class Rest:
     at_most: timedelta | None = None
 
 
+_CAUSE_SECONDS = 1.0
+
 Step = Launch | Save | Stop | Rest
 
 
@@ -64,6 +66,8 @@ def next_step(
     current = job.observed(seen.statuses, seen.program)
     master = seen.master.status.phase
     if seen.first_failure is not None:
+        if (wait := _cause_may_show(seen, now)) is not None:
+            return Rest(at_most=wait)
         return Save(current.failed(seen.first_failure, now))
     if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
         return Save(current.failed(_VANISHED, now))
@@ -74,6 +78,18 @@ def next_step(
     if is_due:
         return Save(current.failed(_too_slow(current), now))
     return Rest() if current == job else Save(current)
+
+
+def _cause_may_show(seen: Observation, now: datetime) -> timedelta | None:
+    """How long to wait before a crash is taken for the cause; None: not at all.
+
+    It may be that of a rank whose peer was killed, and whose end was seen before the peer's.
+    """
+    failure, failed_at = seen.first_failure, seen.failed_at
+    if failure is None or failure.category is not Category.CRASHED or seen.has_ended or failed_at is None:
+        return None
+    left = failed_at + _CAUSE_SECONDS - now.timestamp()
+    return timedelta(seconds=left) if 0 < left <= _CAUSE_SECONDS else None
 
 
 def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: timedelta) -> Step:

@@ -1,16 +1,18 @@
 """The protocol of a backend, and the words it answers in, which are ours and no engine's."""
 
-import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from job_tracker.diagnosis import Diagnosis
+from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import MASTER_RANK, GroupRef, Job, RankStatus
 
 Plan = TypeVar("Plan")
+
+_TOGETHER_SECONDS = 5.0
+_NEVER = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,21 @@ class Observation:
     def first_failure(self) -> Diagnosis | None:
         """Why the rank that failed first did so; None while none has.
 
-        One that failed later often did because of it. Of those that failed at once, it is the lowest.
+        One that failed later often did because of it. Of those that failed at once, it is the lowest. A
+        crash is no cause beside something else at about the same time: who loses a peer crashes too, and
+        may be seen to do so before the peer.
         """
-        failed = [rank for rank in self.ranks if rank.diagnosis]
-        first = min(failed, key=lambda rank: rank.ended_at or math.inf, default=None)
-        return first.diagnosis if first else None
+        failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
+        together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]
+        causes = [
+            rank for rank in together if rank.diagnosis and rank.diagnosis.category is not Category.CRASHED
+        ]
+        return next((rank.diagnosis for rank in (*causes, *failed)), None)
+
+    @property
+    def failed_at(self) -> float | None:
+        """When the first rank failed, in seconds since 1970, if that is known."""
+        return min((rank.ended_at for rank in self.ranks if rank.diagnosis and rank.ended_at), default=None)
 
     @property
     def has_ended(self) -> bool:
@@ -57,6 +69,10 @@ class Observation:
     def statuses(self) -> tuple[RankStatus, ...]:
         """The ranks alone, as a job keeps them."""
         return tuple(rank.status for rank in self.ranks)
+
+
+def _ended_at(rank: RankObservation) -> float:
+    return rank.ended_at or _NEVER
 
 
 class Backend(Protocol[Plan]):

@@ -196,3 +196,32 @@ def test_a_cancel_overrules_another_attempt_and_keeps_what_was_known_of_the_last
 def test_the_wait_doubles_up_to_the_longest() -> None:
     policy = RetryPolicy(max_attempts=100, backoff=timedelta(seconds=10), max_backoff=timedelta(minutes=1))
     assert [policy.delay_after(n).total_seconds() for n in (1, 2, 3, 4, 99)] == [10, 20, 40, 60, 60]
+
+
+def ended_one_after_the_other(*ends: tuple[Diagnosis | None, float]) -> Observation:
+    """Failed ranks, each with when, in seconds after noon; no diagnosis: it still runs."""
+    return Observation(
+        tuple(
+            RankObservation(RankStatus(n, F if why else R), why, NOON.timestamp() + at if why else None)
+            for n, (why, at) in enumerate(ends)
+        )
+    )
+
+
+def test_who_loses_a_peer_and_crashes_is_not_the_cause() -> None:
+    for ends in (((WHY, 0.0), (LOST, 0.3)), ((LOST, 0.3), (WHY, 0.0)), ((LOST, 0.0), (WHY, 0.3))):
+        assert ended_one_after_the_other(*ends).first_failure == LOST
+    assert ended_one_after_the_other((WHY, 0.0), (LOST, 60.0)).first_failure == WHY
+
+
+def test_a_crash_is_the_cause_only_after_a_moment_in_which_another_may_show() -> None:
+    current = job(instances=2, state=JobState.RUNNING, retry=POLICY)
+    crashed = ended_one_after_the_other((WHY, 0.0), (None, 0.0))
+    assert step(current, crashed, after=0.4) == Rest(at_most=timedelta(seconds=0.6))
+    decided = step(current, crashed, after=1)
+    assert isinstance(decided, Save)
+    assert decided.job.diagnosis == WHY
+    # Not with a clock that was set back, and not when nobody is left who could tell more.
+    assert isinstance(step(current, crashed, after=-5), Save)
+    assert isinstance(step(current, ended_one_after_the_other((WHY, 0.0), (WHY, 0.1)), after=0.2), Save)
+    assert isinstance(step(current, ended_one_after_the_other((LOST, 0.0), (None, 0.0)), after=0.1), Save)
