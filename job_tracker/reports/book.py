@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from job_tracker.errors import AttemptOver, JobNotFound, StoreUnavailable, TrackerError
 from job_tracker.model import Progress
@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 _WRITE_SECONDS = 0.5
 _MOST_WAITING_POINTS = 10_000  # of an attempt, while the store is away
+_IDLE = timedelta(minutes=10)
 _MOST_ATTEMPTS = 100_000
 
 Attempt = tuple[int, int]
@@ -27,9 +28,9 @@ class _Page:
     """What is known of one attempt, and what of it is not written yet."""
 
     progress: Progress
+    heard_at: datetime
     points: list[MetricPoint] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
-    is_over: bool = False
 
 
 class ReportBook:
@@ -51,9 +52,9 @@ class ReportBook:
     async def take(self, attempt: Attempt, report: Report) -> None:
         """Take a report in. Raises AttemptOver if the attempt is not the one that the job is at, and live."""
         page = self._pages.get(attempt) or await self._open(attempt)
-        if page.is_over:
-            raise AttemptOver(*attempt)
-        page.progress = advanced(page.progress, report, self._clock())
+        page.heard_at = self._clock()
+        self._pages[attempt] = self._pages.pop(attempt, page)  # the last to be heard is the last of them
+        page.progress = advanced(page.progress, report, page.heard_at)
         page.points += report.points
         page.artifacts += report.artifacts
         del page.points[:-_MOST_WAITING_POINTS]
@@ -101,12 +102,21 @@ class ReportBook:
                 raise
         for attempt, was_accepted in zip(attempts, accepted, strict=True):
             if not was_accepted:
-                self._pages[attempt].is_over = True
+                self.close(attempt)  # the next report is refused when its page is opened
+        self._close_idle()
 
     def close(self, attempt: Attempt) -> None:
         """Forget an attempt that has ended."""
         self._pages.pop(attempt, None)
         self._changed.pop(attempt, None)
+
+    def _close_idle(self) -> None:
+        """Forget who has not reported for long: of most, another replica has seen the end."""
+        while self._pages:
+            attempt, page = next(iter(self._pages.items()))  # the one whose last report is the oldest
+            if attempt in self._changed or self._clock() - page.heard_at < _IDLE:
+                return
+            self.close(attempt)
 
     async def _open(self, attempt: Attempt) -> _Page:
         job_id, number = attempt
@@ -118,7 +128,7 @@ class ReportBook:
             raise AttemptOver(*attempt)
         while len(self._pages) >= _MOST_ATTEMPTS:
             self.close(next(iter(self._pages)))
-        return self._pages.setdefault(attempt, _Page(job.progress or Progress()))
+        return self._pages.setdefault(attempt, _Page(job.progress or Progress(), self._clock()))
 
     def _unwritten(self, attempt: Attempt) -> AttemptReport:
         page = self._pages[attempt]

@@ -1,0 +1,78 @@
+"""The book of reports: it forgets who reports no more, whichever replica has seen the end."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from job_tracker.errors import AttemptOver
+from job_tracker.model import Ending, Job, JobState
+from job_tracker.reports import Report, ReportBook
+from job_tracker.store.sqlite import SqliteStore
+from tests.support.jobs import NOON, spec
+
+
+class Clock:
+    now = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    opened = await SqliteStore.open(tmp_path / "jobs.db")
+    yield opened
+    await opened.close()
+
+
+async def running(store: SqliteStore) -> Job:
+    job = await store.submit(spec(), NOON, None, 100)
+    return await store.update((await store.update(job.admitted(NOON))).running(NOON))
+
+
+async def test_an_attempt_that_another_replica_has_ended_is_forgotten_and_refused(store: SqliteStore) -> None:
+    clock, job = Clock(), await running(store)
+    book = ReportBook(store, clock)
+    await book.take((job.id, 1), Report({"step": 1}))
+    await book.write()
+    await store.update(job.ended(Ending(JobState.FAILED, NOON), NOON))
+    clock.now += timedelta(seconds=1)
+    await book.take((job.id, 1), Report({"step": 2}))  # nobody here knows yet
+    await book.write()
+    assert book.reporters == 0
+    with pytest.raises(AttemptOver):
+        await book.take((job.id, 1), Report({"step": 3}))
+
+
+async def test_who_has_not_reported_for_long_is_forgotten_and_may_come_back(store: SqliteStore) -> None:
+    clock, jobs = Clock(), [await running(store) for _ in range(3)]
+    book = ReportBook(store, clock)
+    for job in jobs:
+        await book.take((job.id, 1), Report({"step": 1, "total_steps": 9}))
+    await book.write()
+    clock.now += timedelta(minutes=11)
+    await book.take((jobs[0].id, 1), Report({"step": 2}))
+    await book.write()
+    assert book.reporters == 1
+    await book.take((jobs[1].id, 1), Report({"step": 3}))
+    await book.write()
+    assert [(await store.get(job.id)).progress.step for job in jobs[:2]] == [2, 3]  # type: ignore[union-attr]
+    assert (await store.get(jobs[1].id)).progress.total_steps == 9  # type: ignore[union-attr]
+
+
+async def test_an_attempt_that_is_closed_while_it_is_written_does_no_harm(store: SqliteStore) -> None:
+    clock, job = Clock(), await running(store)
+    book = ReportBook(store, clock)
+    await book.take((job.id, 1), Report({"step": 1}))
+    record = store.record_reports
+
+    async def closing(*reports: object) -> object:
+        book.close((job.id, 1))
+        await record(*reports)  # type: ignore[arg-type]
+        return [False]
+
+    store.record_reports = closing  # type: ignore[assignment,method-assign]
+    await book.write()
+    assert book.reporters == 0
