@@ -52,7 +52,6 @@ def test_plot_writes_json(trained: ServerInThread, trainctl: Trainctl) -> None:
 
 
 def test_plot_draws_on_a_terminal(trained: ServerInThread, trainctl: Trainctl) -> None:
-    pytest.importorskip("plotext")
     picture = trainctl.on_terminal("plot", "1", "2").stdout
     assert "accuracy" in picture
     assert "job 1" in picture
@@ -64,7 +63,6 @@ def test_plot_draws_on_a_terminal(trained: ServerInThread, trainctl: Trainctl) -
 def test_plot_writes_a_picture(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path, kind: str
 ) -> None:
-    pytest.importorskip("matplotlib")
     picture = tmp_path / f"curves.{kind}"
     result = trainctl("plot", "1", "2", "-o", str(picture))
     assert (result.exit_code, result.stderr) == (0, f"trainctl: wrote {picture}\n")

@@ -1,0 +1,98 @@
+"""Where groups run: processes, pods."""
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import (
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+from job_tracker.catalog import (
+    PodOptions,
+    PodPolicy,
+)
+from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, PodOptionName
+from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Resources
+from training_service.settings.group import Duration, Group
+
+
+class ProcessSettings(Group):
+    """The process backend."""
+
+    path: str = Field(
+        default=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
+        description="PATH of the processes; it begins with the folder of the service's own python",
+    )
+    inherit: tuple[str, ...] = Field(
+        default=("LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES"),
+        description="variables of the service's environment that processes get; no others are passed on",
+    )
+    secret_environment: dict[str, SecretStr] = Field(
+        default={}, description="variables for every process that are never shown, as of credentials"
+    )
+    first_port: int = Field(default=20000, ge=1024, le=65535, description="ports for MASTER_PORT: from …")
+    last_port: int = Field(default=29999, ge=1024, le=65535, description="… to")
+
+    @model_validator(mode="after")
+    def _ports_are_in_order(self) -> "ProcessSettings":
+        if self.last_port < self.first_port:
+            raise ValueError(f"last_port {self.last_port} is below first_port {self.first_port}")
+        return self
+
+
+class KubernetesSettings(Group):
+    """The Kubernetes backend."""
+
+    kubeconfig: Path | None = Field(
+        default=None, description="none: the cluster that the service runs in, else what kubectl would use"
+    )
+    context: str | None = Field(
+        default=None, min_length=1, description="of the kubeconfig; none: its current one"
+    )
+    namespace: Namespace = Field(default="default", description="where the pods are")
+    instance: LabelValue = Field(
+        default="training-service",
+        min_length=1,
+        description="tells this service's pods from those of others in the namespace",
+    )
+    master_port: int = Field(
+        default=12356, ge=1024, le=65535, description="MASTER_PORT; each pod has its own address"
+    )
+    image_pull_grace: Duration = Field(
+        default=timedelta(seconds=60),
+        ge=timedelta(0),
+        le=timedelta(hours=1),
+        description="how long an image that cannot be pulled, or a container that cannot be made, may take "
+        "to mend itself",
+    )
+    lost_node_grace: Duration = Field(
+        default=timedelta(minutes=5),
+        ge=timedelta(0),
+        le=timedelta(days=1),
+        description="how long a node may be silent before its jobs fail",
+    )
+    pod: PodOptions = Field(
+        default=PodOptions(), description="options of all pods; those of an algorithm are laid over them"
+    )
+    allowed_request_options: frozenset[PodOptionName] = Field(
+        default=ALLOWED_BY_DEFAULT, description="which options of its pods a request may set"
+    )
+    allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
+        default=(), description="prefixes that keys of labels and annotations in a request may have"
+    )
+    max_resources: Resources = Field(
+        default={}, description="the most that a request may ask for, for each instance"
+    )
+
+    @property
+    def pod_policy(self) -> PodPolicy:
+        """What a request may set of its pods."""
+        return PodPolicy(
+            allowed=frozenset(self.allowed_request_options),
+            max_resources=self.max_resources,
+            allowed_key_prefixes=self.allowed_key_prefixes,
+        )
