@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,8 +79,20 @@ def train(launcher: Launcher, size: int, data: str, model: Path, **variables: st
 
 
 def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
-    stdout, stderr = process.communicate(timeout=within)
-    return Ended(process.returncode, stdout, stderr)
+    """How the process ended, with what it said since it was last read from.
+
+    Not by `communicate`: it reads past the buffers, and so loses the lines that a fast process
+    wrote ahead of its reader.
+    """
+    assert process.stdout and process.stderr
+    with ThreadPoolExecutor() as readers:
+        stdout, stderr = (readers.submit(stream.read) for stream in (process.stdout, process.stderr))
+        try:
+            process.wait(within)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return Ended(process.returncode, stdout.result(), stderr.result())
 
 
 def first_line_of(process: subprocess.Popen[str]) -> str:
