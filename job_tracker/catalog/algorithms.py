@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from job_tracker.catalog.containers import DockerRecipe
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Config, Parameter, shown
 from job_tracker.catalog.pods import KubernetesRecipe
 from job_tracker.environment import is_reserved
@@ -57,6 +58,7 @@ class Algorithm(Config):
     )
     process: ProcessRecipe | None = None
     kubernetes: KubernetesRecipe | None = None
+    docker: DockerRecipe | None = None
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
         """The parameters that the processes get: those sent, checked, and the defaults of the others.
@@ -78,8 +80,9 @@ class Algorithm(Config):
 
     @property
     def _set_by_recipe(self) -> frozenset[str]:
-        secret = self.kubernetes.secret_environment if self.kubernetes else {}
-        return frozenset((*self.environment, *secret))
+        in_pods = self.kubernetes.secret_environment if self.kubernetes else {}
+        in_containers = self.docker.secret_names if self.docker else ()
+        return frozenset((*self.environment, *in_pods, *in_containers))
 
     def _parameter(self, name: str, field: str) -> Parameter:
         if name in self.parameters:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from job_tracker.catalog.algorithms import Algorithm
+from job_tracker.catalog.containers import CONTAINER_RESOURCES
 from job_tracker.catalog.parameters import shown
 from job_tracker.catalog.pods import RequestedPodOptions
 from job_tracker.catalog.syntax import amount, key_prefix
@@ -20,6 +21,8 @@ FIELD = "pod_options"
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations"}
 )
+ContainerOptionName = Literal["resources", "nproc_per_node", "labels"]
+OF_CONTAINERS: frozenset[ContainerOptionName] = frozenset({"resources", "nproc_per_node", "labels"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class PodPolicy:
     allowed: frozenset[PodOptionName] = ALLOWED_BY_DEFAULT
     max_resources: Mapping[str, str] = field(default_factory=dict)
     allowed_key_prefixes: tuple[str, ...] = ()
+    backend: Literal["kubernetes", "docker"] = "kubernetes"
 
     def check(self, sent: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
         """The options as a job keeps them: JSON-able, and only what was sent.
@@ -59,6 +63,11 @@ class PodPolicy:
 
     def _check_amounts(self, options: RequestedPodOptions) -> None:
         for name, quantity in options.resources.items():
+            if self.backend == "docker" and name not in CONTAINER_RESOURCES:
+                allowed = ", ".join(sorted(CONTAINER_RESOURCES))
+                raise InvalidField(
+                    f"{FIELD}.resources.{name}", f"is no resource of a container; allowed are: {allowed}"
+                )
             most = self.max_resources.get(name)
             if most is not None and amount(quantity) > amount(most):
                 raise InvalidField(
@@ -75,7 +84,8 @@ class PodPolicy:
                     )
 
     def _check_processes(self, options: RequestedPodOptions, algorithm: Algorithm) -> None:
-        if options.nproc_per_node > 1 and algorithm.kubernetes and not algorithm.kubernetes.command:
+        recipe = algorithm.docker if self.backend == "docker" else algorithm.kubernetes
+        if options.nproc_per_node > 1 and recipe and not recipe.command:
             raise InvalidField(
                 f"{FIELD}.nproc_per_node",
                 f"{options.nproc_per_node} is not allowed: the algorithm has no command that torchrun could "

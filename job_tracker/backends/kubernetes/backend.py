@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from job_tracker.backends.base import Observation
+from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
@@ -15,6 +16,7 @@ from job_tracker.backends.kubernetes.api_errors import (
     Invalid,
     NotFound,
     QuotaExceeded,
+    Unreachable,
 )
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
@@ -23,7 +25,7 @@ from job_tracker.backends.kubernetes.groups import Graces, Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
-from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
+from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
@@ -80,7 +82,7 @@ class KubernetesBackend:
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self.events = EventRecorder(self.client, self._groups, options.plan)
         self._launcher = Launcher(self.client, self._cache.put)
-        self._kept = KeptLogs(root, options.most_log)
+        self._kept = KeptLogs(root, options.most_log, Unreachable)
         self._live = LiveLogs(self.client, self._groups)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(

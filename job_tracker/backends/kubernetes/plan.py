@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from job_tracker import naming
 from job_tracker.backends.kubernetes import manifests
-from job_tracker.backends.kubernetes.labels import PLAN_DIGEST, Manifest
+from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.backends.labels import PLAN_DIGEST
 from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions, RequestedPodOptions
 from job_tracker.catalog.pods import HOME, TEMPORARY
 from job_tracker.catalog.syntax import amount

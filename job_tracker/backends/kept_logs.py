@@ -1,0 +1,105 @@
+"""What the ranks of stopped groups printed, on this machine: pods and containers take their logs with them."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from job_tracker.errors import BackendUnavailable
+from job_tracker.logs import segments
+from job_tracker.logs.writing import LogWriter
+from job_tracker.model import GroupRef
+
+log = logging.getLogger(__name__)
+
+_GONE = "gone"
+_KEEP_PAUSES = (0.2, 1.0)  # seconds between tries to read a log whose pod or container is about to go
+
+
+class KeptLogs:
+    """The logs of stopped groups: <root>/<group>.<job id>.<attempt>/<rank>, until they are in storage."""
+
+    def __init__(self, root: Path, most_log: int, away: type[BackendUnavailable]) -> None:
+        """Of each rank's log, `most_log` bytes are kept. What raises `away` may be read a moment later."""
+        self._away = away
+        self._root = root
+        self._most_log = most_log
+
+    def find(self, ref: GroupRef, rank: int) -> Path | None:
+        """The folder of a rank's log, if one was kept."""
+        path = self._path(ref, rank)
+        return path if path.exists() else None
+
+    def groups(self) -> list[GroupRef]:
+        """Of which groups logs are kept."""
+        found = []
+        for path in self._root.glob("*.*.*"):
+            name, job_id, attempt = path.name.split(".")
+            found.append(GroupRef(name, int(job_id), int(attempt)))
+        return found
+
+    async def keep(self, ref: GroupRef, rank: int, read: Callable[[], AsyncGenerator[bytes, None]]) -> None:
+        """Keep the records that `read` gives, from the log's beginning on, unless there are more already.
+
+        It is read again if the engine goes away: what is not read now goes with its pod or container. A log that
+        cannot be read, or not to its end, is kept as far as it can.
+        """
+        for pause in (*_KEEP_PAUSES, None):
+            failure = await self._write(ref, rank, read())
+            if not isinstance(failure, self._away) or pause is None:
+                break
+            await asyncio.sleep(pause)
+        if failure is not None:
+            log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, failure)
+
+    async def discard(self, ref: GroupRef) -> None:
+        """Delete the logs of a group: all of them at once, whoever looks."""
+        await asyncio.to_thread(self._remove, self._path(ref, 0).parent)
+
+    async def sweep(self) -> None:
+        """Delete what a service that was killed had begun to."""
+        for folder in (self._root / _GONE).glob("*"):
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _remove(self, folder: Path) -> None:
+        gone = self._root / _GONE / uuid4().hex
+        gone.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _path(self, ref: GroupRef, rank: int) -> Path:
+        return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}" / str(rank)
+
+    async def _write(
+        self, ref: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]
+    ) -> BackendUnavailable | None:
+        """Write what there is of the records, and say why that is not all, if it is not."""
+        failure: BackendUnavailable | None = None
+        path = self._path(ref, rank)
+        aside, before = path.with_suffix(".new"), path.with_suffix(".old")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.rmtree(aside, ignore_errors=True)
+            writer = LogWriter(str(aside), self._most_log)
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        writer.write(piece)
+            except BackendUnavailable as error:
+                failure = error
+            finally:
+                writer.close()
+            if not path.exists() or writer.end > segments.end(path):
+                if path.exists():
+                    path.rename(before)
+                aside.rename(path)
+        except OSError as error:
+            log.warning("the log of rank %d of %s is not kept: %s", rank, ref.name, error)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(before, ignore_errors=True)
+        return failure
