@@ -1,4 +1,4 @@
-"""What the ranks of stopped groups printed, on this machine: pods and containers take their logs with them."""
+"""What the ranks of stopped groups printed, on this machine: pods and containers take theirs with them."""
 
 import asyncio
 import logging
@@ -44,8 +44,8 @@ class KeptLogs:
     async def keep(self, ref: GroupRef, rank: int, read: Callable[[], AsyncGenerator[bytes, None]]) -> None:
         """Keep the records that `read` gives, from the log's beginning on, unless there are more already.
 
-        It is read again if the engine goes away: what is not read now goes with its pod or container. A log that
-        cannot be read, or not to its end, is kept as far as it can.
+        It is read again if the engine goes away: what is not read now goes with its pod or container. A
+        log that cannot be read, or not to its end, is kept as far as it can.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, read())

@@ -40,7 +40,7 @@ def rank_labels(rank: int) -> dict[str, str]:
 
 
 def group_annotations(job: Job) -> dict[str, str]:
-    """What Kubernetes' labels cannot hold. The moment of submission tells job 1 from that of another store."""
+    """What labels of pods cannot hold. The moment of submission tells job 1 from job 1 of another store."""
     return {
         ALGORITHM: job.spec.algorithm,
         INSTANCES: str(job.spec.instances),

@@ -39,14 +39,12 @@ _ENGINE_SOCKETS = (PurePosixPath("/var/run/docker.sock"), PurePosixPath("/run/do
 def _volume_source(source: str) -> str:
     path = PurePosixPath(source)
     if any(socket.is_relative_to(path) for socket in _ENGINE_SOCKETS if path.is_absolute()):
-        raise ValueError(
-            f"{shown(source)} has the engine's socket in it, which is the machine's root account"
-        )
+        raise ValueError(f"{shown(source)} has the engine's socket in it: who has that is root there")
     plain = path.is_absolute() and ".." not in path.parts
     if not plain and not _VOLUME_NAME.fullmatch(source):
         raise ValueError(
-            f"{shown(source)} is no source of a volume; allowed are absolute paths of the engine's machine and "
-            "names of volumes"
+            f"{shown(source)} is no source of a volume; allowed are absolute paths of the engine's machine, "
+            "and names of volumes"
         )
     return source
 
@@ -79,7 +77,7 @@ class ContainerOptions(Config):
         le=MAX_PROCESSES_PER_INSTANCE,
         description="training processes in each instance; more than one are started by torchrun",
     )
-    labels: dict[OwnKey, LabelValue] = {}
+    labels: dict[OwnKey, LabelValue] = Field(default={})
     shm_size: Bytes = Field(
         default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
     )
@@ -90,7 +88,7 @@ class ContainerOptions(Config):
         default=4096,
         ge=16,
         le=1 << 22,
-        description="the most processes and threads that an instance may have",
+        description="the most processes and threads in an instance",
     )
     run_as_user: int | None = Field(default=None, ge=1, description="none: the image's")
     working_directory: AbsolutePath | None = None

@@ -84,7 +84,8 @@ def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
     Not by `communicate`: it reads past the buffers, and so loses the lines that a fast process
     wrote ahead of its reader.
     """
-    assert process.stdout and process.stderr
+    assert process.stdout
+    assert process.stderr
     with ThreadPoolExecutor() as readers:
         stdout, stderr = (readers.submit(stream.read) for stream in (process.stdout, process.stderr))
         try:
