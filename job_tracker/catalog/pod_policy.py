@@ -1,14 +1,14 @@
 """What a request may set of its pods: the options that are allowed, and how much of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from job_tracker.catalog.algorithms import Algorithm
 from job_tracker.catalog.parameters import shown
-from job_tracker.catalog.pods import RequestedPodOptions
+from job_tracker.catalog.pods import PodOptions, RequestedPodOptions
 from job_tracker.catalog.syntax import amount, key_prefix
 from job_tracker.errors import InvalidField
 
@@ -16,10 +16,25 @@ PodOptionName = Literal[
     "resources", "nproc_per_node", "node_selector", "tolerations", "priority_class", "labels", "annotations"
 ]
 FIELD = "pod_options"
+_GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
 # The others say which machines a pod gets, and before whom.
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations"}
 )
+
+
+class Configured(NamedTuple):
+    """What is configured of an algorithm's instances, before a request is laid over it."""
+
+    options: PodOptions
+    has_command: bool
+    """Whether there is a command that a launcher of several processes could start."""
+
+
+def of_pods(algorithm: Algorithm, of_all: PodOptions = PodOptions()) -> Configured:  # noqa: B008  # it never changes
+    """What is configured of an algorithm's pods."""
+    recipe = algorithm.kubernetes
+    return Configured(of_all.merged(recipe or PodOptions()), recipe is None or bool(recipe.command))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +49,13 @@ class PodPolicy:
     allowed: frozenset[PodOptionName] = ALLOWED_BY_DEFAULT
     max_resources: Mapping[str, str] = field(default_factory=dict)
     allowed_key_prefixes: tuple[str, ...] = ()
+    configured: Callable[[Algorithm], Configured] = of_pods
 
     def check(self, sent: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
         """The options as a job keeps them: JSON-able, and only what was sent.
 
         Raises InvalidField, naming the first field that is wrong, its value and what is allowed.
         """
-        if not sent:
-            return {}
         for name in sent:
             if name not in self.allowed:
                 allowed = ", ".join(sorted(self.allowed)) or "none"
@@ -74,12 +88,28 @@ class PodPolicy:
                         f"{FIELD}.{kind}", f"{shown(key)} is not allowed; allowed prefixes are: {allowed}"
                     )
 
-    def _check_processes(self, options: RequestedPodOptions, algorithm: Algorithm) -> None:
-        if options.nproc_per_node > 1 and algorithm.kubernetes and not algorithm.kubernetes.command:
+    def _check_processes(self, requested: RequestedPodOptions, algorithm: Algorithm) -> None:
+        configured, has_command = self.configured(algorithm)
+        options = configured.merged(requested)
+        processes, field = options.nproc_per_node, f"{FIELD}.nproc_per_node"
+        if processes == 1:
+            return
+        if not algorithm.composer.traits.starts_processes:
             raise InvalidField(
-                f"{FIELD}.nproc_per_node",
-                f"{options.nproc_per_node} is not allowed: the algorithm has no command that torchrun could "
-                "start; only 1 is allowed",
+                field,
+                f"{processes} is not allowed: framework {algorithm.framework} has one process in each "
+                "instance; only 1 is allowed",
+            )
+        if not has_command:
+            raise InvalidField(
+                field,
+                f"{processes} is not allowed: the algorithm has no command that a launcher could start; "
+                "only 1 is allowed",
+            )
+        gpus = sum(int(amount(each)) for name, each in options.resources.items() if name.endswith(_GPU))
+        if 0 < gpus < processes:
+            raise InvalidField(
+                field, f"{processes} is more than the {gpus} GPUs of each instance; at most {gpus} is allowed"
             )
 
 

@@ -21,7 +21,7 @@ from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Graces, Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.labels import selector
+from job_tracker.backends.kubernetes.labels import restarts_of, selector
 from job_tracker.backends.kubernetes.launch import Launcher
 from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
@@ -79,7 +79,6 @@ class KubernetesBackend:
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self.events = EventRecorder(self.client, self._groups, options.plan)
-        self._launcher = Launcher(self.client, self._cache.put)
         self._kept = KeptLogs(root, options.most_log)
         self._live = LiveLogs(self.client, self._groups)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
@@ -93,6 +92,7 @@ class KubernetesBackend:
             instance=instance,
             margin=options.lost_margin,
         )
+        self._launcher = Launcher(self.client, self._cache.put, self._stopper.remove_lost)
 
     async def connect(self) -> None:
         """Look whether the cluster lets us in. Raises BackendRefused if it, or the kubeconfig, does not."""
@@ -168,9 +168,13 @@ class KubernetesBackend:
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         await self._cache.sync()
-        live = self._groups.get(group)
+        live, kept = self._groups.get(group), self._kept.find(group, rank)
         try:
             if live is not None and rank < live.instances:
+                if tail_lines is None:
+                    current = restarts_of(live.pods.get(rank, {}))
+                    async for piece in _read_all([kept[n] for n in kept if n < current], after):
+                        yield piece
                 pieces = self._live.read(live, rank, follow=follow, after=after, tail_lines=tail_lines)
                 async with aclosing(pieces):
                     async for piece in pieces:
@@ -178,10 +182,13 @@ class KubernetesBackend:
                 return
         except (NotFound, Invalid):
             pass  # stopped by now, perhaps
-        kept = self._kept.find(group, rank)
-        if kept is None:
+        folders = list(self._kept.find(group, rank).values())
+        if not folders:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        async with aclosing(segments.read(kept, after=after, tail_lines=tail_lines)) as pieces:
+        if tail_lines is None:
+            async for piece in _read_all(folders[:-1], after):
+                yield piece
+        async with aclosing(segments.read(folders[-1], after=after, tail_lines=tail_lines)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -205,3 +212,10 @@ class KubernetesBackend:
         await self._cache.close()
         self._groups.close()
         await self.client.close()
+
+
+async def _read_all(folders: Sequence[Path], after: bytes) -> AsyncGenerator[bytes, None]:
+    for folder in folders:
+        async with aclosing(segments.read(folder, after=after)) as pieces:
+            async for piece in pieces:
+                yield piece

@@ -24,6 +24,7 @@ ALGORITHM = "training-service/algorithm"
 INSTANCES = "training-service/instances"
 SUBMITTED_AT = "training-service/submitted-at"
 PLAN_DIGEST = "training-service/plan-digest"
+RESTARTS = "training-service/restarts"
 KEPT_UNTIL = "training-service/kept-until"
 
 MANAGER = "training-service"
@@ -41,9 +42,9 @@ def group_labels(job: Job, instance: str) -> dict[str, str]:
     }
 
 
-def rank_labels(rank: int) -> dict[str, str]:
+def rank_labels(rank: int, role: str) -> dict[str, str]:
     """The labels that tell a group's instances apart."""
-    return {RANK: str(rank), ROLE: naming.role(rank)}
+    return {RANK: str(rank), ROLE: role}
 
 
 def group_annotations(job: Job) -> dict[str, str]:
@@ -82,7 +83,8 @@ def rank_of(manifest: Manifest) -> int | None:
     group, rank = group_of(manifest), _number(_labels(manifest).get(RANK))
     if group is None or rank is None:
         return None
-    return rank if manifest["metadata"]["name"] == naming.instance_name(group.name, rank) else None
+    named = naming.instance_name(group.name, rank, _labels(manifest).get(ROLE, naming.WORKER))
+    return rank if manifest["metadata"]["name"] == named else None
 
 
 def instances_of(manifest: Manifest) -> int | None:
@@ -93,6 +95,11 @@ def instances_of(manifest: Manifest) -> int | None:
 def digest_of(manifest: Manifest) -> str | None:
     """The digest of the plan that the object was made from."""
     return _annotations(manifest).get(PLAN_DIGEST)
+
+
+def restarts_of(manifest: Manifest) -> int:
+    """How often the pod's rank was started anew, of which the pod is the last start."""
+    return _number(_annotations(manifest).get(RESTARTS)) or 0
 
 
 def is_kept(manifest: Manifest) -> bool:
