@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from job_tracker.catalog.containers import DockerRecipe
 from job_tracker.catalog.groups import GROUP_PARAMETERS, Composer, ElasticRecipe, RoleRecipe
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Config, Parameter, shown
 from job_tracker.catalog.pods import MAX_PROCESSES_PER_INSTANCE, KubernetesRecipe
@@ -82,13 +83,14 @@ class Algorithm(Config):
     )
     process: ProcessRecipe | None = None
     kubernetes: KubernetesRecipe | None = None
+    docker: DockerRecipe | None = None
 
     @model_validator(mode="after")
     def _the_framework_can_do_that(self) -> "Algorithm":
         problem = self.composer.problem()
         if problem is not None:
             raise ValueError(problem)
-        recipes = {"process": self.process, "kubernetes": self.kubernetes}
+        recipes = {"process": self.process, "kubernetes": self.kubernetes, "docker": self.docker}
         for engine, recipe in recipes.items():
             if recipe and recipe.nproc_per_node > 1 and not self.composer.traits.starts_processes:
                 raise ValueError(
@@ -128,8 +130,9 @@ class Algorithm(Config):
 
     @property
     def _set_by_recipe(self) -> frozenset[str]:
-        secret = self.kubernetes.secret_environment if self.kubernetes else {}
-        return frozenset((*self.environment, *secret))
+        in_pods = self.kubernetes.secret_environment if self.kubernetes else {}
+        in_containers = self.docker.secret_names if self.docker else ()
+        return frozenset((*self.environment, *in_pods, *in_containers))
 
     def _parameter(self, name: str, field: str) -> Parameter:
         if name in self.parameters:
