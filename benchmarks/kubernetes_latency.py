@@ -28,7 +28,8 @@ from benchmarks.kubernetes_support import (
     service_on,
 )
 from benchmarks.support import Row, Server, request, run_alone, workspace
-from job_tracker.backends.kubernetes.labels import JOB_ID, owned_by
+from job_tracker.backends.kubernetes.labels import owned_by
+from job_tracker.backends.labels import JOB_ID
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from job_tracker.catalog.containers import DockerRecipe
 from job_tracker.catalog.groups import GROUP_PARAMETERS, Composer, ElasticRecipe, RoleRecipe
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Config, Parameter, shown
 from job_tracker.catalog.pods import MAX_PROCESSES_PER_INSTANCE, KubernetesRecipe
@@ -14,20 +15,16 @@ from job_tracker.errors import InvalidField
 from job_tracker.frameworks import FRAMEWORKS
 
 
-def _absolute(path: Path) -> Path:
-    if not path.is_absolute():
-        raise ValueError(f"{str(path)!r} is not an absolute path")
-    return path
-
-
 class ProcessRecipe(Config):
     """How an algorithm runs as plain processes."""
 
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         min_length=1, description="the program, looked up on the processes' PATH, and its arguments; no shell"
     )
-    virtual_environment: Annotated[Path, AfterValidator(_absolute)] | None = Field(
-        default=None, description="a Python environment of its own: its bin comes first on the PATH"
+    virtual_environment: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(
+        default=None,
+        description="a Python environment of its own, absolute or from the service's working directory: its "
+        "bin comes first on the PATH",
     )
     nproc_per_node: int = Field(
         default=1,
@@ -82,13 +79,14 @@ class Algorithm(Config):
     )
     process: ProcessRecipe | None = None
     kubernetes: KubernetesRecipe | None = None
+    docker: DockerRecipe | None = None
 
     @model_validator(mode="after")
     def _the_framework_can_do_that(self) -> "Algorithm":
         problem = self.composer.problem()
         if problem is not None:
             raise ValueError(problem)
-        recipes = {"process": self.process, "kubernetes": self.kubernetes}
+        recipes = {"process": self.process, "kubernetes": self.kubernetes, "docker": self.docker}
         for engine, recipe in recipes.items():
             if recipe and recipe.nproc_per_node > 1 and not self.composer.traits.starts_processes:
                 raise ValueError(
@@ -128,8 +126,9 @@ class Algorithm(Config):
 
     @property
     def _set_by_recipe(self) -> frozenset[str]:
-        secret = self.kubernetes.secret_environment if self.kubernetes else {}
-        return frozenset((*self.environment, *secret))
+        in_pods = self.kubernetes.secret_environment if self.kubernetes else {}
+        in_containers = self.docker.secret_names if self.docker else ()
+        return frozenset((*self.environment, *in_pods, *in_containers))
 
     def _parameter(self, name: str, field: str) -> Parameter:
         if name in self.parameters:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from job_tracker import naming
+from job_tracker.catalog.containers import ContainerOptions
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, Config, Parameter
 from job_tracker.catalog.pods import PodOptions
 from job_tracker.errors import InvalidField
@@ -26,6 +27,9 @@ class RoleRecipe(Config):
     max_instances: int | None = Field(default=None, ge=1, le=_MOST, description="the most a request may have")
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="what they run; none: what the others do"
+    )
+    docker: ContainerOptions = Field(
+        default=ContainerOptions(), description="options of their containers, laid over the algorithm's"
     )
     kubernetes: PodOptions = Field(
         default=PodOptions(), description="options of their pods, laid over the algorithm's"

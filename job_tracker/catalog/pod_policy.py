@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from job_tracker.catalog.algorithms import Algorithm
+from job_tracker.catalog.containers import ContainerOptions
 from job_tracker.catalog.parameters import shown
 from job_tracker.catalog.pods import PodOptions, RequestedPodOptions
 from job_tracker.catalog.syntax import amount, key_prefix
@@ -21,20 +23,35 @@ _GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations"}
 )
+ContainerOptionName = Literal["resources", "nproc_per_node", "labels"]
+OF_CONTAINERS: frozenset[ContainerOptionName] = frozenset({"resources", "nproc_per_node", "labels"})
 
 
 class Configured(NamedTuple):
     """What is configured of an algorithm's instances, before a request is laid over it."""
 
-    options: PodOptions
-    has_command: bool
+    processes: int = 1
+    resources: Mapping[str, str] = MappingProxyType({})
+    has_command: bool = True
     """Whether there is a command that a launcher of several processes could start."""
 
 
-def of_pods(algorithm: Algorithm, of_all: PodOptions = PodOptions()) -> Configured:  # noqa: B008  # it never changes
+def of_pods(algorithm: Algorithm, of_all: PodOptions | None = None) -> Configured:
     """What is configured of an algorithm's pods."""
     recipe = algorithm.kubernetes
-    return Configured(of_all.merged(recipe or PodOptions()), recipe is None or bool(recipe.command))
+    if recipe is None:
+        return Configured()
+    options = (of_all or PodOptions()).merged(recipe)
+    return Configured(options.nproc_per_node, options.resources, bool(recipe.command))
+
+
+def of_containers(algorithm: Algorithm, of_all: ContainerOptions | None = None) -> Configured:
+    """What is configured of an algorithm's containers."""
+    recipe = algorithm.docker
+    if recipe is None:
+        return Configured()
+    options = (of_all or ContainerOptions()).merged(recipe)
+    return Configured(options.nproc_per_node, options.resources, bool(recipe.command))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +67,8 @@ class PodPolicy:
     max_resources: Mapping[str, str] = field(default_factory=dict)
     allowed_key_prefixes: tuple[str, ...] = ()
     configured: Callable[[Algorithm], Configured] = of_pods
+    resource_names: frozenset[str] | None = None
+    """The resources that there are; None: any that a cluster may have."""
 
     def check(self, sent: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
         """The options as a job keeps them: JSON-able, and only what was sent.
@@ -73,6 +92,11 @@ class PodPolicy:
 
     def _check_amounts(self, options: RequestedPodOptions) -> None:
         for name, quantity in options.resources.items():
+            if self.resource_names is not None and name not in self.resource_names:
+                allowed = ", ".join(sorted(self.resource_names))
+                raise InvalidField(
+                    f"{FIELD}.resources.{name}", f"is no resource of a container; allowed are: {allowed}"
+                )
             most = self.max_resources.get(name)
             if most is not None and amount(quantity) > amount(most):
                 raise InvalidField(
@@ -89,9 +113,10 @@ class PodPolicy:
                     )
 
     def _check_processes(self, requested: RequestedPodOptions, algorithm: Algorithm) -> None:
-        configured, has_command = self.configured(algorithm)
-        options = configured.merged(requested)
-        processes, field = options.nproc_per_node, f"{FIELD}.nproc_per_node"
+        configured = self.configured(algorithm)
+        is_sent = "nproc_per_node" in requested.model_fields_set
+        processes = requested.nproc_per_node if is_sent else configured.processes
+        field = f"{FIELD}.nproc_per_node"
         if processes == 1:
             return
         if not algorithm.composer.traits.starts_processes:
@@ -100,13 +125,14 @@ class PodPolicy:
                 f"{processes} is not allowed: framework {algorithm.framework} has one process in each "
                 "instance; only 1 is allowed",
             )
-        if not has_command:
+        if not configured.has_command:
             raise InvalidField(
                 field,
                 f"{processes} is not allowed: the algorithm has no command that a launcher could start; "
                 "only 1 is allowed",
             )
-        gpus = sum(int(amount(each)) for name, each in options.resources.items() if name.endswith(_GPU))
+        resources = {**configured.resources, **requested.resources}
+        gpus = sum(int(amount(each)) for name, each in resources.items() if name.endswith(_GPU))
         if 0 < gpus < processes:
             raise InvalidField(
                 field, f"{processes} is more than the {gpus} GPUs of each instance; at most {gpus} is allowed"

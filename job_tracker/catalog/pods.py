@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from job_tracker.catalog import overlay
+from job_tracker.catalog.options import laid_over
 from job_tracker.catalog.parameters import Config
 from job_tracker.catalog.syntax import (
     CPU,
@@ -133,25 +134,8 @@ class PodOptions(RequestedPodOptions):
         return self
 
     def merged(self, over: RequestedPodOptions) -> "PodOptions":
-        """These options with those that `over` sets on top.
-
-        Tables are merged key by key, lists are joined (a volume replaces the one at its path), and
-        any other value is replaced.
-        """
-        values = {
-            name: getattr(self, name) for name in self.model_fields_set & PodOptions.model_fields.keys()
-        }
-        for name in over.model_fields_set & PodOptions.model_fields.keys():
-            value, below = getattr(over, name), getattr(self, name)
-            if name == "volumes":
-                paths = {volume.mount_path for volume in value}
-                value = (*(volume for volume in below if volume.mount_path not in paths), *value)
-            elif isinstance(value, Mapping):
-                value = {**below, **value}
-            elif isinstance(value, tuple):
-                value = (*(each for each in below if each not in value), *value)
-            values[name] = value
-        return PodOptions(**values)
+        """These options with those that `over` sets on top; see laid_over."""
+        return laid_over(PodOptions, self, over)
 
     @property
     def cpu_limit(self) -> str | None:

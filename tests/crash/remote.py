@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from job_tracker.backends.kubernetes.labels import ATTEMPT, JOB_ID
+from job_tracker.backends.labels import ATTEMPT, JOB_ID
 from job_tracker.catalog.pods import CONTAINER
 from tests.crash.scenario import CAPACITY
 from tests.support.cluster import SCRIPT, Cluster

@@ -44,8 +44,7 @@ class ProcessSettings(Group):
         """What a request may set of its instances."""
 
         def configured(algorithm: Algorithm) -> Configured:
-            recipe = algorithm.process
-            return Configured(PodOptions(nproc_per_node=recipe.nproc_per_node if recipe else 1), True)
+            return Configured(processes=algorithm.process.nproc_per_node if algorithm.process else 1)
 
         return PodPolicy(configured=configured, allowed=frozenset({"nproc_per_node"}))
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from job_tracker.backends.base import Observation
+from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
@@ -15,6 +16,7 @@ from job_tracker.backends.kubernetes.api_errors import (
     Invalid,
     NotFound,
     QuotaExceeded,
+    Unreachable,
 )
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
@@ -23,14 +25,13 @@ from job_tracker.backends.kubernetes.groups import Graces, Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import restarts_of, selector
 from job_tracker.backends.kubernetes.launch import Launcher
-from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
+from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
 from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
-from job_tracker.logs import segments
+from job_tracker.errors import InvalidField, LaunchFailed
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
 from job_tracker.observers import RequestObserver, ignore_request
@@ -79,7 +80,7 @@ class KubernetesBackend:
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self.events = EventRecorder(self.client, self._groups, options.plan)
-        self._kept = KeptLogs(root, options.most_log)
+        self._kept = KeptLogs(root, options.most_log, Unreachable)
         self._live = LiveLogs(self.client, self._groups)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
@@ -168,12 +169,12 @@ class KubernetesBackend:
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         await self._cache.sync()
-        live, kept = self._groups.get(group), self._kept.find(group, rank)
+        live, current = self._groups.get(group), 0
         try:
             if live is not None and rank < live.instances:
-                if tail_lines is None:
-                    current = restarts_of(live.pods.get(rank, {}))
-                    async for piece in _read_all([kept[n] for n in kept if n < current], after):
+                current = restarts_of(live.pods.get(rank, {}))
+                if current and tail_lines is None:
+                    async for piece in self._kept.read(group, rank, before=current, after=after):
                         yield piece
                 pieces = self._live.read(live, rank, follow=follow, after=after, tail_lines=tail_lines)
                 async with aclosing(pieces):
@@ -182,13 +183,8 @@ class KubernetesBackend:
                 return
         except (NotFound, Invalid):
             pass  # stopped by now, perhaps
-        folders = list(self._kept.find(group, rank).values())
-        if not folders:
-            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        if tail_lines is None:
-            async for piece in _read_all(folders[:-1], after):
-                yield piece
-        async with aclosing(segments.read(folders[-1], after=after, tail_lines=tail_lines)) as pieces:
+        pieces = self._kept.read(group, rank, first=current, after=after, tail_lines=tail_lines)
+        async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
 
@@ -212,10 +208,3 @@ class KubernetesBackend:
         await self._cache.close()
         self._groups.close()
         await self.client.close()
-
-
-async def _read_all(folders: Sequence[Path], after: bytes) -> AsyncGenerator[bytes, None]:
-    for folder in folders:
-        async with aclosing(segments.read(folder, after=after)) as pieces:
-            async for piece in pieces:
-                yield piece

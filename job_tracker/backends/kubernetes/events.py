@@ -19,8 +19,9 @@ from job_tracker import naming
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups
-from job_tracker.backends.kubernetes.labels import MANAGER, Manifest, group_labels
+from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import PlanOptions
+from job_tracker.backends.labels import MANAGER, group_labels
 from job_tracker.errors import BackendRefused
 from job_tracker.model import MASTER_RANK, Ending, GroupRef, Job, JobState
 

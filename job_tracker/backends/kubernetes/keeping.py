@@ -18,13 +18,13 @@ from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.labels import (
     KEPT,
-    KEPT_UNTIL,
     Manifest,
     group_of,
     group_selector,
     kept_until,
     selector,
 )
+from job_tracker.backends.labels import KEPT_UNTIL
 from job_tracker.model import GroupRef
 
 log = logging.getLogger(__name__)

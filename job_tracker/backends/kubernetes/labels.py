@@ -5,55 +5,28 @@ from datetime import UTC, datetime
 from typing import Any
 
 from job_tracker import naming
-from job_tracker.model import MASTER_RANK, GroupRef, Job
+from job_tracker.backends.labels import (
+    ATTEMPT,
+    INSTANCE,
+    INSTANCES,
+    JOB_ID,
+    KEPT_UNTIL,
+    MANAGED_BY,
+    MANAGER,
+    PLAN_DIGEST,
+    RANK,
+    RESTARTS,
+    ROLE,
+    group_named,
+    number,
+)
+from job_tracker.model import MASTER_RANK, GroupRef
 
 Manifest = Mapping[str, Any]
 """An object of the API as its JSON has it (camelCase)."""
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
-INSTANCE = "app.kubernetes.io/instance"
-NAME = "app.kubernetes.io/name"
-JOB_ID = "training-service/job-id"
-ATTEMPT = "training-service/attempt"
-RANK = "training-service/rank"
-ROLE = "training-service/role"
 KEPT = "training-service/kept"
 """On pods of stopped groups that people may still look at; see keeping.py."""
-
-ALGORITHM = "training-service/algorithm"
-INSTANCES = "training-service/instances"
-SUBMITTED_AT = "training-service/submitted-at"
-PLAN_DIGEST = "training-service/plan-digest"
-RESTARTS = "training-service/restarts"
-KEPT_UNTIL = "training-service/kept-until"
-
-MANAGER = "training-service"
-_MAX_VALUE = 63
-
-
-def group_labels(job: Job, instance: str) -> dict[str, str]:
-    """The labels that every object of the job's attempt has; `instance` is this service's name."""
-    return {
-        MANAGED_BY: MANAGER,
-        INSTANCE: instance,
-        NAME: naming.slug(job.spec.algorithm, _MAX_VALUE),
-        JOB_ID: str(job.id),
-        ATTEMPT: str(job.attempt),
-    }
-
-
-def rank_labels(rank: int, role: str) -> dict[str, str]:
-    """The labels that tell a group's instances apart."""
-    return {RANK: str(rank), ROLE: role}
-
-
-def group_annotations(job: Job) -> dict[str, str]:
-    """What labels cannot hold. The moment of submission tells job 1 from job 1 of an earlier store."""
-    return {
-        ALGORITHM: job.spec.algorithm,
-        INSTANCES: str(job.spec.instances),
-        SUBMITTED_AT: job.submitted_at.isoformat(),
-    }
 
 
 def selector(instance: str, *, kept: bool = False) -> str:
@@ -71,16 +44,12 @@ def group_selector(group: GroupRef, instance: str, *, kept: bool = False) -> str
 
 def group_of(manifest: Manifest) -> GroupRef | None:
     """The group that the object belongs to; None if its labels are not as we write them."""
-    labels, annotations = _labels(manifest), _annotations(manifest)
-    job_id, attempt = _number(labels.get(JOB_ID)), _number(labels.get(ATTEMPT))
-    if labels.get(MANAGED_BY) != MANAGER or ALGORITHM not in annotations or not job_id or not attempt:
-        return None
-    return GroupRef(naming.group_name(annotations[ALGORITHM], job_id, attempt), job_id, attempt)
+    return group_named(_labels(manifest), _annotations(manifest))
 
 
 def rank_of(manifest: Manifest) -> int | None:
     """The rank of a pod; None if its labels, or its name, are not as we write them."""
-    group, rank = group_of(manifest), _number(_labels(manifest).get(RANK))
+    group, rank = group_of(manifest), number(_labels(manifest).get(RANK))
     if group is None or rank is None:
         return None
     named = naming.instance_name(group.name, rank, _labels(manifest).get(ROLE, naming.WORKER))
@@ -89,7 +58,7 @@ def rank_of(manifest: Manifest) -> int | None:
 
 def instances_of(manifest: Manifest) -> int | None:
     """How many instances the object's group was planned with."""
-    return _number(_annotations(manifest).get(INSTANCES))
+    return number(_annotations(manifest).get(INSTANCES))
 
 
 def digest_of(manifest: Manifest) -> str | None:
@@ -99,7 +68,7 @@ def digest_of(manifest: Manifest) -> str | None:
 
 def restarts_of(manifest: Manifest) -> int:
     """How often the pod's rank was started anew, of which the pod is the last start."""
-    return _number(_annotations(manifest).get(RESTARTS)) or 0
+    return number(_annotations(manifest).get(RESTARTS)) or 0
 
 
 def is_kept(manifest: Manifest) -> bool:
@@ -145,7 +114,3 @@ def _labels(manifest: Manifest) -> Mapping[str, str]:
 
 def _annotations(manifest: Manifest) -> Mapping[str, str]:
     return manifest.get("metadata", {}).get("annotations") or {}
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 10 else None

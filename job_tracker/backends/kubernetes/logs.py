@@ -4,29 +4,24 @@ import asyncio
 import logging
 import random
 import re
-import shutil
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import UTC, datetime
-from pathlib import Path
-from uuid import uuid4
 
-from job_tracker.backends.kubernetes.api_errors import ApiError, Invalid, NotFound, Unreachable
+from job_tracker.backends.kubernetes.api_errors import Invalid, NotFound, Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Group, Groups, has_started
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.catalog.pods import CONTAINER
-from job_tracker.logs import segments
 from job_tracker.logs.records import BEGINNING, nanoseconds
-from job_tracker.logs.writing import LogWriter, parts_of, time_at
-from job_tracker.model import GroupRef
+from job_tracker.logs.writing import parts_of, time_at
 
 log = logging.getLogger(__name__)
 
 _SILENCE = 300.0  # seconds after which a quiet stream is opened anew, in case its connection is dead
-_GONE = "gone"
-_KEEP_PAUSES = (0.2, 1.0)  # seconds between tries to read a log whose pod is about to go
+
+
 _SHORT_SILENCE = 10.0  # of one that is not followed
 _REOPEN_SECONDS = 1.0
 # A node whose logs cannot be had now is not asked for each of its masters every second, for hours.
@@ -36,100 +31,6 @@ _LONGEST_LINE = 64 * 1024
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 # What it adds to the log that it was following when the container is removed.
 _KUBELET_S_WORDS = re.compile(rb"rpc error: code = \w+ desc = [^\n]*container[^\n]*\Z")
-
-
-class KeptLogs:
-    """The logs of pods that are gone: <root>/<group>.<job id>.<attempt>/<rank>, until they are in storage.
-
-    Of a rank that was started anew each start has one of its own: <rank>, <rank>.1, <rank>.2, …
-    """
-
-    def __init__(self, root: Path, most_log: int) -> None:
-        """Of each rank's log, `most_log` bytes are kept."""
-        self._root = root
-        self._most_log = most_log
-
-    def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
-        """The folders of a rank's logs, by how often it had been started anew; as far as they were kept."""
-        first = self._path(ref, rank, 0)
-        later = {
-            int(path.suffix[1:]): path for path in first.parent.glob(f"{rank}.*") if path.suffix[1:].isdigit()
-        }
-        return ({0: first} if first.exists() else {}) | dict(sorted(later.items()))
-
-    def groups(self) -> list[GroupRef]:
-        """Of which groups logs are kept."""
-        found = []
-        for path in self._root.glob("*.*.*"):
-            name, job_id, attempt = path.name.split(".")
-            found.append(GroupRef(name, int(job_id), int(attempt)))
-        return found
-
-    async def keep(
-        self, ref: GroupRef, rank: int, restarts: int, read: Callable[[], AsyncGenerator[bytes, None]]
-    ) -> None:
-        """Keep the records that `read` gives, from the log's beginning on, unless there are more already.
-
-        It is read again if the API server goes away: what is not read now goes with its pod. A log that
-        cannot be read, or not to its end, is kept as far as it can.
-        """
-        for pause in (*_KEEP_PAUSES, None):
-            failure = await self._write(ref, rank, restarts, read())
-            if not isinstance(failure, Unreachable) or pause is None:
-                break
-            await asyncio.sleep(pause)
-        if failure is not None:
-            log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, failure)
-
-    async def discard(self, ref: GroupRef) -> None:
-        """Delete the logs of a group: all of them at once, whoever looks."""
-        await asyncio.to_thread(self._remove, self._path(ref, 0, 0).parent)
-
-    async def sweep(self) -> None:
-        """Delete what a service that was killed had begun to."""
-        for folder in (self._root / _GONE).glob("*"):
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-    def _remove(self, folder: Path) -> None:
-        gone = self._root / _GONE / uuid4().hex
-        gone.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
-
-    def _path(self, ref: GroupRef, rank: int, restarts: int) -> Path:
-        name = f"{rank}.{restarts}" if restarts else str(rank)
-        return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}" / name
-
-    async def _write(
-        self, ref: GroupRef, rank: int, restarts: int, pieces: AsyncGenerator[bytes, None]
-    ) -> ApiError | None:
-        """Write what there is of the records, and say why that is not all, if it is not."""
-        failure: ApiError | None = None
-        path = self._path(ref, rank, restarts)
-        aside, before = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.rmtree(aside, ignore_errors=True)
-            writer = LogWriter(str(aside), self._most_log)
-            try:
-                async with aclosing(pieces):
-                    async for piece in pieces:
-                        writer.write(piece)
-            except ApiError as error:
-                failure = error
-            finally:
-                writer.close()
-            if not path.exists() or writer.end > segments.end(path):
-                if path.exists():
-                    path.rename(before)
-                aside.rename(path)
-        except OSError as error:
-            log.warning("the log of rank %d of %s is not kept: %s", rank, ref.name, error)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-            shutil.rmtree(before, ignore_errors=True)
-        return failure
 
 
 class LiveLogs:

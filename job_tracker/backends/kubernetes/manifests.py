@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from job_tracker.backends.kubernetes.labels import (
+from job_tracker.backends.labels import (
     ATTEMPT,
     INSTANCE,
     JOB_ID,

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from job_tracker import naming
 from job_tracker.backends.kubernetes import manifests
-from job_tracker.backends.kubernetes.labels import PLAN_DIGEST, RESTARTS, Manifest
+from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.backends.labels import PLAN_DIGEST, RESTARTS
 from job_tracker.catalog import Algorithm, PodOptions, RequestedPodOptions
 from job_tracker.catalog.pods import HOME, TEMPORARY
 from job_tracker.catalog.syntax import amount

@@ -10,6 +10,7 @@ from functools import partial
 
 from job_tracker import naming
 from job_tracker.backends.base import Observation
+from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
@@ -30,7 +31,7 @@ from job_tracker.backends.kubernetes.labels import (
     restarts_of,
     selector,
 )
-from job_tracker.backends.kubernetes.logs import KeptLogs, LiveLogs
+from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.errors import BackendUnavailable
 from job_tracker.model import MASTER_RANK, GroupRef
 

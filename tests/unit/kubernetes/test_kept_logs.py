@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.backends.kubernetes import logs
+from job_tracker.backends import kept_logs
+from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.api_errors import ApiError, NotFound, Unreachable
-from job_tracker.backends.kubernetes.logs import KeptLogs
 from job_tracker.logs import segments
 from job_tracker.model import GroupRef
 
@@ -33,7 +33,7 @@ class Node:
 
 async def kept(node: Node, folder: Path) -> bytes:
     """What there is in the end."""
-    keeper = KeptLogs(folder, most_log=1 << 20)
+    keeper = KeptLogs(folder, most_log=1 << 20, away=Unreachable)
     await keeper.keep(GROUP, 0, 0, node.read)
     paths = keeper.find(GROUP, 0).values()
     return b"".join([piece for path in paths async for piece in segments.read(path)])
@@ -48,7 +48,7 @@ async def test_a_log_that_breaks_off_is_read_again(tmp_path: Path) -> None:
 async def test_of_a_log_that_cannot_be_had_there_is_what_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "_KEEP_PAUSES", (0.01,))
+    monkeypatch.setattr(kept_logs, "_KEEP_PAUSES", (0.01,))
     node = Node(*[AWAY] * 5)
     assert await kept(node, tmp_path) == BEGUN
     assert node.asked == 2
@@ -61,7 +61,7 @@ async def test_a_log_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None
 
 
 async def test_each_start_of_a_rank_has_a_log_of_its_own(tmp_path: Path) -> None:
-    keeper = KeptLogs(tmp_path, most_log=1 << 20)
+    keeper = KeptLogs(tmp_path, most_log=1 << 20, away=Unreachable)
     for restarts in (0, 2, 10):
         await keeper.keep(GROUP, 1, restarts, Node().read)
     assert list(keeper.find(GROUP, 1)) == [0, 2, 10]

@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from job_tracker.backends.kubernetes.labels import (
-    PLAN_DIGEST,
-    digest_of,
-    group_of,
-    owned_by,
-    rank_of,
-    restarts_of,
-)
+from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by, rank_of, restarts_of
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.labels import PLAN_DIGEST
 from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
 from job_tracker.catalog.groups import RoleRecipe
 from job_tracker.diagnosis import Category
