@@ -10,7 +10,7 @@ from job_tracker.model import Ending, Job, JobState, Phase
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the group of the job's attempt, or adopt what of it is there."""
+    """Start the group of the job's attempt, or adopt what of it is there; ranks that are lost, anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,14 @@ def next_step(
         return Launch()
     if seen is None:
         return Save(job.failed(_VANISHED, now))
+    if not launched and any(rank.restarts for rank in job.ranks):
+        return Launch()  # what was to be started anew may have been cut short
     current = job.observed(seen.statuses, seen.program)
     master = seen.master.status.phase
+    if any(rank.restarts < job.restarts_of(rank.rank) for rank in seen.statuses):
+        return Launch()
+    if (lost := _replaceable(job, seen)) is not None:
+        return Save(current.restarting(*lost))
     if seen.first_failure is not None:
         if (wait := _cause_may_show(seen, now)) is not None:
             return Rest(at_most=wait)
@@ -74,10 +80,20 @@ def next_step(
     if job.state is JobState.LAUNCHING and master is not Phase.PENDING:
         return Save(current.running(now))
     if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
-        return Save(current.decided(Ending(JobState.SUCCEEDED, now)))
+        return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.ends_with_master)))
     if is_due:
         return Save(current.failed(_too_slow(current), now))
     return Rest() if current == job else Save(current)
+
+
+def _replaceable(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
+    """A worker that failed and is to be started anew, as the others go on without it until then; and why."""
+    elastic = job.spec.elastic
+    if elastic is None or job.state is not JobState.RUNNING or seen.master.status.phase is not Phase.RUNNING:
+        return None
+    if sum(rank.restarts for rank in job.ranks) >= elastic.max_restarts:
+        return None
+    return next(((rank.status.rank, rank.diagnosis) for rank in seen.ranks if rank.diagnosis), None)
 
 
 def _cause_may_show(seen: Observation, now: datetime) -> timedelta | None:

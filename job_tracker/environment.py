@@ -9,12 +9,24 @@ from job_tracker.model import Job
 _SERVICE_NAMES = frozenset(
     (
         *("JOB_ID", "JOB_ATTEMPT", "ALGORITHM_NAME", "MODEL_NAME", "MODEL_URI", "MODEL_BUCKET"),
-        *("CHECKPOINT_URI", "METADATA_STORE_SERVER", "WORLD_SIZE", "RANK", "LOCAL_RANK"),
+        *("CHECKPOINT_URI", "GROUP_TOKEN", "METADATA_STORE_SERVER", "WORLD_SIZE", "RANK", "LOCAL_RANK"),
         *("LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
         *("MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "HOME", "TMPDIR"),
     )
 )
-_SERVICE_PREFIXES = ("TRAINING_", "REPORT_", "PET_", "TORCHELASTIC_", "JAX_", "HOROVOD_", "OMPI_", "PMI_")
+_SERVICE_PREFIXES = (
+    "TRAINING_",
+    "REPORT_",
+    "PET_",
+    "TORCHELASTIC_",
+    "JAX_",
+    "HOROVOD_",
+    "OMPI_",
+    "PMI_",
+    "MPI_",
+    "PMIX_",
+    "PRTE_",
+)
 
 # And names that change how a process is loaded, found or trusted. A user parameter may have none of
 # them: it would otherwise be a way to run other code than the algorithm's.

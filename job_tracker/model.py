@@ -9,7 +9,7 @@ from typing import Any
 from job_tracker import naming
 from job_tracker.diagnosis import Diagnosis
 from job_tracker.errors import IllegalMove
-from job_tracker.policies import Deadlines, RetryPolicy
+from job_tracker.policies import Deadlines, Elastic, RetryPolicy
 
 MASTER_RANK = 0
 _DETAIL_IN_MOVES = 1000  # characters
@@ -79,13 +79,15 @@ class Phase(StrEnum):
 class RankStatus:
     """One rank of a group. `exit_code` is None while it runs and 128 + N after signal N.
 
-    `note` says what a rank that has not ended is waiting for, if that is known.
+    `note` says what a rank that has not ended is waiting for, if that is known. `restarts` is how often
+    it was started anew in this attempt, as an elastic job allows.
     """
 
     rank: int
     phase: Phase
     exit_code: int | None = None
     note: str = ""
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class JobSpec:
     environment: Mapping[str, str]
     """The parameters as the processes get them: those sent, and the algorithm's defaults."""
     instances: int
+    """How many in all: the master, its workers, and those of other roles."""
     data_uri: str
     model_root: str
     checkpoint_root: str
@@ -120,6 +123,18 @@ class JobSpec:
     """Of the training code, as configured when the job was submitted."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """How many instances there are of each role, in the order of ranks; empty: a master and its workers."""
+    elastic: Elastic | None = None
+    """Whether the group goes on when it loses workers; None: any rank's failure ends the attempt."""
+    ends_with_master: bool = False
+    """Whether nobody but the master ends by itself, as parameter servers do not."""
+
+    @property
+    def role_of_ranks(self) -> tuple[str, ...]:
+        """The role of each rank."""
+        counts = self.roles or {naming.MASTER: 1, naming.WORKER: self.instances - 1}
+        return tuple(role for role, count in counts.items() for _ in range(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +247,18 @@ class Job:
 
     def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
         """The job with its ranks as they were last seen, and what they run if that is known."""
-        return replace(self, ranks=ranks, program=program or self.program)
+        current = (r if r.restarts >= self.restarts_of(r.rank) else self.ranks[r.rank] for r in ranks)
+        return replace(self, ranks=tuple(current), program=program or self.program)
+
+    def restarts_of(self, rank: int) -> int:
+        """How often the rank is to be started anew in this attempt."""
+        return self.ranks[rank].restarts if rank < len(self.ranks) else 0
+
+    def restarting(self, rank: int, why: Diagnosis) -> "Job":
+        """The job with one more start of a rank decided; what is seen of an earlier one counts no more."""
+        note = f"It is started anew, because: {why.summary}"
+        again = RankStatus(rank, Phase.PENDING, note=note, restarts=self.restarts_of(rank) + 1)
+        return replace(self, ranks=(*self.ranks[:rank], again, *self.ranks[rank + 1 :]))
 
     def decided(self, ending: Ending) -> "Job":
         """The job with its outcome fixed.
@@ -259,7 +285,10 @@ class Job:
 
         Ranks that were not seen to end were stopped.
         """
-        ranks = tuple(r if r.phase.has_ended else RankStatus(r.rank, Phase.STOPPED) for r in self.ranks)
+        ranks = tuple(
+            r if r.phase.has_ended else RankStatus(r.rank, Phase.STOPPED, restarts=r.restarts)
+            for r in self.ranks
+        )
         if ending.state is JobState.BACKOFF:
             until = at + self.spec.retry.delay_after(self.attempt)
             return replace(

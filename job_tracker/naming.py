@@ -6,10 +6,14 @@ No two groups share a name, whatever the algorithms are called, since the job id
 import hashlib
 import re
 
+MASTER = "master"
+WORKER = "worker"
+_LONGEST_ROLE = "evaluator"
+
 _LABEL_LENGTH = 63
 _DIGEST_LENGTH = 6
 _SERVICE_SUFFIX = "-master-service"
-_LONGEST_SUFFIX = len(_SERVICE_SUFFIX)
+_LONGEST_SUFFIX = max(len(_SERVICE_SUFFIX), len(f"-999999-{_LONGEST_ROLE}"))
 
 
 def slug(text: str, length: int) -> str:
@@ -33,16 +37,11 @@ def group_name(algorithm: str, job_id: int, attempt: int) -> str:
     return slug(algorithm, _LABEL_LENGTH - _LONGEST_SUFFIX - len(tail)) + tail
 
 
-def instance_name(group: str, rank: int) -> str:
+def instance_name(group: str, rank: int, role: str = WORKER) -> str:
     """The name of one instance (a pod, a container, a process) of a group."""
-    return f"{group}-master" if rank == 0 else f"{group}-{rank}-worker"
+    return f"{group}-{MASTER}" if rank == 0 else f"{group}-{rank}-{role}"
 
 
 def master_service_name(group: str) -> str:
     """The name by which the instances of a group find their master."""
     return f"{group}-master-service"
-
-
-def role(rank: int) -> str:
-    """What a rank is in its group."""
-    return "master" if rank == 0 else "worker"

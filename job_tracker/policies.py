@@ -37,6 +37,16 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elastic:
+    """How a group goes on that has lost workers: each is started anew, while the others train on."""
+
+    min_instances: int
+    """With fewer, training waits for those that are started anew."""
+    max_restarts: int = 10
+    """How often workers may be started anew, in each attempt, until the loss of one ends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
     """How long a job may be in a state before it fails. None: for ever."""
 

@@ -10,11 +10,9 @@ from typing import Any
 
 from job_tracker import naming
 from job_tracker.catalog import (
-    INSTANCES_PARAMETER,
     Algorithm,
     Dataset,
     JobPolicy,
-    Parameter,
     PodPolicy,
     shown,
 )
@@ -115,7 +113,7 @@ class Door:
             _check_path_part("output_model_name", request.model_name)
         _check_amount(request.parameters)
         environment = algorithm.resolve(request.parameters)
-        instances = self._instances(request.parameters, algorithm)
+        group = algorithm.composer.compose(request.parameters, self._capacity)
         pod_options = self._pod_options(request.pod_options, algorithm)
         retry = self._job_policy.retry_of(request.retry)
         deadlines = self._job_policy.deadlines_of(request.deadlines)
@@ -127,7 +125,10 @@ class Door:
             model_name=(model_name := request.model_name or naming.slug(name, MAX_NAME)),
             parameters=dict(request.parameters),
             environment=environment,
-            instances=instances,
+            instances=group.size,
+            roles=group.roles,
+            elastic=group.elastic,
+            ends_with_master=group.ends_with_master,
             data_uri=await self._versions.uri_of(request.dataset_id, request.dataset_version),
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
@@ -147,12 +148,6 @@ class Door:
         if sent and self._pod_policy is None:
             raise InvalidField("pod_options", "must be empty: this service does not run jobs as pods")
         return self._pod_policy.check(sent, algorithm) if self._pod_policy else {}
-
-    def _instances(self, parameters: Mapping[str, str], algorithm: Algorithm) -> int:
-        text = parameters.get(INSTANCES_PARAMETER, "1")
-        most = min(self._capacity, algorithm.max_instances or self._capacity)
-        Parameter(type="int", minimum=1, maximum=most).check(f"parameters.{INSTANCES_PARAMETER}", text)
-        return int(text)
 
 
 def _checked_name(name: str) -> str:

@@ -121,7 +121,7 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metr
         capacity=settings.scheduling.capacity,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
-        pod_policy=settings.kubernetes.pod_policy if settings.backend == "kubernetes" else None,
+        pod_policy=settings.pod_policy,
         job_policy=settings.job_policy,
     )
     return Jobs(

@@ -31,6 +31,8 @@ class FakePlan:
     seconds: float | None
     exit_codes: tuple[int, ...]
     text: str
+    restarts: tuple[int, ...]
+    """How often each rank is to have been started anew."""
 
 
 @dataclass(slots=True)
@@ -39,7 +41,7 @@ class FakeGroup:
 
     plan: FakePlan
     ranks: list[RankObservation]
-    printed: bytes
+    printed: list[bytes]
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
 
@@ -61,7 +63,8 @@ class FakeWorld:
             return
         phase = Phase.FAILED if exit_code else Phase.SUCCEEDED
         diagnosis = _crashed(rank, exit_code) if exit_code else None
-        found.ranks[rank] = RankObservation(RankStatus(rank, phase, exit_code), diagnosis)
+        restarts = found.ranks[rank].status.restarts
+        found.ranks[rank] = RankObservation(RankStatus(rank, phase, exit_code, restarts=restarts), diagnosis)
         if all(each.status.phase.has_ended for each in found.ranks):
             found.ended.set()
         self.feed.publish(group, Observation(tuple(found.ranks)))
@@ -97,6 +100,7 @@ class FakeBackend:
             seconds=None if seconds == "forever" else float(seconds),
             exit_codes=tuple(codes),
             text=told.get("PRINT", "") + "\n",
+            restarts=tuple(job.restarts_of(rank) for rank in range(job.spec.instances)),
         )
 
     async def launch(self, plan: FakePlan) -> Observation:
@@ -104,11 +108,17 @@ class FakeBackend:
         if plan.group not in self.world.live:
             self.world.launches.append(plan.group)
             ranks = [RankObservation(RankStatus(r, Phase.RUNNING)) for r in range(len(plan.exit_codes))]
-            group = self.world.live[plan.group] = FakeGroup(plan, ranks, _printed(plan.text))
+            group = self.world.live[plan.group] = FakeGroup(plan, ranks, [_printed(plan.text)] * len(ranks))
             if plan.seconds is not None:
                 loop = asyncio.get_running_loop()
                 group.timer = loop.call_later(plan.seconds, self._run_out, plan)
-        return Observation(tuple(self.world.live[plan.group].ranks))
+        found = self.world.live[plan.group]
+        for rank, restarts in enumerate(plan.restarts):
+            if found.ranks[rank].status.restarts < restarts:
+                found.ranks[rank] = RankObservation(RankStatus(rank, Phase.RUNNING, restarts=restarts))
+                found.printed[rank] += _printed(plan.text)
+                self.world.feed.publish(plan.group, Observation(tuple(found.ranks)))
+        return Observation(tuple(found.ranks))
 
     async def observe(self) -> Mapping[GroupRef, Observation]:
         """See Backend."""
@@ -159,7 +169,7 @@ class FakeBackend:
         found = self.world.live.get(group) or self.world.stopped.get(group)
         if found is None or not 0 <= rank < len(found.ranks):
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        lines = records_of(found.printed)
+        lines = records_of(found.printed[rank])
         for line in lines if tail_lines is None else lines[max(0, len(lines) - tail_lines) :]:
             if first_time(line) > after:
                 yield line

@@ -17,6 +17,7 @@ ALGORITHM = "training-service/algorithm"
 INSTANCES = "training-service/instances"
 SUBMITTED_AT = "training-service/submitted-at"
 PLAN_DIGEST = "training-service/plan-digest"
+RESTARTS = "training-service/restarts"
 KEPT_UNTIL = "training-service/kept-until"
 
 MANAGER = "training-service"
@@ -34,9 +35,9 @@ def group_labels(job: Job, instance: str) -> dict[str, str]:
     }
 
 
-def rank_labels(rank: int) -> dict[str, str]:
+def rank_labels(rank: int, role: str) -> dict[str, str]:
     """The labels that tell a group's instances apart."""
-    return {RANK: str(rank), ROLE: naming.role(rank)}
+    return {RANK: str(rank), ROLE: role}
 
 
 def group_annotations(job: Job) -> dict[str, str]:

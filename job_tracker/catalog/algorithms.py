@@ -1,16 +1,24 @@
 """Training code that may be run, and how each backend runs it."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from job_tracker.catalog.containers import DockerRecipe
+from job_tracker.catalog.groups import GROUP_PARAMETERS, Composer, ElasticRecipe, RoleRecipe
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Config, Parameter, shown
-from job_tracker.catalog.pods import KubernetesRecipe
+from job_tracker.catalog.pods import MAX_PROCESSES_PER_INSTANCE, KubernetesRecipe
 from job_tracker.environment import is_reserved
 from job_tracker.errors import InvalidField
 from job_tracker.frameworks import FRAMEWORKS
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"{str(path)!r} is not an absolute path")
+    return path
 
 
 class ProcessRecipe(Config):
@@ -18,6 +26,15 @@ class ProcessRecipe(Config):
 
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         min_length=1, description="the program, looked up on the processes' PATH, and its arguments; no shell"
+    )
+    virtual_environment: Annotated[Path, AfterValidator(_absolute)] | None = Field(
+        default=None, description="a Python environment of its own: its bin comes first on the PATH"
+    )
+    nproc_per_node: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_PROCESSES_PER_INSTANCE,
+        description="training processes in each instance, which the framework's launcher starts",
     )
     memory_limit_bytes: int | None = Field(
         default=None,
@@ -29,7 +46,7 @@ class ProcessRecipe(Config):
 def _parameter_name(name: str) -> str:
     if not PARAMETER_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a name for an environment variable")
-    if is_reserved(name) or name == INSTANCES_PARAMETER:
+    if is_reserved(name) or name in GROUP_PARAMETERS:
         raise ValueError(f"{name!r} is a reserved name, set by the service")
     return name
 
@@ -52,13 +69,44 @@ class Algorithm(Config):
     other_parameters: bool = Field(
         default=False, description="whether parameters that are not listed are passed on as well, as text"
     )
-    max_instances: int | None = Field(default=None, ge=1, description="the most instances a job may have")
+    max_instances: int | None = Field(
+        default=None, ge=1, description="the most PARALLEL_INSTANCES that a job may have"
+    )
+    roles: dict[str, RoleRecipe] = Field(
+        default={}, description="instances besides the master and its workers, as ps = {instances = 1}"
+    )
+    elastic: ElasticRecipe | None = Field(
+        default=None, description="that the group goes on when it loses workers; none: it ends with any"
+    )
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
         default={}, description="variables set for every process; nothing secret"
     )
     process: ProcessRecipe | None = None
     kubernetes: KubernetesRecipe | None = None
     docker: DockerRecipe | None = None
+
+    @model_validator(mode="after")
+    def _the_framework_can_do_that(self) -> "Algorithm":
+        problem = self.composer.problem()
+        if problem is not None:
+            raise ValueError(problem)
+        recipes = {"process": self.process, "kubernetes": self.kubernetes, "docker": self.docker}
+        for engine, recipe in recipes.items():
+            if recipe and recipe.nproc_per_node > 1 and not self.composer.traits.starts_processes:
+                raise ValueError(
+                    f"{engine}.nproc_per_node: framework {self.framework} has one process in each instance"
+                )
+        return self
+
+    @property
+    def composer(self) -> Composer:
+        """What makes its groups out of parameters."""
+        return Composer(
+            framework=self.framework,
+            roles=self.roles,
+            elastic=self.elastic,
+            max_instances=self.max_instances,
+        )
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
         """The parameters that the processes get: those sent, checked, and the defaults of the others.
@@ -73,7 +121,9 @@ class Algorithm(Config):
                 )
             if is_reserved(name) or (name in self._set_by_recipe and name not in self.parameters):
                 raise InvalidField(field, "is a reserved name: it is set by the service")
-            if name != INSTANCES_PARAMETER:
+            if name in GROUP_PARAMETERS:
+                self.composer.check_name(name)
+            else:
                 self._parameter(name, field).check(field, value)
         defaults = {n: p.default for n, p in self.parameters.items() if p.default is not None}
         return {**defaults, **sent}

@@ -1,15 +1,16 @@
 """What a request may set of its pods: the options that are allowed, and how much of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from job_tracker.catalog.algorithms import Algorithm
-from job_tracker.catalog.containers import CONTAINER_RESOURCES
+from job_tracker.catalog.containers import ContainerOptions
 from job_tracker.catalog.parameters import shown
-from job_tracker.catalog.pods import RequestedPodOptions
+from job_tracker.catalog.pods import PodOptions, RequestedPodOptions
 from job_tracker.catalog.syntax import amount, key_prefix
 from job_tracker.errors import InvalidField
 
@@ -17,12 +18,40 @@ PodOptionName = Literal[
     "resources", "nproc_per_node", "node_selector", "tolerations", "priority_class", "labels", "annotations"
 ]
 FIELD = "pod_options"
+_GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
 # The others say which machines a pod gets, and before whom.
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations"}
 )
 ContainerOptionName = Literal["resources", "nproc_per_node", "labels"]
 OF_CONTAINERS: frozenset[ContainerOptionName] = frozenset({"resources", "nproc_per_node", "labels"})
+
+
+class Configured(NamedTuple):
+    """What is configured of an algorithm's instances, before a request is laid over it."""
+
+    processes: int = 1
+    resources: Mapping[str, str] = MappingProxyType({})
+    has_command: bool = True
+    """Whether there is a command that a launcher of several processes could start."""
+
+
+def of_pods(algorithm: Algorithm, of_all: PodOptions | None = None) -> Configured:
+    """What is configured of an algorithm's pods."""
+    recipe = algorithm.kubernetes
+    if recipe is None:
+        return Configured()
+    options = (of_all or PodOptions()).merged(recipe)
+    return Configured(options.nproc_per_node, options.resources, bool(recipe.command))
+
+
+def of_containers(algorithm: Algorithm, of_all: ContainerOptions | None = None) -> Configured:
+    """What is configured of an algorithm's containers."""
+    recipe = algorithm.docker
+    if recipe is None:
+        return Configured()
+    options = (of_all or ContainerOptions()).merged(recipe)
+    return Configured(options.nproc_per_node, options.resources, bool(recipe.command))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +66,15 @@ class PodPolicy:
     allowed: frozenset[PodOptionName] = ALLOWED_BY_DEFAULT
     max_resources: Mapping[str, str] = field(default_factory=dict)
     allowed_key_prefixes: tuple[str, ...] = ()
-    backend: Literal["kubernetes", "docker"] = "kubernetes"
+    configured: Callable[[Algorithm], Configured] = of_pods
+    resource_names: frozenset[str] | None = None
+    """The resources that there are; None: any that a cluster may have."""
 
     def check(self, sent: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
         """The options as a job keeps them: JSON-able, and only what was sent.
 
         Raises InvalidField, naming the first field that is wrong, its value and what is allowed.
         """
-        if not sent:
-            return {}
         for name in sent:
             if name not in self.allowed:
                 allowed = ", ".join(sorted(self.allowed)) or "none"
@@ -63,8 +92,8 @@ class PodPolicy:
 
     def _check_amounts(self, options: RequestedPodOptions) -> None:
         for name, quantity in options.resources.items():
-            if self.backend == "docker" and name not in CONTAINER_RESOURCES:
-                allowed = ", ".join(sorted(CONTAINER_RESOURCES))
+            if self.resource_names is not None and name not in self.resource_names:
+                allowed = ", ".join(sorted(self.resource_names))
                 raise InvalidField(
                     f"{FIELD}.resources.{name}", f"is no resource of a container; allowed are: {allowed}"
                 )
@@ -83,13 +112,30 @@ class PodPolicy:
                         f"{FIELD}.{kind}", f"{shown(key)} is not allowed; allowed prefixes are: {allowed}"
                     )
 
-    def _check_processes(self, options: RequestedPodOptions, algorithm: Algorithm) -> None:
-        recipe = algorithm.docker if self.backend == "docker" else algorithm.kubernetes
-        if options.nproc_per_node > 1 and recipe and not recipe.command:
+    def _check_processes(self, requested: RequestedPodOptions, algorithm: Algorithm) -> None:
+        configured = self.configured(algorithm)
+        is_sent = "nproc_per_node" in requested.model_fields_set
+        processes = requested.nproc_per_node if is_sent else configured.processes
+        field = f"{FIELD}.nproc_per_node"
+        if processes == 1:
+            return
+        if not algorithm.composer.traits.starts_processes:
             raise InvalidField(
-                f"{FIELD}.nproc_per_node",
-                f"{options.nproc_per_node} is not allowed: the algorithm has no command that torchrun could "
-                "start; only 1 is allowed",
+                field,
+                f"{processes} is not allowed: framework {algorithm.framework} has one process in each "
+                "instance; only 1 is allowed",
+            )
+        if not configured.has_command:
+            raise InvalidField(
+                field,
+                f"{processes} is not allowed: the algorithm has no command that a launcher could start; "
+                "only 1 is allowed",
+            )
+        resources = {**configured.resources, **requested.resources}
+        gpus = sum(int(amount(each)) for name, each in resources.items() if name.endswith(_GPU))
+        if 0 < gpus < processes:
+            raise InvalidField(
+                field, f"{processes} is more than the {gpus} GPUs of each instance; at most {gpus} is allowed"
             )
 
 

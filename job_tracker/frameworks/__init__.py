@@ -2,9 +2,19 @@
 
 from collections.abc import Mapping
 
-from job_tracker.frameworks.base import Framework, GroupLayout
+from job_tracker.frameworks.base import Address, Framework, GroupLayout, Role, Traits
+from job_tracker.frameworks.horovod import Horovod
+from job_tracker.frameworks.jax import Jax
+from job_tracker.frameworks.mpi import Mpi
 from job_tracker.frameworks.pytorch import PyTorch
+from job_tracker.frameworks.tensorflow import TensorFlow
 
-FRAMEWORKS: Mapping[str, Framework] = {"pytorch": PyTorch()}
+FRAMEWORKS: Mapping[str, Framework] = {
+    "pytorch": PyTorch(),
+    "tensorflow": TensorFlow(),
+    "jax": Jax(),
+    "horovod": Horovod(),
+    "mpi": Mpi(),
+}
 
-__all__ = ["FRAMEWORKS", "Framework", "GroupLayout"]
+__all__ = ["FRAMEWORKS", "Address", "Framework", "GroupLayout", "Role", "Traits"]

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from job_tracker.frameworks.base import GroupLayout
+from job_tracker.frameworks.base import GroupLayout, Traits, group_variables
+from job_tracker.model import MASTER_RANK
 
 _LAUNCHER = "torchrun"
 
@@ -12,28 +13,47 @@ class PyTorch:
 
     WORLD_SIZE and RANK count processes, as `torch.distributed.init_process_group` reads them
     (pytorch.org, "Environment variable initialization"). PET_* say the same by node, for torchrun, whose
-    arguments default to them. With several processes an instance torchrun makes them, and tells each
-    the former.
+    arguments default to them. With several processes an instance, and for an elastic group, torchrun makes
+    them, and tells each the former.
     """
 
-    addresses_every_rank = False
+    traits = Traits(starts_processes=True, is_elastic=True)
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
         """The group variables of `rank`."""
-        port, size = str(layout.master_port), str(layout.size)
-        master = {"MASTER_ADDR": layout.hosts[0], "MASTER_PORT": port}
-        process = {"WORLD_SIZE": size, "RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        return {
-            **(process if layout.processes_per_instance == 1 else {}),
-            **master,
-            "PET_NNODES": size,
+        master = {"MASTER_ADDR": layout.master.host, "MASTER_PORT": str(layout.master.port)}
+        group = {
+            "PET_NNODES": str(layout.size),
             "PET_NODE_RANK": str(rank),
             "PET_NPROC_PER_NODE": str(layout.processes_per_instance),
             **{f"PET_{name}": value for name, value in master.items()},
         }
+        if layout.elastic is not None:
+            return {**master, **group, **_rendezvous(layout, rank)}
+        return {**(group_variables(layout, rank) if layout.processes_per_instance == 1 else master), **group}
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
         """The command as it is for one process; else started by torchrun, which reads PET_*."""
-        if layout.processes_per_instance == 1 or command[0] == _LAUNCHER:
-            return command
-        return (_LAUNCHER, "--no-python", *command)
+        is_plain = layout.processes_per_instance == 1 and layout.elastic is None
+        return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)
+
+
+def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
+    """What makes torchrun elastic: a rendezvous that its agents keep among them (pytorch.org, "Rendezvous").
+
+    The master's agent keeps the store of it. It is told so, as are the others: they would find out by
+    comparing names, which do not resolve yet, or are the same for all on one machine.
+    """
+    assert layout.elastic is not None, "the layout is of an elastic group"
+    is_host = "true" if rank == MASTER_RANK else "false"
+    return {
+        "PET_NNODES": f"{layout.elastic.min_instances}:{layout.size}",
+        "PET_MAX_RESTARTS": str(layout.elastic.max_restarts),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": str(layout.master),
+        "PET_RDZV_CONF": f"is_host={is_host}",
+        # Whoever becomes rank 0 of the processes is found by it.
+        "PET_LOCAL_ADDR": layout.addresses[rank].host,
+        # Else restarted processes read the addresses of the earlier ones out of the agents' store (2.13).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }

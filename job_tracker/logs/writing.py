@@ -94,16 +94,19 @@ class LogWriter:
     """
 
     def __init__(self, folder: str, most_bytes: int) -> None:
-        """Raises OSError if there is no such folder and it cannot be made."""
+        """Goes on with a log that is there. Raises OSError if there is no such folder, and cannot be."""
         os.makedirs(folder, mode=0o750, exist_ok=True)
         self._folder = folder
         self._first_limit = most_bytes // 4
         self._later_limit = most_bytes // 8
         self._limit = self._first_limit
-        self._segments: list[str] = []
+        self._segments = sorted(os.listdir(folder))
         self._file = -1
         self._size = 0
         self._end = 0
+        if self._segments:
+            last = self._segments[-1]
+            self._end = int(last) + os.stat(os.path.join(folder, last)).st_size
 
     def write(self, records: bytes) -> None:
         """Add whole records."""
@@ -146,7 +149,8 @@ class LogWriter:
         self._file = os.open(os.path.join(self._folder, name), flags, 0o640)
         self._size = 0
         self._limit = self._later_limit if self._segments else self._first_limit
-        self._segments.append(name)
+        if name not in self._segments[-1:]:
+            self._segments.append(name)
 
     def _close_segment(self) -> None:
         if self._file >= 0:

@@ -1,4 +1,4 @@
-"""What a process is told so that it can report."""
+"""What a process is told so that it can report, and know its peers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +9,11 @@ from job_tracker.reports.tokens import ReportTokens
 
 @dataclass(slots=True)
 class ReportEnvironment:
-    """REPORT_ADDRESS and REPORT_TOKEN of a job's attempt; nothing without an address.
+    """REPORT_ADDRESS and REPORT_TOKEN of a job's attempt, if there is an address; and GROUP_TOKEN.
 
-    The token stands in the plain environment. All that it is good for is to report on its own attempt,
-    while the Secret that would hide it would take the right to read and write every Secret around.
+    A token stands in the plain environment. All that the one is good for is to report on its own attempt,
+    and the other to take part in it, while the Secret that would hide them would take the right to read
+    and write every Secret around.
     """
 
     tokens: ReportTokens
@@ -21,7 +22,8 @@ class ReportEnvironment:
 
     def __call__(self, job: Job) -> Mapping[str, str]:
         """See environment.Telling."""
-        if self.address is None:
-            return {}
-        token = self.tokens.issue(job.id, job.attempt)
-        return {"REPORT_ADDRESS": self.address, "REPORT_TOKEN": token}
+        told = {"GROUP_TOKEN": self.tokens.group(job.id, job.attempt)}
+        if self.address is not None:
+            told["REPORT_ADDRESS"] = self.address
+            told["REPORT_TOKEN"] = self.tokens.issue(job.id, job.attempt)
+        return told

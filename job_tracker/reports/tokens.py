@@ -25,8 +25,15 @@ class ReportTokens:
     def issue(self, job_id: int, attempt: int) -> str:
         """The token of an attempt, always the same."""
         claim = f"{job_id}.{attempt}"
-        mac = hmac.digest(self._secret, f"report {claim}".encode(), hashlib.sha256)
-        return f"{claim}.{base64.urlsafe_b64encode(mac).decode().rstrip('=')}"
+        return f"{claim}.{self._mac('report', claim)}"
+
+    def group(self, job_id: int, attempt: int) -> str:
+        """What the processes of an attempt know each other by, and nobody else does."""
+        return self._mac("group", f"{job_id}.{attempt}")
+
+    def _mac(self, purpose: str, claim: str) -> str:
+        mac = hmac.digest(self._secret, f"{purpose} {claim}".encode(), hashlib.sha256)
+        return base64.urlsafe_b64encode(mac).decode().rstrip("=")
 
     def _read(self, token: str) -> tuple[int, int]:
         """The job and the attempt that the token is good for. Raises NotAllowed."""

@@ -121,12 +121,13 @@ def _left_over(world: LocalWorld) -> Iterator[str]:
     yield from _unexpected(groups / "gone", set())
     for group in (groups / "ended").iterdir():
         record = json.loads((group / "group.json").read_text())
-        ranks = {instance_name(group.name, rank) for rank in range(record["instances"])}
+        ranks = {instance_name(group.name, rank, role) for rank, role in enumerate(record["roles"])}
         yield from _unexpected(group, _OF_A_GROUP | ranks)
         for rank in ranks:
             yield from _unexpected(group / rank, _OF_A_RANK)
-        if not _is_free(record["master_port"]):
-            yield f"port {record['master_port']} of {group.name} is still in use"
+        for port in record["ports"]:
+            if not _is_free(port):
+                yield f"port {port} of {group.name} is still in use"
 
 
 def _unexpected(folder: Path, expected: set[str]) -> Iterator[str]:

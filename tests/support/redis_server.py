@@ -45,7 +45,7 @@ class RedisServer:
     def __init__(self, program: str, folder: Path) -> None:
         self.program = program
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.password = ""
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class RedisServer:
             self.process = None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A free port; with 10,000 more it is still one, which a node of a cluster wants."""
     while True:
         with socket.socket() as probe:

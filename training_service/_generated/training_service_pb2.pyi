@@ -428,7 +428,7 @@ class GetTrainingStatusResponse(_message.Message):
     attempt: _builtins.int
     """How often the group was started; 0 while the job has never been launched."""
     instances: _builtins.int
-    """How many instances train together (PARALLEL_INSTANCES)."""
+    """How many instances there are, of all roles."""
     ending: _builtins.bool
     """The outcome is decided (failed, cancelled, …) and the group is being stopped."""
     model_uri: _builtins.str
@@ -597,14 +597,17 @@ class RankStatus(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     role: _builtins.str
-    """"master" or "worker"."""
+    """"master", "worker", or a role that the algorithm's framework has besides, as in "ps"."""
     phase: Global___RankPhase.ValueType
     exit_code: _builtins.int
     """Absent while the process runs. 128 + N for a process ended by signal N."""
     note: _builtins.str
     """What a rank that has not ended is waiting for, where that is known."""
+    restarts: _builtins.int
+    """How often it was started anew in this attempt, as an elastic job allows."""
     def __init__(
         self,
         *,
@@ -613,10 +616,11 @@ class RankStatus(_message.Message):
         phase: Global___RankPhase.ValueType = ...,
         exit_code: _builtins.int | None = ...,
         note: _builtins.str = ...,
+        restarts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "note", b"note", "phase", b"phase", "rank", b"rank", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "note", b"note", "phase", b"phase", "rank", b"rank", "restarts", b"restarts", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

@@ -8,7 +8,6 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from job_tracker import naming
 from job_tracker.catalog import shown
 from job_tracker.diagnosis import Diagnosis
 from job_tracker.errors import InvalidField
@@ -149,7 +148,8 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         ranks=[
             pb.RankStatus(
                 rank=r.rank,
-                role=naming.role(r.rank),
+                role=spec.role_of_ranks[r.rank],
+                restarts=r.restarts,
                 phase=_PHASES[r.phase],
                 exit_code=r.exit_code,
                 note=r.note,

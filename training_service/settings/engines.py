@@ -3,6 +3,7 @@
 import os
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from pydantic import (
@@ -12,10 +13,11 @@ from pydantic import (
 )
 
 from job_tracker.catalog import (
+    Algorithm,
     PodOptions,
     PodPolicy,
 )
-from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, PodOptionName
+from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, Configured, PodOptionName, of_pods
 from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Resources
 from training_service.settings.group import Duration, Group
 
@@ -36,6 +38,15 @@ class ProcessSettings(Group):
     )
     first_port: int = Field(default=20000, ge=1024, le=65535, description="ports for MASTER_PORT: from …")
     last_port: int = Field(default=29999, ge=1024, le=65535, description="… to")
+
+    @property
+    def pod_policy(self) -> PodPolicy:
+        """What a request may set of its instances."""
+
+        def configured(algorithm: Algorithm) -> Configured:
+            return Configured(processes=algorithm.process.nproc_per_node if algorithm.process else 1)
+
+        return PodPolicy(configured=configured, allowed=frozenset({"nproc_per_node"}))
 
     @model_validator(mode="after")
     def _ports_are_in_order(self) -> "ProcessSettings":
@@ -92,6 +103,7 @@ class KubernetesSettings(Group):
     def pod_policy(self) -> PodPolicy:
         """What a request may set of its pods."""
         return PodPolicy(
+            configured=partial(of_pods, of_all=self.pod),
             allowed=frozenset(self.allowed_request_options),
             max_resources=self.max_resources,
             allowed_key_prefixes=self.allowed_key_prefixes,

@@ -13,6 +13,7 @@ from job_tracker.catalog import (
     Algorithm,
     Dataset,
     JobPolicy,
+    PodPolicy,
 )
 from job_tracker.policies import Deadlines, RetryPolicy
 from training_service.settings.algorithms import default_algorithms
@@ -71,6 +72,17 @@ class Settings(BaseSettings):
     def job_policy(self) -> JobPolicy:
         """What holds for a job whose request does not say otherwise."""
         return JobPolicy(retry=RetryPolicy(**dict(self.retry)), deadlines=Deadlines(**dict(self.deadlines)))
+
+    @property
+    def pod_policy(self) -> PodPolicy | None:
+        """What a request may set of its instances; None: nothing."""
+        match self.backend:
+            case "process":
+                return self.process.pod_policy
+            case "kubernetes":
+                return self.kubernetes.pod_policy
+            case _:
+                return None
 
     @property
     def all_datasets(self) -> dict[str, Dataset]:

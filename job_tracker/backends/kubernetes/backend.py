@@ -23,7 +23,7 @@ from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Graces, Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.labels import selector
+from job_tracker.backends.kubernetes.labels import restarts_of, selector
 from job_tracker.backends.kubernetes.launch import Launcher
 from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
@@ -31,8 +31,7 @@ from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
 from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import InvalidField, LaunchFailed, LogsNotFound
-from job_tracker.logs import segments
+from job_tracker.errors import InvalidField, LaunchFailed
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
 from job_tracker.observers import RequestObserver, ignore_request
@@ -81,7 +80,6 @@ class KubernetesBackend:
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self.events = EventRecorder(self.client, self._groups, options.plan)
-        self._launcher = Launcher(self.client, self._cache.put)
         self._kept = KeptLogs(root, options.most_log, Unreachable)
         self._live = LiveLogs(self.client, self._groups)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
@@ -95,6 +93,7 @@ class KubernetesBackend:
             instance=instance,
             margin=options.lost_margin,
         )
+        self._launcher = Launcher(self.client, self._cache.put, self._stopper.remove_lost)
 
     async def connect(self) -> None:
         """Look whether the cluster lets us in. Raises BackendRefused if it, or the kubeconfig, does not."""
@@ -170,9 +169,13 @@ class KubernetesBackend:
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         await self._cache.sync()
-        live = self._groups.get(group)
+        live, current = self._groups.get(group), 0
         try:
             if live is not None and rank < live.instances:
+                current = restarts_of(live.pods.get(rank, {}))
+                if current and tail_lines is None:
+                    async for piece in self._kept.read(group, rank, before=current, after=after):
+                        yield piece
                 pieces = self._live.read(live, rank, follow=follow, after=after, tail_lines=tail_lines)
                 async with aclosing(pieces):
                     async for piece in pieces:
@@ -180,10 +183,8 @@ class KubernetesBackend:
                 return
         except (NotFound, Invalid):
             pass  # stopped by now, perhaps
-        kept = self._kept.find(group, rank)
-        if kept is None:
-            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        async with aclosing(segments.read(kept, after=after, tail_lines=tail_lines)) as pieces:
+        pieces = self._kept.read(group, rank, first=current, after=after, tail_lines=tail_lines)
+        async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
 

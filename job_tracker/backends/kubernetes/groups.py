@@ -2,11 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
-from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of
+from job_tracker.backends.kubernetes.labels import (
+    Manifest,
+    group_of,
+    instances_of,
+    rank_of,
+    restarts_of,
+)
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank, program_of
 from job_tracker.catalog.pods import CONTAINER
 from job_tracker.feed import Feed
@@ -83,6 +89,8 @@ class Group:
         if rank in self.gone and not seen.status.phase.has_ended:
             # Nobody told how it ended: it was removed without its node.
             seen = RankObservation(RankStatus(rank, Phase.STOPPED))
+        if known := self.pods.get(rank):
+            seen = replace(seen, status=replace(seen.status, restarts=restarts_of(known)))
         if seen.status.phase.has_ended and not self._may_say_more(rank, seen):
             self._ended.add(rank)
         return seen
@@ -99,6 +107,8 @@ class Group:
     def take(self, rank: int, pod: Manifest, gone: bool) -> None:
         """Take in one pod as it is now."""
         known = self.pods.get(rank)
+        if known is not None and restarts_of(known) > restarts_of(pod):
+            return  # word of an earlier one, late
         if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
             if gone:
                 return  # it was replaced already

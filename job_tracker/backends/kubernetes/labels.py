@@ -15,6 +15,8 @@ from job_tracker.backends.labels import (
     MANAGER,
     PLAN_DIGEST,
     RANK,
+    RESTARTS,
+    ROLE,
     group_named,
     number,
 )
@@ -50,7 +52,8 @@ def rank_of(manifest: Manifest) -> int | None:
     group, rank = group_of(manifest), number(_labels(manifest).get(RANK))
     if group is None or rank is None:
         return None
-    return rank if manifest["metadata"]["name"] == naming.instance_name(group.name, rank) else None
+    named = naming.instance_name(group.name, rank, _labels(manifest).get(ROLE, naming.WORKER))
+    return rank if manifest["metadata"]["name"] == named else None
 
 
 def instances_of(manifest: Manifest) -> int | None:
@@ -61,6 +64,11 @@ def instances_of(manifest: Manifest) -> int | None:
 def digest_of(manifest: Manifest) -> str | None:
     """The digest of the plan that the object was made from."""
     return _annotations(manifest).get(PLAN_DIGEST)
+
+
+def restarts_of(manifest: Manifest) -> int:
+    """How often the pod's rank was started anew, of which the pod is the last start."""
+    return number(_annotations(manifest).get(RESTARTS)) or 0
 
 
 def is_kept(manifest: Manifest) -> bool:

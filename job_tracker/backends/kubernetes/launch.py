@@ -3,14 +3,22 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
 from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
-from job_tracker.backends.kubernetes.labels import Manifest, digest_of, group_of, is_kept, owned_by
+from job_tracker.backends.kubernetes.labels import (
+    Manifest,
+    digest_of,
+    group_of,
+    is_kept,
+    owned_by,
+    restarts_of,
+)
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.errors import BackendUnavailable, LaunchFailed
+from job_tracker.model import GroupRef
 
 log = logging.getLogger(__name__)
 
@@ -19,11 +27,20 @@ _LOOK_SECONDS = 0.25
 
 
 class Launcher:
-    """Launches groups. `on_pod` is told of each pod as it was made, or found."""
+    """Launches groups. `on_pod` is told of each pod as it was made, or found.
 
-    def __init__(self, client: KubernetesClient, on_pod: Callable[[Manifest], None]) -> None:
+    `remove_lost` removes a pod that is to be started anew.
+    """
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        on_pod: Callable[[Manifest], None],
+        remove_lost: Callable[[GroupRef, Manifest], Awaitable[None]],
+    ) -> None:
         self._client = client
         self._on_pod = on_pod
+        self._remove_lost = remove_lost
 
     async def launch(self, plan: KubernetesPlan) -> None:
         """Have every object of the plan there. May be repeated after it was cut short anywhere.
@@ -83,6 +100,10 @@ class Launcher:
             # all the same, and a group that is half of one plan and half of another is no group.
             log.warning("removing %s, which is of another plan, or of a group that was stopped", name)
             await self._client.delete(resource, name, found["metadata"]["uid"])
+            return None
+        if restarts_of(found) < restarts_of(manifest):
+            log.info("removing %s, which has failed and is started anew", name)
+            await self._remove_lost(plan.group, found)
             return None
         return found
 

@@ -117,7 +117,11 @@ def pod(
     whole["metadata"] = {
         "name": name,
         "namespace": namespace,
-        "labels": {**metadata.get("labels", {}), **group_labels(job, instance), **rank_labels(rank)},
+        "labels": {
+            **metadata.get("labels", {}),
+            **group_labels(job, instance),
+            **rank_labels(rank, job.spec.role_of_ranks[rank]),
+        },
         "annotations": {**metadata.get("annotations", {}), **group_annotations(job)},
     }
     return whole

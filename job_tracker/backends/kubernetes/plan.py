@@ -14,17 +14,18 @@ from pydantic import ValidationError
 from job_tracker import naming
 from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.backends.labels import PLAN_DIGEST
-from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions, RequestedPodOptions
+from job_tracker.backends.labels import PLAN_DIGEST, RESTARTS
+from job_tracker.catalog import Algorithm, PodOptions, RequestedPodOptions
 from job_tracker.catalog.pods import HOME, TEMPORARY
 from job_tracker.catalog.syntax import amount
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.environment import job_environment
 from job_tracker.errors import LaunchFailed
-from job_tracker.frameworks import FRAMEWORKS, Framework, GroupLayout
+from job_tracker.frameworks import FRAMEWORKS, Address, Framework, GroupLayout
 from job_tracker.model import GroupRef, Job
 
 _ALONE = "127.0.0.1"
+_OF_TRAINERS = frozenset({"resources", "nproc_per_node"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,29 +70,35 @@ def plan(
     if algorithm is None or algorithm.kubernetes is None:
         raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
     framework, recipe = FRAMEWORKS[algorithm.framework], algorithm.kubernetes
-    pod_options = _pod_options(job, recipe, options.pod)
-    layout = _layout(job, framework, options.master_port, pod_options.nproc_per_node)
-    alike = _environment(job, algorithm, pod_options, told)
-    command = framework.command(layout, recipe.command) if recipe.command else ()
+    roles = job.spec.role_of_ranks
+    of_role = {role: _pod_options(job, algorithm, role, options.pod) for role in dict.fromkeys(roles)}
+    every_rank = framework.traits.addresses_every_rank or job.spec.elastic is not None
+    processes = max(each.nproc_per_node for each in of_role.values())
+    layout = _layout(job, options.master_port, processes, every_rank=every_rank)
     pods = [
         manifests.pod(
             job,
             rank,
-            name=naming.instance_name(job.group.name, rank),
+            name=naming.instance_name(job.group.name, rank, role),
             namespace=options.namespace,
             instance=options.instance,
             subdomain=naming.master_service_name(job.group.name) if layout.size > 1 else None,
             image=recipe.image,
-            command=command,
+            command=_command(algorithm, role, framework, layout),
             environment=[
-                *manifests.variables({**alike, **framework.environment(layout, rank)}),
-                *manifests.secret_variables(pod_options),
+                *manifests.variables(
+                    {
+                        **_environment(job, algorithm, of_role[role], told),
+                        **framework.environment(layout, rank),
+                    }
+                ),
+                *manifests.secret_variables(of_role[role]),
             ],
             grace_seconds=math.ceil(options.stop_grace.total_seconds()),
-            options=pod_options,
+            options=of_role[role],
             overlay=recipe.pod_template,
         )
-        for rank in range(layout.size)
+        for rank, role in enumerate(roles)
     ]
     service = None
     if layout.size > 1:
@@ -101,7 +108,7 @@ def plan(
             options.namespace,
             options.instance,
             options.master_port,
-            every_rank=framework.addresses_every_rank,
+            every_rank=every_rank,
         )
     digest = _digest(service, pods)
     return KubernetesPlan(
@@ -109,16 +116,29 @@ def plan(
         instances=layout.size,
         namespace=options.namespace,
         service=_marked(service, digest) if service else None,
-        pods=tuple(_marked(pod, digest) for pod in pods),
+        pods=tuple(_marked(pod, digest, _restarts(job.restarts_of(rank))) for rank, pod in enumerate(pods)),
         digest=digest,
     )
 
 
-def _pod_options(job: Job, recipe: KubernetesRecipe, defaults: PodOptions) -> PodOptions:
-    """Configuration for all, for the algorithm, then the request, each laid over the one before."""
+def _pod_options(job: Job, algorithm: Algorithm, role: str, defaults: PodOptions) -> PodOptions:
+    """Configuration for all, for the algorithm, then the request, each laid over the one before.
+
+    What a request says of resources and processes is said of those that train. Other roles have what is
+    configured, and resources of their own in place of the algorithm's, not on top.
+    """
+    recipe = algorithm.kubernetes
+    assert recipe is not None, "the caller has looked"
     try:
         requested = RequestedPodOptions.model_validate(job.spec.pod_options)
-        options = defaults.merged(recipe).merged(requested)
+        if role not in algorithm.roles:
+            options = defaults.merged(recipe).merged(requested)
+        else:
+            own = algorithm.roles[role].kubernetes
+            replaced: dict[str, Any] = {"nproc_per_node": 1} | ({"resources": {}} if own.resources else {})
+            base = defaults.merged(recipe).model_copy(update=replaced)
+            sent = {name: job.spec.pod_options[name] for name in job.spec.pod_options.keys() - _OF_TRAINERS}
+            options = base.merged(RequestedPodOptions.model_validate(sent)).merged(own)
         if options.nproc_per_node > 1 and not recipe.command:
             raise ValueError("nproc_per_node needs algorithms.NAME.kubernetes.command")
     except ValueError as error:  # the configuration has changed since the job was accepted
@@ -127,21 +147,33 @@ def _pod_options(job: Job, recipe: KubernetesRecipe, defaults: PodOptions) -> Po
     return options
 
 
-def _layout(job: Job, framework: Framework, port: int, processes: int) -> GroupLayout:
+def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:
     """Where each rank is found.
 
-    The master is behind the Service by its name alone. A framework that addresses every rank gets the
+    The master is behind the Service by its name alone. A group whose every rank is addressed gets the
     pods' own names instead (HOSTNAME.SERVICE), and a Service that selects them all: its name would then
     be any of them.
     """
-    size, group = job.spec.instances, job.group.name
-    if size == 1:
-        return GroupLayout((_ALONE,), port, processes)
+    roles, group = job.spec.role_of_ranks, job.group.name
     service = naming.master_service_name(group)
-    hosts = [f"{naming.instance_name(group, rank)}.{service}" for rank in range(size)]
-    if not framework.addresses_every_rank:
+    hosts = [f"{naming.instance_name(group, rank, role)}.{service}" for rank, role in enumerate(roles)]
+    if len(roles) == 1:
+        hosts = [_ALONE]
+    elif not every_rank:
         hosts[0] = service
-    return GroupLayout(tuple(hosts), port, processes)
+    return GroupLayout(
+        addresses=tuple(Address(host, port) for host in hosts),
+        roles=roles,
+        processes_per_instance=processes,
+        elastic=job.spec.elastic,
+    )
+
+
+def _command(algorithm: Algorithm, role: str, framework: Framework, layout: GroupLayout) -> tuple[str, ...]:
+    """What instances of the role run; nothing: what the image starts."""
+    own = algorithm.roles[role].command if role in algorithm.roles else ()
+    command = own or (algorithm.kubernetes.command if algorithm.kubernetes else ())
+    return framework.command(layout, command) if command else ()
 
 
 def _environment(
@@ -163,9 +195,15 @@ def _digest(service: Manifest | None, pods: list[dict[str, Any]]) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def _marked(manifest: Manifest, digest: str) -> dict[str, Any]:
+def _restarts(count: int) -> Mapping[str, str]:
+    return {RESTARTS: str(count)} if count else {}
+
+
+def _marked(
+    manifest: Manifest, digest: str, more: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     metadata = manifest["metadata"]
-    annotations = {**metadata["annotations"], PLAN_DIGEST: digest}
+    annotations = {**metadata["annotations"], PLAN_DIGEST: digest, **more}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

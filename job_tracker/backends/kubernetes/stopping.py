@@ -23,7 +23,14 @@ from job_tracker.backends.kubernetes.groups import (
     has_stopped,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, selector
+from job_tracker.backends.kubernetes.labels import (
+    Manifest,
+    group_of,
+    group_selector,
+    rank_of,
+    restarts_of,
+    selector,
+)
 from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.errors import BackendUnavailable
 from job_tracker.model import MASTER_RANK, GroupRef
@@ -85,6 +92,18 @@ class Stopper:
             running = self._stops[ref] = asyncio.create_task(work, name=f"stop {ref.name}")
             running.add_done_callback(lambda task: self._stopped(ref, task))
         return await asyncio.shield(running)
+
+    async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
+        """Remove a pod that has failed, so that its rank can be started anew; what it printed is kept."""
+        group, rank = await self._find(ref), rank_of(pod)
+        if group is not None and rank is not None and has_started(pod):
+            await _within(_LOG_SECONDS, [asyncio.create_task(self.keep_log(group, rank))])
+        await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], 0)
+
+    async def keep_log(self, group: Group, rank: int, *, follow: bool = False) -> None:
+        """Keep what the pod of the rank has printed, and will print if it is followed."""
+        read = partial(self._live.read, group, rank, follow=follow)
+        await self._kept.keep(group.ref, rank, restarts_of(group.pods[rank]), read)
 
     async def remove_service(self, ref: GroupRef) -> None:
         """Remove the group's Service, if there is one and it is ours."""
@@ -177,16 +196,11 @@ class Stopper:
         A node that does not answer holds this up for no longer than _LOG_SECONDS.
         """
         started = [rank for rank, pod in group.living.items() if enabled and has_started(pod)]
-        kept = [
-            asyncio.create_task(self._kept.keep(group.ref, rank, partial(self._live.read, group, rank)))
-            for rank in started
-        ]
+        kept = [asyncio.create_task(self.keep_log(group, rank)) for rank in started]
         await _within(_LOG_SECONDS, kept)
         ended = {r.status.rank for r in self._groups.observe(group).ranks if r.status.phase.has_ended}
         rest = [
-            asyncio.create_task(
-                self._kept.keep(group.ref, rank, partial(self._live.read, group, rank, follow=True))
-            )
+            asyncio.create_task(self.keep_log(group, rank, follow=True))
             for rank in started
             if rank not in ended
         ]

@@ -12,7 +12,7 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
-from job_tracker.backends.process.ports import free_port
+from job_tracker.backends.process.ports import free_ports
 from job_tracker.catalog import Algorithm
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.environment import Telling, nothing_more
@@ -89,6 +89,7 @@ class ProcessBackend:
                 raise LaunchFailed(_not_writable(self._root, error)) from error
             group = self._take_up(folder)
         try:
+            await group.forget_lost(plan.restarts)
             await asyncio.to_thread(_prepare, group.folder, plan, self._options.most_log)
             await group.start()
         except (OSError, LaunchFailed) as error:
@@ -188,9 +189,9 @@ class ProcessBackend:
             raise BackendUnavailable(f"{group.folder.path} cannot be put away: {error}") from error
 
     def _create(self, plan: ProcessPlan) -> GroupFolder:
-        taken = {group.folder.master_port for group in self._groups.values()}
-        port = free_port(self._options.first_port, self._options.last_port, taken)
-        return self._folders.create(plan.group, plan.instances, port)
+        taken = {port for group in self._groups.values() for port in group.folder.ports}
+        ports = free_ports(plan.ports, self._options.first_port, self._options.last_port, taken)
+        return self._folders.create(plan.group, plan.roles, ports)
 
     def _take_up(self, folder: GroupFolder) -> ProcessGroup:
         def publish(changed: ProcessGroup) -> None:
@@ -224,11 +225,12 @@ class ProcessBackend:
 
 
 def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
-    for rank in range(plan.instances):
+    for rank, restarts in enumerate(plan.restarts):
         place = folder.rank(rank)
         if place.supervisor_pid() is None:
-            environment = plan.environment_of(rank, folder.master_port, place.path)
-            place.prepare(plan.argv, environment, plan.memory_limit_bytes, most_log)
+            environment = plan.environment_of(rank, folder.ports, place.path)
+            argv = plan.argv(rank, folder.ports)
+            place.prepare(argv, environment, plan.memory_limit_bytes, most_log, restarts)
 
 
 def _not_writable(root: Path, error: OSError) -> Diagnosis:

@@ -2,8 +2,9 @@
 
 live/<group>/group.json             what was launched; written before anything else
 live/<group>/stop.json              it is to end; written before anything is ended
-live/<group>/rank-<n>/command       what the supervisor is to run; see supervisor.py
-live/<group>/rank-<n>/…             what the supervisor writes; see supervisor.py
+live/<group>/<rank>/command         what the supervisor is to run; see supervisor.py
+live/<group>/<rank>/restarts        how often the rank was started anew; written before `command`
+live/<group>/<rank>/…               what the supervisor writes; see supervisor.py
 kept/<group>/                       the same, after the group was stopped, but for `command` with its secrets
 kept/<group>/keep.json              until when it stays as it is; written before it moves here
 ended/<group>/                      what is left then, for its logs, until these are in storage
@@ -19,7 +20,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -113,13 +114,33 @@ class RankFolder:
         """Whether a supervisor has, or had, this rank."""
         return (self.path / "process.json").exists() or self.is_supervised()
 
+    def restarts(self) -> int:
+        """How often the rank was started anew."""
+        try:
+            return int((self.path / "restarts").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def forget_end(self) -> None:
+        """Make it a rank that was never started: what it printed stays."""
+        # In this order: with the second alone it has ended, too; with the first it could not be started.
+        for name in ("exit.json", "process.json"):
+            (self.path / name).unlink(missing_ok=True)
+
     def prepare(
-        self, argv: tuple[str, ...], environment: dict[str, str], memory: int | None, most_log: int
+        self,
+        argv: tuple[str, ...],
+        environment: dict[str, str],
+        memory: int | None,
+        most_log: int,
+        restarts: int = 0,
     ) -> None:
         """Make the folder, ready for a supervisor. `most_log` is how many bytes of log are kept."""
         # Without its parents: a group that another service has stopped meanwhile is not to rise again.
         for place in (self.path, self.path / "work", self.path / "tmp"):
             place.mkdir(exist_ok=True)
+        if restarts:
+            _publish(self.path / "restarts", str(restarts).encode())
         limit = "" if memory is None else str(memory)
         assignments = (f"{name}={value}" for name, value in environment.items())
         fields = (limit, str(most_log), str(len(argv)), *argv, *assignments)
@@ -132,12 +153,14 @@ class GroupFolder:
 
     path: Path
     group: GroupRef
-    instances: int
-    master_port: int
+    roles: tuple[str, ...]
+    """Of each rank."""
+    ports: tuple[int, ...]
+    """Of each rank, or of the master alone."""
 
     def rank(self, rank: int) -> RankFolder:
         """The folder of one rank."""
-        return RankFolder(self.path / naming.instance_name(self.group.name, rank))
+        return RankFolder(self.path / naming.instance_name(self.group.name, rank, self.roles[rank]))
 
     def supervisors_log(self) -> Path:
         """What supervisors say when they fail."""
@@ -174,7 +197,7 @@ class Folders:
         """The folder of a live group."""
         return self._read_group(self._live / group.name)
 
-    def create(self, group: GroupRef, instances: int, master_port: int) -> GroupFolder:
+    def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
         """A new live group; or the one that another service made a moment before."""
         path = self._live / group.name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -182,12 +205,12 @@ class Folders:
             "name": group.name,
             "job_id": group.job_id,
             "attempt": group.attempt,
-            "instances": instances,
-            "master_port": master_port,
+            "roles": list(roles),
+            "ports": list(ports),
         }
         with suppress(FileExistsError):
             _publish_json(path / "group.json", record, anew=True)
-        return self._read_group(path) or GroupFolder(path, group, instances, master_port)
+        return self._read_group(path) or GroupFolder(path, group, tuple(roles), tuple(ports))
 
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
         """Move a stopped group out of the live ones, and clean it up, or have that done by a later sweep."""
@@ -223,9 +246,9 @@ class Folders:
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
         """Where the rank has begun a log, if it has."""
         for place in (self._live, self._kept, self._ended):
-            folder = RankFolder(place / group.name / naming.instance_name(group.name, rank))
-            if folder.log.is_dir():
-                return folder
+            found = self._read_group(place / group.name)
+            if found is not None and rank < len(found.roles) and found.rank(rank).log.is_dir():
+                return found.rank(rank)
         return None
 
     def stopped(self) -> list[GroupRef]:
@@ -252,12 +275,12 @@ class Folders:
 
     @staticmethod
     def _read_group(path: Path) -> GroupFolder | None:
-        shape = {"name": str, "job_id": int, "attempt": int, "instances": int, "master_port": int}
+        shape = {"name": str, "job_id": int, "attempt": int, "roles": list, "ports": list}
         record = _read(path / "group.json", **shape)
         if record is None:
             return None
         group = GroupRef(record["name"], record["job_id"], record["attempt"])
-        return GroupFolder(path, group, record["instances"], record["master_port"])
+        return GroupFolder(path, group, tuple(record["roles"]), tuple(record["ports"]))
 
 
 def _read(path: Path, **shape: type) -> dict[str, Any] | None:

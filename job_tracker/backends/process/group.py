@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ class RankProcess:
     def __init__(self, rank: int, group: GroupFolder, on_end: Callable[[], None]) -> None:
         self.rank = rank
         self.folder: RankFolder = group.rank(rank)
+        self.restarts = self.folder.restarts()
         self._errors = group.supervisors_log()
         self.ended = asyncio.Event()
         self._on_end = on_end
@@ -60,13 +61,14 @@ class RankProcess:
                 for fd in (ready, ready_in):
                     if fd >= 0:
                         os.close(fd)
+        self.restarts = self.folder.restarts()
         await self.follow()
-        if self._is_pending:
+        if self.is_pending:
             raise LaunchFailed(_no_supervisor(self.rank, _tail(self._errors)))
 
     async def follow(self) -> None:
         """Be told of the supervisor's end; at once if it has ended. Nothing if there never was one."""
-        if not self._is_pending:
+        if not self.is_pending:
             return
         # It is about to write its record, and no event tells of that.
         deadline = time.monotonic() + _RECORD_SECONDS
@@ -75,7 +77,7 @@ class RankProcess:
                 log.warning("%s: a process that nothing is written about is ended", self.folder.path)
                 break
             await asyncio.sleep(0.01)
-        if not self._is_pending or not self.folder.was_started():
+        if not self.is_pending or not self.folder.was_started():
             return  # somebody else here was first, or there is nothing to follow yet
         pid = self.folder.supervisor_pid()
         if pid is not None and self.folder.is_supervised():
@@ -91,34 +93,34 @@ class RankProcess:
     async def give_up_if_pending(self) -> None:
         """Count as ended if it was never started; the order to stop sees to it that it never is."""
         await self.follow()
-        if self._is_pending:
+        if self.is_pending:
             self.ended.set()
 
     @property
-    def _is_pending(self) -> bool:
+    def is_pending(self) -> bool:
+        """Whether it was never started."""
         return self._pidfd is None and self._sweeping is None and not self.ended.is_set()
 
     def observe(self) -> RankObservation:
         """What the rank is doing."""
         if not self.ended.is_set():
-            return RankObservation(
-                RankStatus(self.rank, Phase.PENDING if self._is_pending else Phase.RUNNING)
-            )
+            return RankObservation(self._status(Phase.PENDING if self.is_pending else Phase.RUNNING))
         tail = segments.tail(self.folder.log, _DIAGNOSIS_LINES)
         end = self.folder.exit_record()
         if end is None and not self.folder.was_started():
-            return RankObservation(RankStatus(self.rank, Phase.STOPPED))
+            return RankObservation(self._status(Phase.STOPPED))
         if end is None:
             tail += "\n" + _tail(self._errors)
-            return RankObservation(
-                RankStatus(self.rank, Phase.FAILED), supervisor_lost(self.rank, tail.strip())
-            )
+            return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, tail.strip()))
         code = end.code if end.code >= 0 else 128 - end.code
         diagnosis = diagnose(self.rank, end, tail, self.folder.program())
         if end.stopped:
-            return RankObservation(RankStatus(self.rank, Phase.STOPPED, code), ended_at=end.at)
+            return RankObservation(self._status(Phase.STOPPED, code), ended_at=end.at)
         phase = Phase.FAILED if diagnosis else Phase.SUCCEEDED
-        return RankObservation(RankStatus(self.rank, phase, code), diagnosis, end.at)
+        return RankObservation(self._status(phase, code), diagnosis, end.at)
+
+    def _status(self, phase: Phase, code: int | None = None) -> RankStatus:
+        return RankStatus(self.rank, phase, code, restarts=self.restarts)
 
     def signal(self, number: int) -> None:
         """Signal the supervisor, if it lives."""
@@ -167,7 +169,19 @@ class ProcessGroup:
 
     def __init__(self, folder: GroupFolder, on_change: Callable[["ProcessGroup"], None]) -> None:
         self.folder = folder
-        self._ranks = [RankProcess(rank, folder, lambda: on_change(self)) for rank in range(folder.instances)]
+        self._on_change = on_change
+        self._ranks = [self._rank(rank) for rank in range(len(folder.roles))]
+
+    def _rank(self, rank: int) -> "RankProcess":
+        return RankProcess(rank, self.folder, lambda: self._on_change(self))
+
+    async def forget_lost(self, restarts: Sequence[int]) -> None:
+        """Have the ranks that are to be started anew as if they never were started, once they have ended."""
+        for rank, process in enumerate(self._ranks):
+            if process.restarts < restarts[rank] and not process.is_pending:
+                await process.ended.wait()  # a supervisor that was killed may have left something to sweep
+                process.folder.forget_end()
+                self._ranks[rank] = self._rank(rank)
 
     async def start(self) -> None:
         """Start every rank that was not started before. Raises LaunchFailed."""

@@ -1,15 +1,18 @@
 """What a job becomes as processes: pure, so that tests compare it whole."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from job_tracker.catalog import Algorithm
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.environment import job_environment
 from job_tracker.errors import LaunchFailed
-from job_tracker.frameworks import FRAMEWORKS, GroupLayout
+from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.model import GroupRef, Job
+from job_tracker.policies import Elastic
 
 _HOST = "127.0.0.1"
 
@@ -19,19 +22,43 @@ class ProcessPlan:
     """A group of processes, but for what only the machine can say: the free port and the folders."""
 
     group: GroupRef
-    instances: int
-    argv: tuple[str, ...]
+    roles: tuple[str, ...]
+    """Of each rank."""
+    commands: Mapping[str, tuple[str, ...]]
+    """What instances of a role run, before the framework has its say."""
     memory_limit_bytes: int | None
     framework: str
+    processes_per_instance: int
+    elastic: Elastic | None
+    restarts: tuple[int, ...]
+    """How often each rank is to have been started anew."""
     environment: Mapping[str, str]
     """What every rank is told alike."""
 
-    def environment_of(self, rank: int, master_port: int, folder: Path) -> dict[str, str]:
+    @property
+    def ports(self) -> int:
+        """How many ports the group needs: the master's first, or one for each rank."""
+        return len(self.roles) if FRAMEWORKS[self.framework].traits.addresses_every_rank else 1
+
+    def layout(self, ports: Sequence[int]) -> GroupLayout:
+        """Where the ranks are, if they have these ports."""
+        of_ranks = [*ports, *repeat(0, len(self.roles) - len(ports))]
+        return GroupLayout(
+            addresses=tuple(Address(_HOST, port) for port in of_ranks),
+            roles=self.roles,
+            processes_per_instance=self.processes_per_instance,
+            elastic=self.elastic,
+        )
+
+    def argv(self, rank: int, ports: Sequence[int]) -> tuple[str, ...]:
+        """The program of `rank` and its arguments."""
+        return FRAMEWORKS[self.framework].command(self.layout(ports), self.commands[self.roles[rank]])
+
+    def environment_of(self, rank: int, ports: Sequence[int], folder: Path) -> dict[str, str]:
         """Everything that the process of `rank` finds in its environment, and nothing else."""
-        layout = GroupLayout((_HOST,) * self.instances, master_port)
         return {
             **self.environment,
-            **FRAMEWORKS[self.framework].environment(layout, rank),
+            **FRAMEWORKS[self.framework].environment(self.layout(ports), rank),
             "HOME": str(folder / "work"),
             "TMPDIR": str(folder / "tmp"),
         }
@@ -54,26 +81,41 @@ def plan(
     algorithm = algorithms.get(job.spec.algorithm)
     if algorithm is None or algorithm.process is None:
         raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
+    recipe, spec = algorithm.process, job.spec
+    processes = spec.pod_options.get("nproc_per_node", recipe.nproc_per_node)
+    roles = spec.role_of_ranks
+    own = {role: algorithm.roles[role].command for role in roles if role in algorithm.roles}
     defaults = {
-        # Each instance would otherwise start a thread a core, and they would slow each other down.
-        "OMP_NUM_THREADS": str(max(1, cores // job.spec.instances)),
+        # Each process would otherwise start a thread a core, and they would slow each other down.
+        "OMP_NUM_THREADS": str(max(1, cores // (spec.instances * processes))),
         "PYTHONUNBUFFERED": "1",  # so that logs can be followed
     }
     return ProcessPlan(
         group=job.group,
-        instances=job.spec.instances,
-        argv=algorithm.process.command,
-        memory_limit_bytes=algorithm.process.memory_limit_bytes,
+        roles=roles,
+        commands={role: own.get(role) or recipe.command for role in roles},
+        memory_limit_bytes=recipe.memory_limit_bytes,
         framework=algorithm.framework,
+        processes_per_instance=processes,
+        elastic=spec.elastic,
+        restarts=tuple(job.restarts_of(rank) for rank in range(spec.instances)),
         environment={
             **inherited,
             **defaults,
             **algorithm.environment,
             **job_environment(job),
             **told,
-            "PATH": path,
+            **_python(recipe.virtual_environment, path),
         },
     )
+
+
+def _python(virtual_environment: Path | None, path: str) -> Mapping[str, str]:
+    """What activating the environment sets (docs.python.org, venv)."""
+    if virtual_environment is None:
+        return {"PATH": path}
+    first = virtual_environment / "bin"
+    return {"PATH": f"{first}{os.pathsep}{path}", "VIRTUAL_ENV": str(virtual_environment)}
 
 
 def _algorithm_gone(name: str) -> Diagnosis:

@@ -1,25 +1,27 @@
-"""Free ports for the masters of groups."""
+"""Free ports for the instances of groups."""
 
 import socket
 from collections.abc import Collection
+from itertools import islice
 
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
 
 
-def free_port(first: int, last: int, taken: Collection[int]) -> int:
-    """A port that nobody listens on now and that is not in `taken`. LaunchFailed if there is none.
+def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> list[int]:
+    """Ports that nobody listens on now and that are not in `taken`. LaunchFailed if there are too few.
 
     The range should lie outside that of outgoing connections (net.ipv4.ip_local_port_range), whose
     ports may be gone the moment after they were seen free.
     """
-    for port in range(first, last + 1):
-        if port not in taken and _is_free(port):
-            return port
+    free = (port for port in range(first, last + 1) if port not in taken and _is_free(port))
+    ports = list(islice(free, count))
+    if len(ports) == count:
+        return ports
     raise LaunchFailed(
         Diagnosis(
             category=Category.NO_FREE_PORT,
-            summary=f"No port from {first} to {last} is free for the master.",
+            summary=f"The group needs {count} of the ports from {first} to {last}; fewer are free.",
             resolution="Wait until other jobs have ended, or widen process.first_port … process.last_port.",
             retryable=True,
         )

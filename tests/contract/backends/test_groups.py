@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.diagnosis import Category
+from job_tracker.backends.base import Observation
+from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.model import GroupRef, Phase
-from tests.support.backends import World, printed, seen, started, text_of
+from tests.support.backends import FakeGroups, World, printed, seen, started, text_of
 from tests.support.jobs import job
 
 FOREVER = {"RUN_SECONDS": "forever"}
@@ -73,6 +74,35 @@ async def test_launching_again_adopts_what_runs(world: World) -> None:
     await printed(other, job().group)
     await other.stop(job().group, GRACE)
     assert await text_of(other.logs(job().group, 0)) == "started\n"
+
+
+async def test_a_rank_that_is_lost_is_started_anew_beside_the_others(world: World) -> None:
+    backend = world.open()
+    told = {"EXIT_CODE": "3", "FAIL_RANK": "1", "RUN_SECONDS": "0.5", "PRINT": "up"}
+    asked = job(told, instances=2)
+    await backend.launch(backend.plan(asked))
+    lost = await seen(backend, asked.group, lambda o: o.first_failure is not None)
+    again = backend.plan(asked.observed(lost.statuses).restarting(1, _diagnosis(lost)))
+
+    def has_run_again(observation: Observation) -> bool:
+        return observation.ranks[1].status.restarts == 1
+
+    await backend.launch(again)
+    running = await seen(backend, asked.group, has_run_again)
+    assert running.ranks[0].status.restarts == 0
+    await world.open().launch(again)  # it is there: a service that was killed in between does no harm
+
+    if not isinstance(world, FakeGroups):  # whose ranks are ended by the test alone from now on
+        await seen(backend, asked.group, lambda o: has_run_again(o) and o.first_failure is not None)
+        assert await text_of(backend.logs(asked.group, 1)) == "up\nup\n"
+    await backend.stop(asked.group, GRACE)
+    assert await text_of(backend.logs(asked.group, 0)) == "up\n"
+    assert await text_of(world.open().logs(asked.group, 1)) == "up\nup\n"
+
+
+def _diagnosis(observation: Observation) -> Diagnosis:
+    assert observation.first_failure is not None
+    return observation.first_failure
 
 
 async def test_two_services_that_launch_at_once_start_one_group(world: World) -> None:

@@ -75,7 +75,7 @@ async def test_groups_that_run_together_have_ports_of_their_own(world: ProcessGr
     backend = world.open()
     for number in (1, 2, 3):
         await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"}, job_id=number)))
-    ports = {json.loads(path.read_text())["master_port"] for path in world.root.glob("live/*/group.json")}
+    ports = {json.loads(path.read_text())["ports"][0] for path in world.root.glob("live/*/group.json")}
     assert len(ports) == 3
 
 

@@ -17,6 +17,7 @@ from job_tracker.errors import LaunchFailed
 from job_tracker.model import Phase
 from tests.support.backends import ProcessGroups, printed, seen
 from tests.support.jobs import NOON, job
+from tests.support.redis_server import free_port
 
 MIB = 1 << 20
 
@@ -150,7 +151,7 @@ async def test_a_folder_that_cannot_be_written_fails_the_launch(tmp_path: Path) 
 
 
 async def test_no_free_port_fails_the_launch(world: ProcessGroups) -> None:
-    backend = world.open(first_port=20000, last_port=20000)
+    backend = world.open(first_port=(port := free_port()), last_port=port)
     await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"}, job_id=1)))
     with pytest.raises(LaunchFailed) as raised:
         await backend.launch(backend.plan(job(job_id=2)))

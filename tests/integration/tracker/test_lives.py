@@ -146,7 +146,7 @@ async def test_a_group_that_no_live_job_owns_is_stopped(service: Service) -> Non
     for group in (job.group, stranger):
         running = await service.submit(FOREVER)
         plan = service.backend.plan(await service.reaches(running.id, JobState.RUNNING))
-        await service.backend.launch(type(plan)(group, None, (0,), ""))
+        await service.backend.launch(type(plan)(group, None, (0,), "", (0,)))
     await service.restart()
     third = await service.submit()
     await service.reaches(third.id, JobState.SUCCEEDED)

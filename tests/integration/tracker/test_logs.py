@@ -121,7 +121,7 @@ async def test_what_a_service_that_was_killed_left_behind_is_collected(service: 
 async def test_the_logs_of_a_live_group_and_those_in_storage_are_left_alone(service: Service) -> None:
     ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
     await service.backend.launch(service.backend.plan(ended))  # a stray that prints something else
-    service.world.live[ended.group].printed = records("other")
+    service.world.live[ended.group].printed = [records("other")]
     await service.backend.stop(ended.group, service.options["stop_grace"])
     running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
     service.world.stopped[running.group] = service.world.live[running.group]

@@ -34,9 +34,9 @@ class Node:
 async def kept(node: Node, folder: Path) -> bytes:
     """What there is in the end."""
     keeper = KeptLogs(folder, most_log=1 << 20, away=Unreachable)
-    await keeper.keep(GROUP, 0, node.read)
-    path = keeper.find(GROUP, 0)
-    return b"".join([piece async for piece in segments.read(path)]) if path else b""
+    await keeper.keep(GROUP, 0, 0, node.read)
+    paths = keeper.find(GROUP, 0).values()
+    return b"".join([piece for path in paths async for piece in segments.read(path)])
 
 
 async def test_a_log_that_breaks_off_is_read_again(tmp_path: Path) -> None:
@@ -58,3 +58,11 @@ async def test_a_log_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None
     node = Node(NotFound(404, "NotFound", "no such pod"))
     assert await kept(node, tmp_path) == BEGUN
     assert node.asked == 1
+
+
+async def test_each_start_of_a_rank_has_a_log_of_its_own(tmp_path: Path) -> None:
+    keeper = KeptLogs(tmp_path, most_log=1 << 20, away=Unreachable)
+    for restarts in (0, 2, 10):
+        await keeper.keep(GROUP, 1, restarts, Node().read)
+    assert list(keeper.find(GROUP, 1)) == [0, 2, 10]
+    assert keeper.find(GROUP, 0) == {}

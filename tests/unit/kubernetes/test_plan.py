@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
-from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by, rank_of
+from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by, rank_of, restarts_of
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
 from job_tracker.backends.labels import PLAN_DIGEST
-from job_tracker.catalog import Algorithm, PodOptions
+from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
+from job_tracker.catalog.groups import RoleRecipe
 from job_tracker.diagnosis import Category
 from job_tracker.errors import LaunchFailed
-from job_tracker.frameworks import FRAMEWORKS
+from job_tracker.frameworks import Traits
 from job_tracker.frameworks.pytorch import PyTorch
-from job_tracker.model import GroupRef, Job
+from job_tracker.model import GroupRef, Job, Phase, RankStatus
+from job_tracker.policies import Elastic
 from tests.support.jobs import NOON, job
 from tests.unit.kubernetes.conftest import COMMAND, NAME, algorithm, planned, training_of, variables_of
 
@@ -94,7 +96,7 @@ GOLDEN = {
 class EveryRankAddressed(PyTorch):
     """A framework that tells each rank of all the others, as TensorFlow's does."""
 
-    addresses_every_rank = True
+    traits = Traits(addresses_every_rank=True)
 
 
 def objects_of(the_plan: KubernetesPlan) -> list[Any]:
@@ -278,5 +280,35 @@ def test_options_that_no_longer_fit_are_a_failure_with_its_reason(
     assert caught.value.diagnosis.detail
 
 
-def test_every_framework_answers_for_itself() -> None:
-    assert {name: each.addresses_every_rank for name, each in FRAMEWORKS.items()} == {"pytorch": False}
+def test_other_roles_have_names_commands_and_resources_of_their_own() -> None:
+    recommender = Algorithm(
+        framework="tensorflow",
+        roles={
+            "ps": RoleRecipe(
+                command=("python", "-m", "serve"), kubernetes=PodOptions(resources={"memory": "64Gi"})
+            )
+        },
+        kubernetes=KubernetesRecipe(image="tf:1", command=("python",), resources={"nvidia.com/gpu": "1"}),
+    )
+    roles = {"master": 1, "worker": 1, "ps": 1}
+    asked = job(algorithm=NAME, instances=3, roles=roles, pod_options={"resources": {"nvidia.com/gpu": "2"}})
+    *trainers, server = planned(asked, recommender).pods
+    assert server["metadata"]["name"] == f"{NAME}-1-2-ps"
+    assert server["metadata"]["labels"]["training-service/role"] == "ps"
+    assert training_of(server)["command"] == ["python", "-m", "serve"]
+    assert training_of(server)["resources"]["limits"] == {"memory": "64Gi"}
+    for pod in trainers:
+        assert training_of(pod)["command"] == ["python"]
+        assert training_of(pod)["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert [rank_of(pod) for pod in (*trainers, server)] == [0, 1, 2]
+
+
+def test_a_rank_that_is_started_anew_is_of_the_same_plan() -> None:
+    elastic = job(algorithm=NAME, instances=2, elastic=Elastic(min_instances=1))
+    once = planned(elastic)
+    again = planned(
+        replace(elastic, ranks=(RankStatus(0, Phase.RUNNING), RankStatus(1, Phase.PENDING, restarts=3)))
+    )
+    assert again.digest == once.digest
+    assert [restarts_of(pod) for pod in again.pods] == [0, 3]
+    assert again.pods[0] == once.pods[0]

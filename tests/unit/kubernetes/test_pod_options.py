@@ -232,8 +232,10 @@ def test_the_policy_is_as_configured() -> None:
             }
         }
     )
-    assert settings.kubernetes.pod_policy == PodPolicy(
+    policy = settings.kubernetes.pod_policy
+    assert policy == PodPolicy(
         allowed=frozenset({"resources"}),
         max_resources={"nvidia.com/gpu": "8"},
         allowed_key_prefixes=("example.com",),
+        configured=policy.configured,
     )

@@ -20,7 +20,7 @@ def test_a_kill_in_the_middle_leaves_no_log_and_a_sweep_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = Folders(tmp_path)
-    folder = folders.create(GROUP, 2, 20_000)
+    folder = folders.create(GROUP, ["master", "worker"], [20_000])
     for rank in range(2):
         folder.rank(rank).log.mkdir(parents=True)
         (folder.rank(rank).log / "0").write_text("line\n")

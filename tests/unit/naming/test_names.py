@@ -24,6 +24,7 @@ RANKS = st.integers(min_value=0, max_value=999_999)
 def outside_names(group: str, rank: int) -> Iterator[str]:
     """Everything that is called after one rank of a group."""
     yield naming.instance_name(group, rank)
+    yield naming.instance_name(group, rank, "evaluator")
     yield f"{group}-master-service"
 
 
@@ -46,8 +47,9 @@ def test_later_attempts_are_told_apart_by_a_suffix() -> None:
     assert naming.instance_name(groups[1], 1) == "intent-classification-12-r1-1-worker"
 
 
-def test_rank_0_is_the_master_and_every_other_a_worker() -> None:
-    assert [naming.role(rank) for rank in range(3)] == ["master", "worker", "worker"]
+def test_another_role_is_in_the_name_and_rank_0_is_the_master_whatever_its_role() -> None:
+    assert naming.instance_name("wide-deep-7", 3, "ps") == "wide-deep-7-3-ps"
+    assert naming.instance_name("wide-deep-7", 0, "launcher") == "wide-deep-7-master"
 
 
 @given(ALGORITHMS, JOB_IDS, ATTEMPTS, RANKS)

@@ -1,0 +1,197 @@
+"""What a group is made of: how many instances of which role, and whether it may lose some of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from job_tracker import naming
+from job_tracker.catalog.containers import ContainerOptions
+from job_tracker.catalog.parameters import INSTANCES_PARAMETER, Config, Parameter
+from job_tracker.catalog.pods import PodOptions
+from job_tracker.errors import InvalidField
+from job_tracker.frameworks import FRAMEWORKS, Traits
+from job_tracker.policies import Elastic
+
+MIN_INSTANCES_PARAMETER = "MIN_INSTANCES"
+_MOST = 10_000
+
+
+class RoleRecipe(Config):
+    """Instances besides the master and its workers, as far as they differ from these."""
+
+    instances: int = Field(
+        default=1, ge=0, le=_MOST, description="how many, if a request does not say by ROLE_INSTANCES"
+    )
+    max_instances: int | None = Field(default=None, ge=1, le=_MOST, description="the most a request may have")
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="what they run; none: what the others do"
+    )
+    docker: ContainerOptions = Field(
+        default=ContainerOptions(), description="options of their containers, laid over the algorithm's"
+    )
+    kubernetes: PodOptions = Field(
+        default=PodOptions(), description="options of their pods, laid over the algorithm's"
+    )
+
+
+class ElasticRecipe(Config):
+    """How a group goes on that has lost workers."""
+
+    min_instances: int = Field(
+        default=1, ge=1, le=_MOST, description="the fewest that train, if a request does not say otherwise"
+    )
+    max_restarts: int = Field(
+        default=10, ge=0, le=1000, description="how often workers are started anew, in each attempt"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A group as it was asked for: instances by role, in the order of their ranks."""
+
+    roles: Mapping[str, int]
+    elastic: Elastic | None
+    ends_with_master: bool
+    """Whether nobody but the master ends by itself."""
+
+    @property
+    def size(self) -> int:
+        """How many instances there are in all."""
+        return sum(self.roles.values())
+
+
+def instances_parameter(role: str) -> str:
+    """The parameter by which a request says how many instances of a role there are."""
+    return f"{role.upper()}_INSTANCES"
+
+
+GROUP_PARAMETERS = frozenset(
+    {
+        INSTANCES_PARAMETER,
+        MIN_INSTANCES_PARAMETER,
+        *(instances_parameter(role) for framework in FRAMEWORKS.values() for role in framework.traits.roles),
+    }
+)
+"""Parameters that say what the group is: no algorithm may have its own of these names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composer:
+    """Reads a group out of a request's parameters, for an algorithm as it is configured."""
+
+    framework: str
+    roles: Mapping[str, RoleRecipe]
+    elastic: ElasticRecipe | None
+    max_instances: int | None
+
+    @property
+    def traits(self) -> Traits:
+        """Of the algorithm's framework."""
+        return FRAMEWORKS[self.framework].traits
+
+    def problem(self) -> str | None:
+        """What of the configuration the framework does not know, if there is something."""
+        for role, recipe in self.roles.items():
+            known = self.traits.roles.get(role)
+            if known is None:
+                allowed = ", ".join(self.traits.roles) or "none"
+                return f"roles.{role}: framework {self.framework} has no such role; it has {allowed}"
+            most = known.at_most
+            if most is not None and max(recipe.instances, recipe.max_instances or 0) > most:
+                return f"roles.{role}: framework {self.framework} has at most {most} of it"
+            if recipe.max_instances is not None and recipe.instances > recipe.max_instances:
+                return (
+                    f"roles.{role}: instances {recipe.instances} is above max_instances "
+                    f"{recipe.max_instances}"
+                )
+        if self.elastic is not None and not self.traits.is_elastic:
+            able = ", ".join(name for name, each in FRAMEWORKS.items() if each.traits.is_elastic)
+            return f"elastic: framework {self.framework} is not; {able} is"
+        if self.elastic is not None and self.elastic.min_instances > (self.max_instances or _MOST):
+            return (
+                f"elastic.min_instances {self.elastic.min_instances} is above max_instances "
+                f"{self.max_instances}"
+            )
+        return None
+
+    def check_name(self, name: str) -> None:
+        """Raise InvalidField if one of GROUP_PARAMETERS says something that this algorithm does not know."""
+        field = f"parameters.{name}"
+        if name == INSTANCES_PARAMETER:
+            return
+        if name == MIN_INSTANCES_PARAMETER:
+            if self.elastic is None:
+                raise InvalidField(
+                    field, "is not allowed: the algorithm is not elastic, so its group cannot be smaller"
+                )
+            return
+        known = {instances_parameter(role): role for role in self.roles}
+        if name not in known:
+            of_framework = {instances_parameter(role): role for role in self.traits.roles}
+            reason = (
+                f"the algorithm has no role {of_framework[name]}"
+                if name in of_framework
+                else f"its framework, {self.framework}, has no such role"
+            )
+            raise InvalidField(field, f"is not allowed: {reason}")
+
+    def compose(self, sent: Mapping[str, str], capacity: int) -> Composition:
+        """The group that the parameters ask for. Raises InvalidField with the rule that it breaks."""
+        most = min(capacity, self.max_instances or capacity)
+        trainers = _number(sent, INSTANCES_PARAMETER, default=1, minimum=1, maximum=most)
+        others = {role: count for role in self.traits.roles if (count := self._count(role, sent, capacity))}
+        for role, count in others.items():
+            if self.traits.roles[role].needs_worker and trainers < 2:
+                raise InvalidField(
+                    f"parameters.{INSTANCES_PARAMETER}",
+                    f"{trainers} is the chief alone: with {instances_parameter(role)} {count} there must be "
+                    "workers besides; at least 2 is allowed",
+                )
+        if trainers + sum(others.values()) > capacity:
+            words = " and ".join(f"{count} of role {role}" for role, count in others.items())
+            raise InvalidField(
+                f"parameters.{INSTANCES_PARAMETER}",
+                f"{trainers} with {words} makes {trainers + sum(others.values())} instances; the service "
+                f"has a capacity of {capacity}",
+            )
+        return Composition(
+            self._in_order(trainers, others),
+            self._elastic(sent, trainers),
+            ends_with_master=any(self.traits.roles[role].serves for role in others),
+        )
+
+    def _count(self, role: str, sent: Mapping[str, str], capacity: int) -> int:
+        recipe = self.roles.get(role)
+        if recipe is None:
+            return 0
+        bounds = (capacity, recipe.max_instances, self.traits.roles[role].at_most)
+        most = min(bound for bound in bounds if bound is not None)
+        return _number(sent, instances_parameter(role), default=recipe.instances, minimum=0, maximum=most)
+
+    def _in_order(self, trainers: int, others: Mapping[str, int]) -> dict[str, int]:
+        leading = next((role for role in others if self.traits.roles[role].takes_rank_0), None)
+        if leading is not None:
+            rest = {role: count for role, count in others.items() if role != leading}
+            return {leading: 1, naming.WORKER: trainers, **rest}
+        workers = {naming.WORKER: trainers - 1} if trainers > 1 else {}
+        return {naming.MASTER: 1, **workers, **others}
+
+    def _elastic(self, sent: Mapping[str, str], trainers: int) -> Elastic | None:
+        if self.elastic is None:
+            return None
+        default = min(self.elastic.min_instances, trainers)
+        least = _number(sent, MIN_INSTANCES_PARAMETER, default=default, minimum=1, maximum=_MOST)
+        if least > trainers:
+            raise InvalidField(
+                f"parameters.{MIN_INSTANCES_PARAMETER}",
+                f"{least} is more than {INSTANCES_PARAMETER}, which is {trainers}: the range is upside down",
+            )
+        return Elastic(min_instances=least, max_restarts=self.elastic.max_restarts)
+
+
+def _number(sent: Mapping[str, str], name: str, *, default: int, minimum: int, maximum: int) -> int:
+    text = sent.get(name, str(default))
+    Parameter(type="int", minimum=minimum, maximum=maximum).check(f"parameters.{name}", text)
+    return int(text)

@@ -1,0 +1,32 @@
+"""Horovod: what its launcher tells each process, for a rendezvous by Gloo that the master serves."""
+
+from collections.abc import Mapping
+
+from job_tracker.frameworks.base import GroupLayout, StartedAsIs, Traits, group_variables
+
+
+class Horovod(StartedAsIs):
+    """Processes that meet at a server in rank 0, started without ssh (horovod/runner/gloo_run.py).
+
+    Each instance counts as a host of its own with one process.
+    """
+
+    traits = Traits()
+
+    def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
+        """The group variables of `rank`."""
+        size = str(layout.size)
+        return {
+            **group_variables(layout, rank),
+            "HOROVOD_RANK": str(rank),
+            "HOROVOD_SIZE": size,
+            "HOROVOD_LOCAL_RANK": "0",
+            "HOROVOD_LOCAL_SIZE": "1",
+            "HOROVOD_CROSS_RANK": str(rank),
+            "HOROVOD_CROSS_SIZE": size,
+            "HOROVOD_HOSTNAME": f"instance-{rank}",
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": layout.master.host,
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(layout.master.port),
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_CPU_OPERATIONS": "gloo",
+        }

@@ -1,0 +1,19 @@
+"""JAX: what `jax.distributed.initialize` is to be given."""
+
+from collections.abc import Mapping
+
+from job_tracker.frameworks.base import GroupLayout, StartedAsIs, Traits
+
+
+class Jax(StartedAsIs):
+    """Processes that meet at a coordinator, which the first of them runs (docs.jax.dev, "Multi-host")."""
+
+    traits = Traits()
+
+    def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
+        """The group variables of `rank`."""
+        return {
+            "JAX_COORDINATOR_ADDRESS": str(layout.master),
+            "JAX_NUM_PROCESSES": str(layout.size),
+            "JAX_PROCESS_ID": str(rank),
+        }

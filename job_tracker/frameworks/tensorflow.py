@@ -1,0 +1,37 @@
+"""TensorFlow: TF_CONFIG, as `tf.distribute.cluster_resolver.TFConfigClusterResolver` reads it."""
+
+import json
+from collections.abc import Mapping
+
+from job_tracker import naming
+from job_tracker.frameworks.base import TRAINERS, GroupLayout, Role, StartedAsIs, Traits
+
+_PS, _EVALUATOR = "ps", "evaluator"
+
+
+class TensorFlow(StartedAsIs):
+    """Clusters in which every task is told of all the others (tensorflow.org, "Distributed training").
+
+    Without parameter servers all are workers, the first of which is the chief, as
+    MultiWorkerMirroredStrategy has it. With them rank 0 is the chief, which coordinates and decides when
+    the job ends, and workers and parameter servers serve it (ParameterServerStrategy). An evaluator is
+    told of the cluster, and not in it.
+    """
+
+    traits = Traits(
+        addresses_every_rank=True,
+        roles={_PS: Role(needs_worker=True, serves=True), _EVALUATOR: Role(at_most=1)},
+    )
+
+    def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
+        """The variables of `rank`."""
+        role, index = layout.roles[rank], layout.index_in_role(rank)
+        if servers := layout.of_role(_PS):
+            kinds = {"chief": layout.of_role(naming.MASTER), "worker": layout.of_role(naming.WORKER)}
+            kinds[_PS] = servers
+            kind = "chief" if role == naming.MASTER else role
+        else:
+            kinds = {"worker": layout.of_role(*TRAINERS)}
+            kind, index = ("worker", rank) if role in TRAINERS else (role, index)
+        cluster = {name: [str(address) for address in addresses] for name, addresses in kinds.items()}
+        return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
