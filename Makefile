@@ -14,6 +14,7 @@ demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, 
 
 test:        ## everything that CI checks: format, lint, types, layers, all tests
 	@scripts/install
+	@scripts/install-frameworks
 	@scripts/check
 	@scripts/test
 

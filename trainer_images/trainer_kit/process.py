@@ -7,42 +7,57 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from trainer_kit import termination
 from trainer_kit.errors import TrainingError
-from trainer_kit.group import Group, join
 from trainer_kit.termination import Terminated
+
+if TYPE_CHECKING:  # it needs PyTorch, which a program that joins a group by other means need not have
+    from trainer_kit.group import Group
 
 SUCCESS, FAILURE = 0, 1
 
 
-def main(train: Callable[[Group], object]) -> NoReturn:
-    """Runs `train` in its group as all that this process does, and ends the process.
+def main(train: Callable[["Group"], object]) -> NoReturn:
+    """Runs `train` in its PyTorch group as all that this process does, and ends the process as `run` does.
 
-    The exit code is the result: 0 when `train` returns, 1 when it fails (a TrainingError is told in
-    one line, anything else with its traceback), 143 after SIGTERM and 130 after SIGINT.
     What `train` logs at level INFO goes to stdout, from rank 0 only; warnings come from every rank.
+    """
+    run(lambda: _train_in_group(train))
+
+
+def run(program: Callable[[], object]) -> NoReturn:
+    """Runs `program` as all that this process does, and ends the process.
+
+    The exit code is the result: 0 when `program` returns, 1 when it fails (a TrainingError is told in
+    one line, anything else with its traceback), 143 after SIGTERM and 130 after SIGINT.
     """
     _write_lines_as_they_come()
     try:
         termination.listen()
-        code = _outcome_of(train)
+        code = _outcome_of(program)
         termination.ignore()
     except Terminated as told:
         code = told.exit_code
     _end(code)
 
 
-def _outcome_of(train: Callable[[Group], object]) -> int:
+def _train_in_group(train: Callable[["Group"], object]) -> None:
+    from trainer_kit.group import join
+
+    with join() as group:
+        logging.basicConfig(
+            stream=sys.stdout,
+            format="%(message)s",
+            level=logging.INFO if group.is_master else logging.WARNING,
+        )
+        train(group)
+
+
+def _outcome_of(program: Callable[[], object]) -> int:
     try:
-        with join() as group:
-            logging.basicConfig(
-                stream=sys.stdout,
-                format="%(message)s",
-                level=logging.INFO if group.is_master else logging.WARNING,
-            )
-            train(group)
+        program()
     except TrainingError as error:
         _tell(f"error: {error}\n")
         return FAILURE

@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from trainer_kit.group import Group
+if TYPE_CHECKING:  # it needs PyTorch, which a program that publishes a model need not have
+    from trainer_kit.group import Group
 
 PROGRESS, ARTIFACT = "::progress::", "::artifact::"
 INTERVAL_SECONDS = 0.5
@@ -149,7 +150,7 @@ class Silence:
 
 
 @contextmanager
-def reporting(group: Group) -> Iterator[Reporter]:
+def reporting(group: "Group") -> Iterator[Reporter]:
     """A reporter for one training run: the master's is heard, the others' say nothing."""
     reporter = Reporter(_sink() if group.is_master else Silence())
     try:

@@ -20,15 +20,16 @@ class Ended(NamedTuple):
 
 
 class Launcher:
-    """Starts processes with `folder` as their home, and ends what is left of them."""
+    """Starts processes of `python` with `folder` as their home, and ends what is left of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
         self._folder = folder
+        self._python = python
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [self._python, *arguments],
             cwd=self._folder,
             env={
                 "PATH": os.environ["PATH"],

@@ -1,0 +1,1 @@
+"""JAX on the questions: one program over the devices of all processes."""

@@ -1,0 +1,49 @@
+"""Questions as arrays, and who learns from which of them: what the example of any framework starts from.
+
+A question is the set of its terms: words, and pairs of neighbours. A term's number is its hash, so there
+is no vocabulary to make, to share or to publish, and every process of a group comes to the same numbers.
+"""
+
+import csv
+import re
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+
+import fsspec
+import numpy as np
+from numpy.typing import NDArray
+
+TERMS = 16_384
+
+
+def load(uri: str, split: str) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+    """A split of the data in the folder `uri`: which terms each question has, and its class from 0."""
+    classes = {label_id: number for number, (label_id, _) in enumerate(_rows(f"{uri}/labels.csv"))}
+    chosen = [(text, label_id) for text, label_id, of in _rows(f"{uri}/examples.csv") if of == split]
+    features = np.zeros((len(chosen), TERMS), np.bool_)
+    for row, (text, _) in zip(features, chosen, strict=True):
+        row[numbers_of(text)] = True
+    return features, np.array([classes[label_id] for _, label_id in chosen], np.int32)
+
+
+def numbers_of(text: str) -> list[int]:
+    """The numbers of the terms of `text`; its start pairs too, as the first word tells most."""
+    words = re.findall(r"\w+|[^\w\s]", text.lower())
+    terms = words + [f"{left} {right}" for left, right in pairwise(["^", *words])]
+    return [zlib.crc32(term.encode()) % TERMS for term in terms]
+
+
+def shares(examples: int, batch_size: int, size: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Which examples each process of `size` takes in each step: numbers, steps x size x batch_size.
+
+    All processes come to the same answer. What fills no whole step is left out, others in every epoch.
+    """
+    steps = examples // (size * batch_size)
+    order = np.random.default_rng([seed, epoch]).permutation(examples)
+    return order[: steps * size * batch_size].reshape(steps, size, batch_size)
+
+
+def _rows(uri: str) -> Iterator[list[str]]:
+    with fsspec.open(uri, "r", encoding="utf-8", newline="") as file:
+        yield from csv.reader(file)

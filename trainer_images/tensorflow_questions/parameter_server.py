@@ -1,0 +1,59 @@
+"""Trains with ParameterServerStrategy: the chief gives out steps, workers take them, ps hold the model."""
+
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+from question_features import TERMS, load, shares
+from trainer_kit import background, process
+from trainer_kit.artifacts import publishing
+from trainer_kit.job import Job
+
+EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "5")), int(os.environ.get("BATCH_SIZE", "32"))
+LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
+PATIENCE = int(os.environ.get("GROUP_TIMEOUT", "600"))
+
+
+def main() -> None:
+    """What a process does is a matter of its role."""
+    task = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    cluster = task.cluster_spec()
+    if set(cluster.jobs) != {"chief", "worker", "ps"}:
+        raise SystemExit("this takes PARALLEL_INSTANCES of 2 or more, and PS_INSTANCES of 1 or more")
+    if task.task_type == "chief":
+        train(tf.distribute.coordinator.ClusterCoordinator(tf.distribute.ParameterServerStrategy(task)))
+    else:  # a server never ends by itself; in another thread it lets this one hear SIGTERM
+        background.start(tf.distribute.Server(cluster, task.task_type, task.task_id).join).result()
+
+
+def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
+    """What the chief does."""
+    job = Job.from_environment()
+    features, classes = load(job.data_uri, "train")
+    with coordinator.strategy.scope():  # variables that are made in here lie on the parameter servers
+        weights = tf.Variable(tf.zeros((TERMS, int(classes.max()) + 1)))
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:  # runs on a worker
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, tf.cast(x, tf.float32) @ weights)
+            loss = tf.reduce_mean(losses)
+        weights.assign_sub(LR * tape.gradient(loss, weights))
+        return loss
+
+    for epoch in range(1, EPOCHS + 1):
+        batches = shares(len(classes), BATCH_SIZE, 1, SEED, epoch)[:, 0]
+        losses = [coordinator.schedule(step, (features[batch], classes[batch])) for batch in batches]
+        background.start(coordinator.join).result(PATIENCE)  # it would wait for ever for a lost worker
+        loss = float(np.mean(coordinator.fetch(losses)))
+        print("::progress::", json.dumps({"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": loss}}))
+    x, y = load(job.data_uri, "test")
+    accuracy = float(np.mean(np.argmax(x @ weights.numpy(), axis=1) == y))
+    print(f"test accuracy {accuracy:.3f} on {len(y)} questions")
+    with publishing(job.model_uri, {"job_id": job.job_id, "test_accuracy": accuracy}) as folder:
+        np.savez(folder / "model.npz", weights=weights.numpy())
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,57 @@
+"""Trains a Keras model with MultiWorkerMirroredStrategy: each worker takes its share of every step."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+from question_features import TERMS, load, shares
+from trainer_kit import process
+from trainer_kit.artifacts import publishing
+from trainer_kit.job import Job
+
+EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "5")), int(os.environ.get("BATCH_SIZE", "32"))
+LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
+
+
+def train() -> None:
+    """What each worker does; the chief, rank 0, speaks and saves for all."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG, and waits for the others
+    size, rank = strategy.num_replicas_in_sync, strategy.cluster_resolver.task_id or 0
+    job = Job.from_environment()
+    features, classes = load(job.data_uri, "train")
+    keras.utils.set_random_seed(SEED)
+    with strategy.scope():  # what is made in here is the same on every worker, and stays so
+        model = keras.Sequential([keras.Input((TERMS,)), keras.layers.Dense(int(classes.max()) + 1)])
+        optimizer = keras.optimizers.SGD(LR)
+        optimizer.build(model.trainable_variables)
+
+    def learn(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            losses = keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
+            loss = tf.reduce_mean(losses) / size  # as the gradients are summed over the workers
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return strategy.reduce("SUM", strategy.run(learn, (x, y)), axis=None)
+
+    for epoch in range(1, EPOCHS + 1):
+        batches = shares(len(classes), BATCH_SIZE, size, SEED, epoch)[:, rank]
+        loss = np.mean([step(features[batch].astype("f4"), classes[batch]) for batch in batches])
+        if rank == 0:
+            told = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": float(loss)}}
+            print("::progress::", json.dumps(told))
+    if rank == 0:
+        x, y = load(job.data_uri, "test")
+        accuracy = float(np.mean(np.argmax(model(x.astype("f4")), axis=1) == y))
+        print(f"test accuracy {accuracy:.3f} on {len(y)} questions")
+        with publishing(job.model_uri, {"job_id": job.job_id, "test_accuracy": accuracy}) as folder:
+            model.save(folder / "model.keras")
+
+
+if __name__ == "__main__":
+    process.run(train)
