@@ -12,7 +12,7 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.docker.cache import ContainerCache, WatchTiming
 from job_tracker.backends.docker.client import Access, DockerClient
 from job_tracker.backends.docker.endings import Endings
-from job_tracker.backends.docker.engine_errors import NotFound, Unreachable
+from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Unreachable
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.launch import Launcher
@@ -22,8 +22,7 @@ from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.catalog import Algorithm
 from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import LaunchFailed, LogsNotFound
-from job_tracker.logs import segments
+from job_tracker.errors import LaunchFailed
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
 
@@ -61,12 +60,14 @@ class DockerBackend:
             self._client, endings, self._groups, instance=instance, timing=options.timing
         )
         self._images = Images(self._client)
-        self._launcher = Launcher(self._client, self._cache, self._groups, self._images)
         self._launches: WeakValueDictionary[GroupRef, asyncio.Lock] = WeakValueDictionary()
         self._kept = KeptLogs(root, options.plan.most_log, Unreachable)
         self._live = LiveLogs(self._client, self._groups)
         self._stopper = Stopper(
             self._client, self._cache, self._groups, endings, self._live, self._kept, instance=instance
+        )
+        self._launcher = Launcher(
+            self._client, self._cache, self._groups, self._images, self._stopper.remove_lost
         )
 
     async def connect(self) -> None:
@@ -133,20 +134,22 @@ class DockerBackend:
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         await self._cache.sync()
-        live = self._groups.get(group)
+        live, current = self._groups.get(group), 0
         try:
             if live is not None and not live.is_kept and rank < live.instances:
+                current = live.restarts_of(rank)
+                if current and tail_lines is None:
+                    async for piece in self._kept.read(group, rank, before=current, after=after):
+                        yield piece
                 pieces = self._live.read(live, rank, follow=follow, after=after, tail_lines=tail_lines)
                 async with aclosing(pieces):
                     async for piece in pieces:
                         yield piece
                 return
-        except NotFound:
+        except (NotFound, Conflict):
             pass  # stopped by now, perhaps
-        kept = self._kept.find(group, rank)
-        if kept is None:
-            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        async with aclosing(segments.read(kept, after=after, tail_lines=tail_lines)) as pieces:
+        pieces = self._kept.read(group, rank, first=current, after=after, tail_lines=tail_lines)
+        async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
 

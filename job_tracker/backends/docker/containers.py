@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from job_tracker import naming
-from job_tracker.backends.labels import INSTANCES, PLAN_DIGEST, RANK, group_named, number
+from job_tracker.backends.labels import (
+    INSTANCES,
+    PLAN_DIGEST,
+    RANK,
+    RESTARTS,
+    ROLE,
+    group_named,
+    number,
+)
 from job_tracker.model import GroupRef
 
 _ENDED = frozenset({"exited", "dead", "removing"})
@@ -54,9 +62,15 @@ class Container:
     def rank(self) -> int | None:
         """Its rank; None if its labels, or its name, are not as we write them."""
         group, rank = self.group, number(self.labels.get(RANK))
-        if group is None or rank is None or self.name != naming.instance_name(group.name, rank):
+        if group is None or rank is None:
             return None
-        return rank
+        named = naming.instance_name(group.name, rank, self.labels.get(ROLE, naming.WORKER))
+        return rank if self.name == named else None
+
+    @property
+    def restarts(self) -> int:
+        """How often its rank was started anew, of which this is the last start."""
+        return number(self.labels.get(RESTARTS)) or 0
 
     @property
     def instances(self) -> int | None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.docker.containers import Container
@@ -55,9 +55,16 @@ class Group:
         """Whether time alone may change what is seen of it."""
         return not self.launching and self.ending is None and len(self.containers) < self.instances
 
+    def restarts_of(self, rank: int) -> int:
+        """How often the rank was started anew."""
+        known = self.containers.get(rank)
+        return known.restarts if known else 0
+
     def take(self, rank: int, container: Container) -> bool:
         """Take in one container as it is now; whether that is news. Its life only goes forward."""
         known = self.containers.get(rank)
+        if known is not None and known.restarts > container.restarts:
+            return False  # word of an earlier one, late
         if known is not None and known.id == container.id:
             if rank in self.gone or known.progress > container.progress or known == container:
                 return False
@@ -81,6 +88,8 @@ class Group:
                 stopping=self.ending is not None,
                 ended_before=self.ending is not None and rank in self.ending.ended_before,
             )
+            if known := self.containers.get(rank):
+                seen = replace(seen, status=replace(seen.status, restarts=known.restarts))
             if seen.status.phase.has_ended:
                 self._ended[rank] = seen
             ranks.append(seen)

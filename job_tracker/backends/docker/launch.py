@@ -10,7 +10,8 @@ network comes after the containers, so that one without containers is nobody's.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from job_tracker.backends.docker.cache import ContainerCache
@@ -37,9 +38,17 @@ _TAKE_OVER_SECONDS = 2.0
 
 
 class Launcher:
-    """Launches groups."""
+    """Launches groups. `remove_lost` removes a container that is to be started anew."""
 
-    def __init__(self, client: DockerClient, cache: ContainerCache, groups: Groups, images: Images) -> None:
+    def __init__(
+        self,
+        client: DockerClient,
+        cache: ContainerCache,
+        groups: Groups,
+        images: Images,
+        remove_lost: Callable[[Container], Awaitable[None]],
+    ) -> None:
+        self._remove_lost = remove_lost
         self._client = client
         self._cache = cache
         self._groups = groups
@@ -51,20 +60,23 @@ class Launcher:
         Raises LaunchFailed when the engine refuses something, and BackendUnavailable when trying again
         may help; what was made until then is there in both cases.
         """
-        if _is_whole(group, plan.digest):
+        if _is_whole(group, plan):
             return
         await self._images.ensure(plan.image, plan.pull)
         master, is_new = await self._claim(plan, MASTER_RANK)
-        if not is_new and await self._groups.wait(group, _is_started, _TAKE_OVER_SECONDS):
-            return
+        if not is_new:
+            await self._groups.wait(group, partial(_has_started, MASTER_RANK), _TAKE_OVER_SECONDS)
         others = [self._claim(plan, rank) for rank in range(1, plan.instances)]
         # All of them are waited for even if one fails, so that nothing is made after this has returned.
-        workers = [container for container, _ in await _all(others)]
+        workers = await _all(others)
         if plan.network is not None:
             await self._have_network(plan, plan.network)
         # The master first: a name is known to the others from the moment its container runs.
         await self._start(master)
-        await _all(self._start(worker) for worker in workers)
+        await _all(
+            self._start_claimed(group, rank, worker, is_new)
+            for rank, (worker, is_new) in enumerate(workers, MASTER_RANK + 1)
+        )
 
     async def _claim(self, plan: DockerPlan, rank: int) -> tuple[Container, bool]:
         """The container of the rank as it is once it is there and ours, and whether it was made now."""
@@ -82,7 +94,7 @@ class Launcher:
     async def _create(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
         """The container, made; None if the name is taken."""
         try:
-            made = await self._client.create_container(wanted.name, with_secrets(wanted, plan))
+            made = await self._client.create_container(wanted.name, with_secrets(wanted))
         except Conflict:
             return None
         except NotFound as error:  # it was there a moment ago, or `pull` says that we need not look
@@ -98,6 +110,10 @@ class Launcher:
             return None
         if found.group != plan.group or not are_ours(found.labels, plan.labels[INSTANCE]):
             raise LaunchFailed(name_taken(wanted.name))
+        if found.digest == plan.digest and found.restarts < wanted.restarts:
+            log.info("removing %s, which has failed and is started anew", wanted.name)
+            await self._remove_lost(found)
+            return None
         if found.digest == plan.digest:
             return found
         # Of a store that was lost, or of a configuration that was changed in mid-launch. It is ours all
@@ -127,6 +143,11 @@ class Launcher:
         except EngineError as error:
             raise _explained(error, f"network {name}") from error
 
+    async def _start_claimed(self, group: Group, rank: int, container: Container, is_new: bool) -> None:
+        if not is_new:
+            await self._groups.wait(group, partial(_has_started, rank), _TAKE_OVER_SECONDS)
+        await self._start(container)
+
     async def _start(self, container: Container) -> None:
         """Start it, unless that was done: as of now, not as of when it was claimed."""
         found = await self._cache.look(container.id)
@@ -153,13 +174,18 @@ async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
     return [result for result in results if not isinstance(result, BaseException)]
 
 
-def _is_whole(group: Group, digest: str) -> bool:
+def _is_whole(group: Group, plan: DockerPlan) -> bool:
     """Whether every container of the plan has been started, as far as is known here."""
-    return _is_started(group) and all(each.digest == digest for each in group.living.values())
+    known = group.living
+    return len(known) == plan.instances and all(
+        each.has_started and each.digest == plan.digest and each.restarts >= plan.containers[rank].restarts
+        for rank, each in known.items()
+    )
 
 
-def _is_started(group: Group) -> bool:
-    return len(group.living) == group.instances and all(each.has_started for each in group.living.values())
+def _has_started(rank: int, group: Group) -> bool:
+    known = group.living.get(rank)
+    return known is not None and known.has_started
 
 
 def _explained(error: EngineError, name: str) -> Exception:

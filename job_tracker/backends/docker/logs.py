@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.containers import Container
-from job_tracker.backends.docker.engine_errors import NotFound, Refused, Unreachable
+from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Refused, Unreachable
 from job_tracker.backends.docker.groups import Group, Groups
 from job_tracker.logs.records import BEGINNING, TIME, nanoseconds
 from job_tracker.logs.writing import time_at
@@ -36,7 +36,8 @@ class LiveLogs:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The records in pieces. Raises NotFound if there is no log, and the container will not start.
+        """The records in pieces. Raises NotFound if there is no log, and the container will not start; and
+        Conflict if it is about to go.
 
         To follow means to wait for the container to start, and to go on after a stream has broken off:
         each line comes with its time, so none is lost and none comes twice.
@@ -61,8 +62,10 @@ class LiveLogs:
                     async for piece in pieces:
                         tail_lines = None
                         yield piece
-            except NotFound:
-                return
+            except (NotFound, Conflict):  # it is removed, or about to be
+                if records.last > after:
+                    return  # what it printed had been read
+                raise
             except (Unreachable, Refused):
                 failures += 1
                 if had_ended and failures > _TRIES_AFTER_END:
@@ -113,25 +116,26 @@ class _Records:
     """Makes records of lines with times, as the engine sends them; streams that overlap become one."""
 
     def __init__(self, after: bytes) -> None:
-        self._last = after
+        self.last = after
+        """The time of the last record."""
         self._is_new = False
 
     def since(self) -> int | None:
         """From which second (of 1970) on a stream goes on after the last record. To be called before each."""
         self._is_new = False
         # Whole seconds: what comes twice is left out by its time.
-        return nanoseconds(self._last) // 10**9 if self._last else None
+        return nanoseconds(self.last) // 10**9 if self.last else None
 
     def made(self, line: bytes) -> bytes:
         """The record of a line, or of a part of a long one; b"" if it has been seen, or is none."""
         if _LINE.match(line) is None:
             return b""
         told = line[:TIME]
-        self._is_new = self._is_new or told > self._last
+        self._is_new = self._is_new or told > self.last
         if not self._is_new:
             return b""
         # The engine's clock may be set back, which does not disturb the order.
-        self._last = told if told > self._last else time_at(nanoseconds(self._last) + 1)
+        self.last = told if told > self.last else time_at(nanoseconds(self.last) + 1)
         printed = line[TIME + 1 :]
         tag = b"F" if printed.endswith(b"\n") else b"P"
-        return b"%b %b %b\n" % (self._last, tag, printed.removesuffix(b"\n"))
+        return b"%b %b %b\n" % (self.last, tag, printed.removesuffix(b"\n"))

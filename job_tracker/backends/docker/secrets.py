@@ -5,19 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
+from job_tracker.backends.docker.plan import ContainerPlan
 from job_tracker.backends.docker.refusals import secret_missing
 from job_tracker.errors import LaunchFailed
 
 
-def with_secrets(container: ContainerPlan, plan: DockerPlan) -> Mapping[str, Any]:
+def with_secrets(container: ContainerPlan) -> Mapping[str, Any]:
     """The container's request, complete. Raises LaunchFailed if a file cannot be read.
 
     A variable that the service does not have itself is not set. Of a file, the line break at its end is
     not part of the value.
     """
-    values = {name: os.environ[name] for name in plan.inherit if name in os.environ}
-    for name, path in plan.secret_files.items():
+    values = {name: os.environ[name] for name in container.inherit if name in os.environ}
+    for name, path in container.secret_files.items():
         try:
             values[name] = Path(path).read_text().removesuffix("\n")
         except (OSError, ValueError) as error:

@@ -102,6 +102,14 @@ class Stopper:
         await self._endings.erase(ref)
         self._groups.drop(ref)
 
+    async def remove_lost(self, container: Container) -> None:
+        """Remove a container whose rank is to be started anew; what it printed is kept."""
+        group = self._groups.get(container.group) if container.group else None
+        if group is not None and container.rank is not None and container.has_started:
+            async with asyncio.timeout(_LOG_SECONDS):
+                await self._keep_log(group, container.rank)
+        await self._remove(container)
+
     async def close(self) -> None:
         """Leave what is being stopped as it is."""
         tasks = list(self._stops.values())
@@ -171,7 +179,7 @@ class Stopper:
     async def _keep_logs(self, group: Group) -> None:
         """Keep what the ranks have printed; an engine that is slow about it holds this up for no longer."""
         kept = [
-            asyncio.create_task(self._kept.keep(group.ref, rank, partial(self._live.read, group, rank)))
+            asyncio.create_task(self._keep_log(group, rank))
             for rank, each in group.living.items()
             if each.has_started
         ]
@@ -183,6 +191,10 @@ class Stopper:
             for task in kept:
                 task.cancel()
             await asyncio.gather(*kept, return_exceptions=True)
+
+    async def _keep_log(self, group: Group, rank: int) -> None:
+        read = partial(self._live.read, group, rank)
+        await self._kept.keep(group.ref, rank, group.containers[rank].restarts, read)
 
     async def _remove(self, container: Container) -> None:
         """Have the container removed, and wait until it is: it may be somebody else who does it."""
