@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from job_tracker.backends.base import Backend, Observation
+from job_tracker.backends.docker import Access as EngineAccess
 from job_tracker.backends.docker import DockerBackend, DockerOptions
 from job_tracker.backends.docker import PlanOptions as ContainerPlanOptions
-from job_tracker.backends.docker.client import Access as EngineAccess
 from job_tracker.backends.docker.names import ENDING
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
