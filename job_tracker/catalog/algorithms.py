@@ -15,20 +15,16 @@ from job_tracker.errors import InvalidField
 from job_tracker.frameworks import FRAMEWORKS
 
 
-def _absolute(path: Path) -> Path:
-    if not path.is_absolute():
-        raise ValueError(f"{str(path)!r} is not an absolute path")
-    return path
-
-
 class ProcessRecipe(Config):
     """How an algorithm runs as plain processes."""
 
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         min_length=1, description="the program, looked up on the processes' PATH, and its arguments; no shell"
     )
-    virtual_environment: Annotated[Path, AfterValidator(_absolute)] | None = Field(
-        default=None, description="a Python environment of its own: its bin comes first on the PATH"
+    virtual_environment: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(
+        default=None,
+        description="a Python environment of its own, absolute or from the service's working directory: its "
+        "bin comes first on the PATH",
     )
     nproc_per_node: int = Field(
         default=1,

@@ -51,7 +51,8 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_MAX_RESTARTS": str(layout.elastic.max_restarts),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": str(layout.master),
-        "PET_RDZV_CONF": f"is_host={is_host}",
+        # A lost agent is missed after three times the interval in seconds.
+        "PET_RDZV_CONF": f"is_host={is_host},keep_alive_interval=3",
         # Whoever becomes rank 0 of the processes is found by it.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
         # Else restarted processes read the addresses of the earlier ones out of the agents' store (2.13).

@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer_kit import environment
-from trainer_kit.rendezvous import Meeting, meet
+from trainer_kit.meeting import Meeting
+from trainer_kit.rendezvous import meet
 
 MAX_PROCESSES = 100_000
 

@@ -8,7 +8,7 @@ import pytest
 from job_tracker.diagnosis import Category
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_every_diagnosis_is_explained() -> None:

@@ -160,7 +160,6 @@ async def test_processes_that_fit_are_kept(storage: Path) -> None:
             "has one process in each instance",
         ),
         ({"parameters": {"PS_INSTANCES": {}}}, "'PS_INSTANCES' is a reserved name"),
-        ({"process": {**PROCESS, "virtual_environment": "venv"}}, "'venv' is not an absolute path"),
     ],
 )
 def test_a_configuration_that_the_framework_does_not_speak_is_refused(

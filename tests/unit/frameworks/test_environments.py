@@ -59,7 +59,8 @@ def test_an_elastic_group_meets_at_the_master_s_rendezvous() -> None:
     assert last["PET_NNODES"] == "2:3"
     assert last["PET_MAX_RESTARTS"] == "7"
     assert (last["PET_RDZV_BACKEND"], last["PET_RDZV_ENDPOINT"]) == ("c10d", "h0:20000")
-    assert (first["PET_RDZV_CONF"], last["PET_RDZV_CONF"]) == ("is_host=true", "is_host=false")
+    assert first["PET_RDZV_CONF"].startswith("is_host=true,")
+    assert last["PET_RDZV_CONF"].startswith("is_host=false,")
     assert last["PET_LOCAL_ADDR"] == "h2"
     assert last["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     assert FRAMEWORKS["pytorch"].command(elastic, ("python", "t.py"))[0] == "torchrun"

@@ -1,7 +1,8 @@
 import pytest
 from trainer_kit.errors import GroupError, ParameterError
 from trainer_kit.group import Place, join
-from trainer_kit.rendezvous import Meeting, meet
+from trainer_kit.meeting import Meeting
+from trainer_kit.rendezvous import meet
 
 from tests.unit.trainer_images.support import free_port
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.optim import Optimizer
 
-from trainer_kit import rendezvous, termination
+from trainer_kit import meeting, termination
 from trainer_kit.checkpoints.exchange import Exchange
 from trainer_kit.checkpoints.folder import CheckpointFolder
 from trainer_kit.checkpoints.pace import Pace
@@ -70,7 +70,7 @@ class _KeptInFolder(Kept):
     ) -> None:
         super().__init__()
         assert settings.uri is not None
-        self._exchange = Exchange(group, timedelta(seconds=rendezvous.patience()))
+        self._exchange = Exchange(group, timedelta(seconds=meeting.patience()))
         self._state = state(self)
         self._was_told_to_end = was_told_to_end
         folder = CheckpointFolder(settings.uri)

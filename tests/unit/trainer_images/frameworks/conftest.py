@@ -19,3 +19,17 @@ def jax(tmp_path: Path) -> Iterator[Launcher]:
     launcher = launcher_of("jax_questions", tmp_path)
     yield launcher
     launcher.close()
+
+
+@pytest.fixture
+def horovod(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("horovod_questions", tmp_path)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def mpi(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("mpi_questions", tmp_path)
+    yield launcher
+    launcher.close()

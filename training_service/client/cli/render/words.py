@@ -163,9 +163,15 @@ def ranks(statuses: Iterable[RankStatus]) -> str:
 
 def _rank(rank: RankStatus) -> str:
     who = printable(rank.role) if rank.rank == 0 else f"{printable(rank.role)} {rank.rank}"
-    why = f" (exit code {rank.exit_code})" if rank.exit_code else ""
-    why = f" ({printable(rank.note)})" if rank.note else why
-    return f"{who} {phase_word(rank.phase)}{why}"
+    why = [f"exit code {rank.exit_code}"] if rank.exit_code else []
+    why = [printable(rank.note)] if rank.note else why
+    again = [f"started anew {_times(rank.restarts)}"] if rank.restarts else []
+    told = f" ({'; '.join([*again, *why])})" if again or why else ""
+    return f"{who} {phase_word(rank.phase)}{told}"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _shortened(items: list[str], limit: int) -> list[str]:

@@ -1,0 +1,81 @@
+"""The trainings of every framework, as they are run on every engine: small, real, to a real accuracy."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from intent_classification import questions
+from intent_classification.prepare_data import prepare
+
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+
+ALGORITHMS = Path(__file__).parents[3] / "trainer_images" / "algorithms.toml"
+DATASET = "1"
+GOOD = 0.75
+"""A test accuracy that no untrained model has: the largest of the six classes is under a quarter."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training: of which algorithm, on how many instances, and what else is asked for."""
+
+    algorithm: str
+    instances: int
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    processes: int = 1
+    others: int = 0
+    """Instances of other roles, which come on top."""
+
+    def __str__(self) -> str:
+        of_each = f" of {self.processes}" if self.processes > 1 else ""
+        return f"{self.algorithm} on {self.instances}{of_each}"
+
+
+SHORT = {"EPOCHS": "3", "LR": "4"}
+CASES = (
+    Case("intent-classification", 2, SHORT, processes=2),
+    Case("elastic-intent-classification", 3, SHORT),
+    Case("tensorflow-workers", 2),
+    Case("tensorflow-parameter-server", 2, others=1),
+    Case("jax", 3),
+    Case("horovod", 2),
+    Case("mpi", 2, processes=2),
+)
+
+
+def prepare_questions(storage: Path) -> str:
+    """The data that all of them learn from; its version."""
+    labelled = [(question.text, question.coarse) for question in questions.load()]
+    return prepare(labelled, str(storage), DATASET).version
+
+
+def train(client: TrainingClient, case: Case, version: str) -> int:
+    """Submit it; the job's id."""
+    options = pb.PodOptions(nproc_per_node=case.processes) if case.processes > 1 else None
+    return client.submit(
+        case.algorithm,
+        DATASET,
+        version,
+        instances=case.instances,
+        parameters=dict(case.parameters),
+        pod_options=options,
+    )
+
+
+def check(client: TrainingClient, case: Case, job: int) -> float:
+    """That it trained, and all of its processes did; its test accuracy."""
+    ended = client.status(job)
+    assert ended.status == pb.succeed, ended
+    assert len(ended.ranks) == case.instances + case.others
+    if not case.others:
+        assert {rank.phase for rank in ended.ranks} == {pb.RANK_PHASE_SUCCEEDED}, ended.ranks
+    assert ended.progress.epoch == ended.progress.total_epochs
+    [accuracy] = re.findall(
+        r"test accuracy (0\.\d+)", "".join(p.text for p in client.logs(job, all_ranks=True))
+    )
+    names = {artifact.name for artifact in client.artifacts(job).artifacts}
+    assert "manifest.json" in names, names
+    assert float(accuracy) > GOOD
+    return float(accuracy)

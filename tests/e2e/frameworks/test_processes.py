@@ -1,0 +1,69 @@
+"""Every framework trains for real as plain processes, through the service."""
+
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.e2e.frameworks.cases import ALGORITHMS, CASES, SHORT, Case, check, prepare_questions, train
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+    from training_service.client import TrainingClient
+else:
+    Server = TrainingClient = Any
+
+
+@pytest.fixture
+def version(server: Server) -> str:
+    (server.folder / "config.toml").write_text(ALGORITHMS.read_text())
+    return prepare_questions(server.folder / "storage")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
+    with server.start() as client:
+        job = train(client, case, version)
+        client.wait(job, timeout=240)
+        check(client, case, job)
+
+
+def agent(server: Server, job: int, node: int) -> psutil.Process:
+    """The torchrun of an instance, which its training processes descend from."""
+    for process in psutil.process_iter():
+        try:
+            told = process.environ()
+        except psutil.Error:
+            continue
+        ours = told.get("HOME", "").startswith(str(server.folder)) and told.get("JOB_ID") == str(job)
+        if ours and told.get("PET_NODE_RANK") == str(node) and "RANK" not in told:
+            return process
+    raise AssertionError(f"instance {node} of job {job} does not run")
+
+
+def seen(client: TrainingClient, job: int, *, step: int, restarts: int = 0) -> pb.GetTrainingStatusResponse:
+    """The job once it has come so far, after so many of its instances were started anew."""
+    for status in client.watch(job):
+        again = sum(rank.restarts for rank in status.ranks)
+        if status.status == pb.running and status.progress.step >= step and again >= restarts:
+            return status
+    raise AssertionError(f"job {job} ended before: {client.status(job)}")
+
+
+@pytest.mark.timeout(300)
+def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, version: str) -> None:
+    often = {**SHORT, "EPOCHS": "40", "CHECKPOINT_EVERY_STEPS": "10", "MIN_INSTANCES": "2"}
+    case = Case("elastic-intent-classification", 3, often)
+    with server.start() as client:
+        job = train(client, case, version)
+        before = seen(client, job, step=1)
+        agent(server, job, 2).kill()
+        after = seen(client, job, step=before.progress.step, restarts=1)
+        assert [rank.restarts for rank in after.ranks] == [0, 0, 1]
+        ended = client.wait(job, timeout=240)
+        assert (ended.status, ended.attempt) == (pb.succeed, 1), ended
+        check(client, case, job)
+        text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
+        assert "going on from step" in text

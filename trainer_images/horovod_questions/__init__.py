@@ -1,0 +1,1 @@
+"""The questions, learned with Horovod on PyTorch."""

@@ -1,0 +1,1 @@
+"""The questions, learned with NumPy and MPI."""

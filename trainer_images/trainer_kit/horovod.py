@@ -1,0 +1,106 @@
+"""Joining a Horovod group without ssh: its processes meet at a server that rank 0 runs.
+
+Horovod's own launcher, horovodrun, would start the processes by ssh and run that server. Here the service
+starts them, and tells each its place by the variables that the launcher would set (HOROVOD_RANK, …).
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+
+import horovod.torch as hvd
+import psutil
+from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+from trainer_kit import environment
+from trainer_kit.errors import GroupError
+from trainer_kit.meeting import FIRST_PAUSE, LONGEST_PAUSE, Meeting, await_master, patience
+
+MAX_PROCESSES = 100_000
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Joins the group that the environment names, for the length of a `with` block; then `hvd` is ready.
+
+    Raises GroupError when the group has not come together within GROUP_TIMEOUT seconds. With none of
+    Horovod's variables set the process is alone.
+    """
+    if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ:
+        _meet_at(
+            Meeting(
+                host=environment.text("HOROVOD_GLOO_RENDEZVOUS_ADDR"),
+                port=environment.integer("HOROVOD_GLOO_RENDEZVOUS_PORT", at_least=1, at_most=65_535),
+                timeout=patience(),
+            )
+        )
+    hvd.init()
+    yield
+    # Only after good work: it waits for the others, and after a failure some of them are gone.
+    hvd.shutdown()
+
+
+def _meet_at(meeting: Meeting) -> None:
+    """Brings all processes together at rank 0's server, and tells Horovod its part of the network."""
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(meeting.timeout))
+    size = environment.integer("HOROVOD_SIZE", at_least=1, at_most=MAX_PROCESSES)
+    rank = environment.integer("HOROVOD_RANK", at_least=0, at_most=size - 1)
+    if rank == 0:
+        _serve(meeting)
+    await_master(meeting, connect=rank > 0)
+    # Horovod, if left to wait for one who never comes, ends the process by SIGABRT.
+    _await_all(meeting, rank, size)
+    os.environ.setdefault("HOROVOD_GLOO_IFACE", _interface_towards(meeting))
+
+
+def _serve(meeting: Meeting) -> None:
+    """Runs the server that Horovod's launcher would run, for as long as this process lives."""
+    host = meeting.host if meeting.on_loopback else ""  # on loopback nobody else need see it
+    server = RendezvousHTTPServer((host, meeting.port), RendezvousHandler, verbose=0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def _await_all(meeting: Meeting, rank: int, size: int) -> None:
+    """Waits until all have come. Raises GroupError, saying who has not, after the meeting's timeout."""
+    deadline = time.monotonic() + meeting.timeout
+    pause = FIRST_PAUSE
+    try:
+        _ask(meeting, "PUT", rank)
+        missing = set(range(size))
+        while missing := {other for other in missing if not _ask(meeting, "GET", other)}:
+            if time.monotonic() > deadline:
+                raise GroupError(
+                    f"waited {meeting.timeout} s at {meeting}, and these of {size} processes did not come: "
+                    f"{', '.join(map(str, sorted(missing)))}"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+    except (OSError, HTTPException) as error:
+        raise GroupError(f"lost the master at {meeting}: {error}") from error
+
+
+def _ask(meeting: Meeting, method: str, rank: int) -> bool:
+    """Tells the server that `rank` is here (PUT), or asks whether it is (GET)."""
+    with closing(HTTPConnection(meeting.host, meeting.port, timeout=meeting.timeout)) as server:
+        server.request(method, f"/arrived/{rank}", body=b"" if method == "PUT" else None)
+        return server.getresponse().status == HTTPStatus.OK
+
+
+def _interface_towards(meeting: Meeting) -> str:
+    """The network interface by which this machine reaches the master, who may be itself."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        meeting.host, meeting.port, type=socket.SOCK_DGRAM
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)  # sends nothing
+        own = probe.getsockname()[0]
+    for interface, addresses in psutil.net_if_addrs().items():
+        # A link-local address carries its interface: fe80::1%eth0.
+        if own in {known.address.partition("%")[0] for known in addresses}:
+            return interface
+    raise GroupError(f"no network interface has the address {own}, by which {meeting} is reached")

@@ -1,0 +1,62 @@
+"""An instance as a host of processes: it runs mpirun's daemon for the launcher."""
+
+import asyncio
+
+from trainer_kit.errors import GroupError
+from trainer_kit.meeting import FIRST_PAUSE, LONGEST_PAUSE, unreachable
+from trainer_kit.mpi import programs
+from trainer_kit.mpi.agent import Daemon
+from trainer_kit.mpi.channel import Channel, StrangerError
+from trainer_kit.mpi.place import Place
+
+
+async def host(place: Place, orted: str) -> None:
+    """Runs the daemon that the launcher asks for, with the program `orted`, until the launcher is done.
+
+    Raises GroupError when the launcher does not come in time, or vanishes; nothing is left running.
+    """
+    channel = await _reach_launcher(place)
+    try:
+        await channel.send(host=place.instance)
+        order = await channel.receive()
+        if "run" in order:
+            await _run_until_done(channel, orted, Daemon(**order["run"]))
+    except (OSError, EOFError) as error:
+        raise GroupError(f"lost the launcher at {place.meeting}: {error}") from error
+    finally:
+        channel.close()
+
+
+async def _run_until_done(channel: Channel, orted: str, daemon: Daemon) -> None:
+    """Runs the daemon until the launcher says that it is done, and tells the launcher if it ends before."""
+    environment = {"OPAL_PREFIX": programs.prefix_of(orted)} if daemon.relocated else {}
+    running = asyncio.create_task(programs.run([orted, *daemon.arguments], environment))
+    told = asyncio.create_task(channel.receive())
+    try:
+        await asyncio.wait([running, told], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await channel.send(ended=running.result())
+        await told
+    finally:
+        running.cancel()
+        told.cancel()
+        await asyncio.gather(running, told, return_exceptions=True)
+
+
+async def _reach_launcher(place: Place) -> Channel:
+    """Connects to the launcher, again and again until it is there; see Meeting for how long."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + place.meeting.timeout
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await Channel.connected(place.meeting.host, place.meeting.port, place.token)
+        except StrangerError as error:
+            raise GroupError(f"the launcher at {place.meeting} was not met: {error}") from error
+        except OSError as error:
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                raise unreachable(place.meeting, error) from error
+            await asyncio.sleep(min(pause, remaining))
+            pause = min(2 * pause, LONGEST_PAUSE)
