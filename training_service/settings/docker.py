@@ -24,8 +24,8 @@ class DockerSettings(Group):
     base_url: str | None = Field(
         default=None,
         pattern=r"^(unix|tcp|http|https)://.+$",
-        description="of the engine, as unix:///var/run/docker.sock; none: what DOCKER_HOST, DOCKER_TLS_VERIFY "
-        "and DOCKER_CERT_PATH say, else the engine of this machine",
+        description="of the engine, as unix:///var/run/docker.sock; none: what DOCKER_HOST, DOCKER_TLS_VERIFY"
+        " and DOCKER_CERT_PATH say, else the engine of this machine",
     )
     instance: LabelValue = Field(
         default="training-service",
