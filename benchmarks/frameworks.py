@@ -6,7 +6,7 @@ and the test accuracy. What cannot run is refused by the service, and says why. 
 of it to build images and give them to the cluster; what was measured is kept in .local/frameworks.json, so
 that it may be done in parts.
 
-    --backends process,docker,kubernetes   --sizes 1,2,3   --only TEXT   --write (into docs/frameworks/README.md)
+    --backends process,docker,kubernetes  --sizes 1,2,3  --only TEXT  --write (into docs/frameworks/README.md)
 """
 
 import argparse
@@ -55,7 +55,9 @@ class Training:
 TRAININGS = (
     Training("PyTorch", "intent-classification", {"EPOCHS": "5"}),
     Training("PyTorch, 2 processes an instance", "intent-classification", {"EPOCHS": "5"}, processes=2),
-    Training("PyTorch, elastic from 1", "elastic-intent-classification", {"EPOCHS": "5", "MIN_INSTANCES": "1"}),
+    Training(
+        "PyTorch, elastic from 1", "elastic-intent-classification", {"EPOCHS": "5", "MIN_INSTANCES": "1"}
+    ),
     Training("TensorFlow, workers", "tensorflow-workers"),
     Training("TensorFlow, and a parameter server", "tensorflow-parameter-server"),
     Training("JAX", "jax"),
@@ -104,14 +106,16 @@ def service(backend: str, folder: Path) -> Iterator[TrainingClient]:
     more, environment = {"process": _processes, "docker": _docker, "kubernetes": _pods}[backend](storage)
     config.write_text(f'backend = "{backend}"\n{more}\n{ALGORITHMS.read_text()}')
     os.environ |= environment
-    with serving(
-        [
-            *(script("training-service"), "serve", "--config", str(config), "--data-dir", str(folder)),
-            *("--address", f"0.0.0.0:{_PORT}", "--capacity", "8"),
-        ]
-    ) as server:
-        with TrainingClient(server.address) as client:
-            yield client
+    with (
+        serving(
+            [
+                *(script("training-service"), "serve", "--config", str(config), "--data-dir", str(folder)),
+                *("--address", f"0.0.0.0:{_PORT}", "--capacity", "8"),
+            ]
+        ) as server,
+        TrainingClient(server.address) as client,
+    ):
+        yield client
 
 
 def _processes(_: Path) -> tuple[str, Mapping[str, str]]:
