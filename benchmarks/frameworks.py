@@ -35,7 +35,7 @@ ALGORITHMS = ROOT / "trainer_images" / "algorithms.toml"
 PAGE = ROOT / "docs" / "frameworks" / "README.md"
 KEPT = ROOT / ".local" / "frameworks.json"
 CLUSTER = ROOT / "tests" / "cluster" / "cluster"
-EXAMPLES = ("tensorflow_questions", "jax_questions", "horovod_questions", "mpi_questions")
+EXAMPLES = tuple(f"{name}_questions" for name in ("pytorch", "tensorflow", "jax", "horovod", "mpi"))
 BEGIN, END = "<!-- table: python -m benchmarks.frameworks --write -->", "<!-- end of the table -->"
 _PORT = 51077
 _NAMESPACE = "frameworks"
@@ -53,11 +53,9 @@ class Training:
 
 
 TRAININGS = (
-    Training("PyTorch", "intent-classification", {"EPOCHS": "5"}),
-    Training("PyTorch, 2 processes an instance", "intent-classification", {"EPOCHS": "5"}, processes=2),
-    Training(
-        "PyTorch, elastic from 1", "elastic-intent-classification", {"EPOCHS": "5", "MIN_INSTANCES": "1"}
-    ),
+    Training("PyTorch", "pytorch"),
+    Training("PyTorch, 2 processes an instance", "pytorch", processes=2),
+    Training("PyTorch, elastic from 1", "pytorch-elastic", {"MIN_INSTANCES": "1"}),
     Training("TensorFlow, workers", "tensorflow-workers"),
     Training("TensorFlow, and a parameter server", "tensorflow-parameter-server"),
     Training("JAX", "jax"),

@@ -33,10 +33,9 @@ class Case:
         return f"{self.algorithm} on {self.instances}{of_each}"
 
 
-SHORT = {"EPOCHS": "3", "LR": "4"}
 CASES = (
-    Case("intent-classification", 2, SHORT, processes=2),
-    Case("elastic-intent-classification", 3, SHORT),
+    Case("pytorch", 2, processes=2),
+    Case("pytorch-elastic", 3),
     Case("tensorflow-workers", 2),
     Case("tensorflow-parameter-server", 2, others=1),
     Case("jax", 3),

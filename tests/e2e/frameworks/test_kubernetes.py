@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.e2e.frameworks.cases import ALGORITHMS, CASES, SHORT, Case, check, prepare_questions, train
+from tests.e2e.frameworks.cases import ALGORITHMS, CASES, Case, check, prepare_questions, train
 from tests.e2e.frameworks.test_processes import seen
 from tests.support.cluster import Cluster
 from tests.support.redis_server import free_port
@@ -137,12 +137,12 @@ def test_a_framework_trains_in_pods(service: Server, version: str, case: Case) -
 def test_a_worker_s_pod_that_is_lost_is_replaced_without_ending_the_attempt(
     service: Server, version: str, cluster: Cluster, namespace: str
 ) -> None:
-    often = {**SHORT, "EPOCHS": "40", "CHECKPOINT_EVERY_STEPS": "10", "MIN_INSTANCES": "2"}
-    case = Case("elastic-intent-classification", 3, often)
+    often = {"EPOCHS": "60", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}
+    case = Case("pytorch-elastic", 3, often)
     with service.start() as client:
         job = train(client, case, version)
         before = seen(client, job, step=1)
-        name = f"elastic-intent-classification-{job}-2-worker"
+        name = f"pytorch-elastic-{job}-2-worker"
         cluster.kubectl("delete", "pod", "-n", namespace, name, "--grace-period=0", "--force")
         seen(client, job, step=before.progress.step, restarts=1)
         ended = client.wait(job, timeout=240)
