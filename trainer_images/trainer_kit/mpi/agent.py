@@ -58,7 +58,9 @@ def daemon_of(command: Sequence[str]) -> Daemon:
     words = shlex.split(" ".join(command))
     [place] = [number for number, word in enumerate(words) if Path(word).name == ORTED]
     relocated = any(word.startswith("OPAL_PREFIX=") for word in words[:place])
-    return Daemon(words[place + 1 :], relocated)
+    arguments = words[place + 1 :]
+    # For some shells the whole is in brackets.
+    return Daemon(arguments[:-1] if arguments[-1] == ")" else arguments, relocated)
 
 
 if __name__ == "__main__":

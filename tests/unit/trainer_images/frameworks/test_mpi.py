@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from trainer_kit.mpi.agent import Daemon, daemon_of
 
 from tests.unit.trainer_images.frameworks.support import ROOT, Trained
 from tests.unit.trainer_images.support import Launcher, end_of, first_line_of, free_port
@@ -164,6 +165,28 @@ def test_a_variable_that_makes_no_sense_is_named(mpi: Launcher, variable: str, v
     ended = end_of(Group(mpi, 2).start(0, *program(""), **{variable: value}), SOON)
     assert ended.code == 1
     assert re.fullmatch(f"error: {variable} .*\n", ended.stderr)
+
+
+@pytest.mark.parametrize(
+    ("command", "daemon"),
+    [
+        # As a user whose shell is bash, by an Open MPI that was moved.
+        (
+            [
+                "OPAL_PREFIX=/x ; export OPAL_PREFIX;  PATH=/x/bin:$PATH ; export PATH ;  /x/bin/orted",
+                '"m[1:0-2]"',
+            ],
+            Daemon(["m[1:0-2]"], relocated=True),
+        ),
+        # As a user whose shell is sh, by Debian's.
+        (
+            ["( test ! -r ./.profile || . ./.profile;  orted", "-mca", "ess", '"env"', ")"],
+            Daemon(["-mca", "ess", "env"], relocated=False),
+        ),
+    ],
+)
+def test_a_daemon_is_read_out_of_the_command_for_a_shell(command: list[str], daemon: Daemon) -> None:
+    assert daemon_of(command) == daemon
 
 
 def test_strangers_at_the_port_disturb_nothing(mpi: Launcher) -> None:
