@@ -55,6 +55,8 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
         "if_base_do_not_resolve": "1",
         # Containers may not read each other's memory, nor their own processes'.
         "btl_vader_single_copy_mechanism": "none",
+        # Instances may share cores: one that waits leaves them to the others.
+        "mpi_yield_when_idle": "1",
     }
     if place.meeting.on_loopback:
         settings |= {
@@ -63,8 +65,6 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
             "btl_tcp_if_include": "lo",
             # Their shared memory would have the same names.
             "btl": "self,tcp",
-            # They leave the cores to each other while they wait.
-            "mpi_yield_when_idle": "1",
         }
     return [
         mpirun,
@@ -75,9 +75,14 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
         *("--bind-to", "none"),
         *("--hostfile", hostfile),
         *("-np", str(sum(place.hosts.values()))),
-        *(word for name, value in settings.items() for word in ("--mca", name, value)),
+        *(word for name, value in settings.items() if not _is_set(name) for word in ("--mca", name, value)),
         *command,
     ]
+
+
+def _is_set(name: str) -> bool:
+    """Whether the user has set this setting of Open MPI."""
+    return f"OMPI_MCA_{name}" in os.environ
 
 
 class Hosts:

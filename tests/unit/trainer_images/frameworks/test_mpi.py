@@ -167,6 +167,28 @@ def test_a_variable_that_makes_no_sense_is_named(mpi: Launcher, variable: str, v
     assert re.fullmatch(f"error: {variable} .*\n", ended.stderr)
 
 
+@pytest.mark.parametrize(
+    ("command", "daemon"),
+    [
+        # As a user whose shell is bash, by an Open MPI that was moved.
+        (
+            [
+                "OPAL_PREFIX=/x ; export OPAL_PREFIX;  PATH=/x/bin:$PATH ; export PATH ;  /x/bin/orted",
+                '"m[1:0-2]"',
+            ],
+            Daemon(["m[1:0-2]"], relocated=True),
+        ),
+        # As a user whose shell is sh, by Debian's.
+        (
+            ["( test ! -r ./.profile || . ./.profile;  orted", "-mca", "ess", '"env"', ")"],
+            Daemon(["-mca", "ess", "env"], relocated=False),
+        ),
+    ],
+)
+def test_a_daemon_is_read_out_of_the_command_for_a_shell(command: list[str], daemon: Daemon) -> None:
+    assert daemon_of(command) == daemon
+
+
 def test_strangers_at_the_port_disturb_nothing(mpi: Launcher) -> None:
     group = Group(mpi, 2)
     master = group.start(0, *program("if world.rank == 0: print(world.size)"))
