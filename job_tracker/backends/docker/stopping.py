@@ -149,13 +149,12 @@ class Stopper:
 
     async def _announce(self, group: Group, keep_until: datetime | None) -> Ending:
         """Write down that the end is ours, for a service that finds the group half gone."""
-        seen = self._groups.observe(group)
+        self._groups.observe(group)  # who has ended by now keeps how
         ended = frozenset(rank for rank, each in group.living.items() if each.has_ended and each.has_started)
         algorithm = next((each.labels[ALGORITHM] for each in group.containers.values()), None)
         ending = group.ending or Ending(group.ref, ended, keep_until)
         if group.ending is None and algorithm is not None and not _is_gone(group):
             ending = await self._endings.write(ending, algorithm)
-        del seen  # it was for the groups to remember
         group.ending = ending
         return ending
 
