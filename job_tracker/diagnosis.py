@@ -24,6 +24,7 @@ class Category(StrEnum):
     INVALID_IMAGE = "invalid_image"
     CONTAINER_CONFIG = "container_config"
     CONTAINER_NOT_CREATED = "container_not_created"
+    CONTAINER_REMOVED = "container_removed"
     INIT_FAILED = "init_failed"
     EVICTED = "evicted"
     PREEMPTED = "preempted"

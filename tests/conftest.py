@@ -14,9 +14,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a Kubernetes cluster, so that scripts/test runs them beside the others."""
+    """Mark the tests that need a cluster or a Docker engine: scripts/test runs them beside the others."""
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
+        if {"cluster", "docker_engine"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("cluster")
 
 

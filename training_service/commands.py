@@ -27,7 +27,7 @@ _Address = Annotated[str | None, typer.Option(help="Where to listen. [default: 1
 _DataDir = Annotated[Path | None, typer.Option(help="Where jobs and the files of processes are kept.")]
 _Capacity = Annotated[int | None, typer.Option(help="Instances that may run at once. [default: 8]")]
 _Backend = Annotated[
-    str | None, typer.Option(help="Where groups run: process, kubernetes or fake. [default: process]")
+    str | None, typer.Option(help="Where groups run: process, docker, kubernetes or fake. [default: process]")
 ]
 _Set = Annotated[
     list[str] | None,

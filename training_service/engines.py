@@ -39,6 +39,8 @@ def make_engine(
             return Engine(FakeBackend())
         case "process":
             return Engine(_processes(settings, tell))
+        case "docker":
+            return _docker(settings, tell)
         case "kubernetes":
             return _kubernetes(settings, tell, on_request)
 
@@ -54,6 +56,27 @@ def _processes(settings: Settings, tell: Telling) -> ProcessBackend:
         most_log=settings.logs.max_bytes_per_rank,
     )
     return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options, tell)
+
+
+def _docker(settings: Settings, tell: Telling) -> Engine:
+    # Only this backend needs its client.
+    from job_tracker.backends.docker import Access, DockerBackend, DockerOptions, PlanOptions
+
+    docker, most_log = settings.docker, settings.logs.max_bytes_per_rank
+    plan = PlanOptions(
+        instance=docker.instance,
+        master_port=docker.master_port,
+        network=docker.network,
+        extra_hosts=docker.extra_hosts,
+        pull=docker.pull,
+        most_log=most_log,
+        container=docker.container,
+    )
+    options = DockerOptions(
+        plan=plan, access=Access(base_url=docker.base_url), call_seconds=docker.call_seconds
+    )
+    backend = DockerBackend(settings.storage.data_dir / "logs", settings.algorithms, options, tell)
+    return Engine(backend, backend.connect)
 
 
 def _kubernetes(settings: Settings, tell: Telling, on_request: RequestObserver) -> Engine:

@@ -38,6 +38,7 @@ from training_service.api.servicer import TrainingServicer
 from training_service.engines import Engine, make_engine
 from training_service.metrics import Metrics, MetricsServer
 from training_service.settings import Settings
+from training_service.settings.docker import HOST as DOCKER_HOST
 from training_service.stores import open_store
 
 log = logging.getLogger(__name__)
@@ -90,8 +91,7 @@ async def serve(settings: Settings) -> None:
         servicer = TrainingServicer(make_jobs(settings, store, engine, metrics))
         server, serving = _make_server(settings, servicer, ReporterServicer(tokens, reports), metrics)
         port = _bind(server, settings.server.address)
-        if settings.backend == "process":
-            told.address = told.address or _address_from_here(settings.server.address, port)
+        told.address = told.address or _address_for_ranks(settings, port)
         leading = asyncio.create_task(leadership.run(), name="leadership")
         stack.push_async_callback(_end, leading, _CAMPAIGN)
         await server.start()
@@ -241,10 +241,16 @@ def _stop_signal() -> asyncio.Event:
     return told
 
 
-def _address_from_here(listening: str, port: int) -> str:
-    """How a process on this machine reaches the server."""
-    host = listening.rpartition(":")[0]
-    return f"{_LOOPBACK.get(host, host)}:{port}"
+def _address_for_ranks(settings: Settings, port: int) -> str | None:
+    """How ranks on this machine reach the server; None if they cannot, or that is not known."""
+    host = settings.server.address.rpartition(":")[0]
+    match settings.backend:
+        case "process":
+            return f"{_LOOPBACK.get(host, host)}:{port}"
+        case "docker" if host in _LOOPBACK and DOCKER_HOST in settings.docker.extra_hosts:
+            return f"{DOCKER_HOST}:{port}"
+        case _:
+            return None
 
 
 async def _end(task: asyncio.Task[None], what: str) -> None:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.support.cluster_fixtures import *  # noqa: F403
+from tests.support.docker_fixtures import *  # noqa: F403
 from tests.support.redis_server import RedisServer, server_or_skip
 from training_service.client import TrainingClient
 

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from job_tracker.backends.base import Backend, Observation
+from job_tracker.backends.docker import Access as EngineAccess
+from job_tracker.backends.docker import DockerBackend, DockerOptions
+from job_tracker.backends.docker import PlanOptions as ContainerPlanOptions
+from job_tracker.backends.docker.names import ENDING
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
-from job_tracker.catalog import Algorithm, KubernetesRecipe, ProcessRecipe
+from job_tracker.catalog import Algorithm, DockerRecipe, KubernetesRecipe, ProcessRecipe
 from job_tracker.logs import records
 from job_tracker.logs.records import texts_of
 from job_tracker.model import GroupRef, Phase
+from tests.support.docker_engine import DockerEngine
 
 PROGRAM = Path(__file__).with_name("program.py")
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
@@ -132,6 +137,46 @@ class KubernetesGroups:
         """See World. What is left in the namespace goes with it."""
         for backend in self._opened:
             await backend.close()
+
+
+class DockerGroups:
+    """Containers on an engine. Algorithm "program" is the image of support/program.py; `add` adds others."""
+
+    def __init__(self, engine: DockerEngine, image: str, root: Path) -> None:
+        self.engine = engine
+        self.root = root
+        self.algorithms: dict[str, Algorithm] = {}
+        self._image = image
+        self._opened: list[DockerBackend] = []
+        self.add("program")
+
+    def add(self, name: str, *command: str, **recipe: Any) -> None:
+        """Make an algorithm known."""
+        docker = DockerRecipe(**{"image": self._image, "command": command, **recipe})
+        self.algorithms[name] = Algorithm(other_parameters=True, docker=docker)
+
+    def open(self, plan: dict[str, Any] | None = None, **options: Any) -> DockerBackend:
+        """See World. `plan` is what the plan's options are to be besides."""
+        values = {
+            "plan": ContainerPlanOptions(**{"instance": "test", **(plan or {})}),
+            "access": EngineAccess(base_url=self.engine.url),
+            **options,
+        }
+        backend = DockerBackend(self.root, self.algorithms, DockerOptions(**values))
+        self._opened.append(backend)
+        return backend
+
+    async def kept(self) -> set[str]:
+        """See World. What is kept is stopped containers, and the marker that says until when."""
+        left = self.engine.left()
+        marked = [name.removesuffix(ENDING) for name in left if name.endswith(ENDING)]
+        return {group for group in marked if {f"{group}-master", f"{group}-1-worker"} & set(left)}
+
+    async def end(self) -> None:
+        """See World."""
+        for backend in self._opened:
+            await backend.close()
+        self.engine.clear()
 
 
 async def started(backend: Backend[Any], plan: Any) -> Observation:

@@ -2,6 +2,7 @@
 
 from job_tracker.catalog import (
     Algorithm,
+    DockerRecipe,
     KubernetesRecipe,
     Parameter,
     ProcessRecipe,
@@ -26,6 +27,9 @@ def default_algorithms() -> dict[str, Algorithm]:
                 "CHECKPOINT_KEEP": Parameter(type="int", minimum=1, maximum=1000),
             },
             process=ProcessRecipe(command=("python", "-m", "intent_classification.train")),
+            docker=DockerRecipe(
+                image="intent-classification:0.1.0", command=("python", "-m", "intent_classification.train")
+            ),
             kubernetes=KubernetesRecipe(
                 image="intent-classification:0.1.0", command=("python", "-m", "intent_classification.train")
             ),

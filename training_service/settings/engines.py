@@ -1,4 +1,4 @@
-"""Where groups run: processes, pods."""
+"""Where groups run: processes, pods. Containers: docker.py."""
 
 import os
 import sys

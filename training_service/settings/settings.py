@@ -11,12 +11,18 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from job_tracker.catalog import (
     Algorithm,
+    ContainerOptions,
     Dataset,
+    DockerRecipe,
     JobPolicy,
+    KubernetesRecipe,
+    PodOptions,
     PodPolicy,
 )
+from job_tracker.catalog.options import laid_over
 from job_tracker.policies import Deadlines, RetryPolicy
 from training_service.settings.algorithms import default_algorithms
+from training_service.settings.docker import DockerSettings
 from training_service.settings.engines import KubernetesSettings, ProcessSettings
 from training_service.settings.jobs import DeadlineSettings, JobSettings, RetrySettings, SchedulingSettings
 from training_service.settings.service import (
@@ -44,7 +50,7 @@ class Settings(BaseSettings):
         case_sensitive=False,
     )
 
-    backend: Literal["process", "kubernetes", "fake"] = Field(
+    backend: Literal["process", "docker", "kubernetes", "fake"] = Field(
         default="process", description="where groups run; fake only pretends, to try clients out"
     )
     server: ServerSettings = ServerSettings()
@@ -56,6 +62,7 @@ class Settings(BaseSettings):
     retry: RetrySettings = RetrySettings()
     deadlines: DeadlineSettings = DeadlineSettings()
     process: ProcessSettings = ProcessSettings()
+    docker: DockerSettings = DockerSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -79,6 +86,8 @@ class Settings(BaseSettings):
         match self.backend:
             case "process":
                 return self.process.pod_policy
+            case "docker":
+                return self.docker.pod_policy
             case "kubernetes":
                 return self.kubernetes.pod_policy
             case _:
@@ -95,6 +104,8 @@ class Settings(BaseSettings):
         for name, algorithm in self.algorithms.items():
             if self.backend == "process" and algorithm.process is None:
                 raise ValueError(f"algorithms.{name} has no process.command, which the process backend needs")
+            if self.backend == "docker" and algorithm.docker is None:
+                raise ValueError(f"algorithms.{name} has no docker.image, which the Docker backend needs")
             if self.backend == "kubernetes" and algorithm.kubernetes is None:
                 raise ValueError(
                     f"algorithms.{name} has no kubernetes.image, which the Kubernetes backend needs"
@@ -102,19 +113,12 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _pod_options_fit_together(self) -> "Settings":
+    def _options_fit_together(self) -> "Settings":
         for name, algorithm in self.algorithms.items():
             if algorithm.kubernetes is not None:
-                try:
-                    options = self.kubernetes.pod.merged(algorithm.kubernetes)
-                except ValidationError as error:
-                    reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-                    raise ValueError(f"algorithms.{name}.kubernetes over kubernetes.pod: {reason}") from error
-                if options.nproc_per_node > 1 and not algorithm.kubernetes.command:
-                    raise ValueError(
-                        f"algorithms.{name}.kubernetes has no command, which torchrun is to start, as "
-                        "kubernetes.pod.nproc_per_node is more than 1"
-                    )
+                _check_layers(name, "kubernetes", "pod", self.kubernetes.pod, algorithm.kubernetes)
+            if algorithm.docker is not None:
+                _check_layers(name, "docker", "container", self.docker.container, algorithm.docker)
         return self
 
     @classmethod
@@ -123,3 +127,23 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what loading.py hands over, which has put the sources together."""
         return (init_settings,)
+
+
+def _check_layers(
+    name: str,
+    engine: str,
+    group: str,
+    of_all: PodOptions | ContainerOptions,
+    recipe: KubernetesRecipe | DockerRecipe,
+) -> None:
+    """Raise ValueError unless the options of an algorithm can be laid over those of all."""
+    try:
+        options = laid_over(type(of_all), of_all, recipe)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ValueError(f"algorithms.{name}.{engine} over {engine}.{group}: {reason}") from error
+    if options.nproc_per_node > 1 and not recipe.command:
+        raise ValueError(
+            f"algorithms.{name}.{engine} has no command, which torchrun is to start, as "
+            f"{engine}.{group}.nproc_per_node is more than 1"
+        )

@@ -5,23 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.backends import FakeGroups, KubernetesGroups, ProcessGroups, World
+from tests.support.backends import DockerGroups, FakeGroups, KubernetesGroups, ProcessGroups, World
+from tests.support.cluster import PROGRAM_IMAGE
 from tests.support.cluster_fixtures import *  # noqa: F403
+from tests.support.docker_fixtures import *  # noqa: F403
 
 _OF_A_CLUSTER = ("cluster", "namespace", "program_image")
+_NEEDS = {"kubernetes": _OF_A_CLUSTER, "docker": ("docker_engine",)}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have a cluster for the tests that need one, and for no others."""
+    """Have a cluster, or an engine, for the tests that need one, and for no others."""
     for item in items:
         called = getattr(item, "callspec", None)
-        if isinstance(item, pytest.Function) and called and called.params.get("world") == "kubernetes":
-            item.fixturenames = [*item.fixturenames, *_OF_A_CLUSTER]
+        needs = _NEEDS.get(called.params.get("world")) if called else None
+        if isinstance(item, pytest.Function) and needs:
+            item.fixturenames = [*item.fixturenames, *needs]
             item.add_marker("cluster")
 
 
-@pytest.fixture(params=["fake", "process", "kubernetes"])
+@pytest.fixture(params=["fake", "process", "kubernetes", "docker"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """One world of each kind."""
     made: World
@@ -30,6 +34,8 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             made = FakeGroups()
         case "process":
             made = ProcessGroups(tmp_path / "groups")
+        case "docker":
+            made = DockerGroups(request.getfixturevalue("docker_engine"), PROGRAM_IMAGE, tmp_path / "logs")
         case _:
             cluster, namespace, image = map(request.getfixturevalue, _OF_A_CLUSTER)
             made = KubernetesGroups(cluster.kubeconfig, namespace, image, tmp_path / "logs")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.e2e.frameworks.cases import ALGORITHMS, CASES, SHORT, Case, check, prepare_questions, train
+from tests.e2e.frameworks.cases import ALGORITHMS, CASES, Case, check, prepare_questions, train
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def seen(client: TrainingClient, job: int, *, step: int, restarts: int = 0) -> p
 
 @pytest.mark.timeout(300)
 def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, version: str) -> None:
-    often = {**SHORT, "EPOCHS": "40", "CHECKPOINT_EVERY_STEPS": "10", "MIN_INSTANCES": "2"}
-    case = Case("elastic-intent-classification", 3, often)
+    often = {"EPOCHS": "60", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}
+    case = Case("pytorch-elastic", 3, often)
     with server.start() as client:
         job = train(client, case, version)
         before = seen(client, job, step=1)

@@ -53,14 +53,14 @@ async def _ask(instance: int, daemon: Daemon) -> int:
 def daemon_of(command: Sequence[str]) -> Daemon:
     """The daemon in the shell command that mpirun would have a remote shell run.
 
-    What stands before the daemon's name sets paths of the launcher's machine; the host knows its own.
+    What stands before the daemon's name sets paths of the launcher's machine; the host knows its own. For
+    a user whose shell is plain sh, all of it is in parentheses, after a look for a profile.
     """
     words = shlex.split(" ".join(command))
     [place] = [number for number, word in enumerate(words) if Path(word).name == ORTED]
     relocated = any(word.startswith("OPAL_PREFIX=") for word in words[:place])
     arguments = words[place + 1 :]
-    # For some shells the whole is in brackets.
-    return Daemon(arguments[:-1] if arguments[-1] == ")" else arguments, relocated)
+    return Daemon(arguments[:-1] if arguments[-1:] == [")"] else arguments, relocated)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from tests.unit.trainer_images.support import Ended, Launcher, end_of, free_port
 ROOT = Path(__file__).parents[4]
 GROUP_BATCH = 96
 """Examples in a step of the whole group, so that groups of 1, 2 and 3 take the same ones."""
+PATIENCE = 120
+"""Seconds until a training counts as stuck: it takes 4, and a busy machine's importing of TensorFlow 30."""
 ENDLESS = {"EPOCHS": "100000"}
 
 Processes = list[subprocess.Popen[str]]
@@ -98,6 +100,6 @@ def await_first_epoch(master: subprocess.Popen[str]) -> None:
 
 def all_succeed(processes: Processes) -> list[Ended]:
     """How they ended, which is well."""
-    ends = [end_of(process) for process in processes]
+    ends = [end_of(process, PATIENCE) for process in processes]
     assert [end.code for end in ends] == [0] * len(ends), [end.stderr for end in ends]
     return ends

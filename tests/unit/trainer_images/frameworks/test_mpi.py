@@ -221,3 +221,18 @@ def send_whatever_it_takes(stranger: socket.socket, rubbish: bytes) -> None:
         stranger.sendall(rubbish)
     except OSError:
         assert len(rubbish) > 1_000_000  # the long one is cut short; the others pass whole
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "relocated"),
+    [
+        ("orted -mca ess env", ["-mca", "ess", "env"], False),
+        ("OPAL_PREFIX=/v ; export OPAL_PREFIX; /v/bin/orted -mca a '1 2'", ["-mca", "a", "1 2"], True),
+        # As for a user whose shell is sh.
+        ("( test ! -r ./.profile || . ./.profile; orted -mca ess env )", ["-mca", "ess", "env"], False),
+    ],
+)
+def test_the_daemon_is_found_in_what_a_shell_would_run(
+    command: str, arguments: list[str], relocated: bool
+) -> None:
+    assert daemon_of(command.split(" ")) == Daemon(arguments, relocated)

@@ -70,13 +70,13 @@ def test_the_chief_of_parameter_servers_ends_and_the_servers_when_they_are_told(
 def test_a_chief_that_lost_its_servers_fails_within_its_patience(
     tensorflow: Launcher, questions_uri: str, role: str, said: str
 ) -> None:
-    variables = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere", "GROUP_TIMEOUT": "10"}
+    variables = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere", "GROUP_TIMEOUT": "15"}
     cluster = cluster_of(chief=1, worker=1, ps=1)
     tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster, **variables, **ENDLESS)
     [chief], [lost] = tasks["chief"], tasks[role]
     await_first_epoch(chief)
     lost.kill()
-    end = end_of(chief, SOON)
+    end = end_of(chief, 15 + SOON)
     assert end.code == 1
     assert said in end.stderr
 

@@ -1,0 +1,219 @@
+"""Our containers as the engine last told of them: a list, and then its events.
+
+The view may be behind the world, and after a loss of the connection for long. It never goes back: see
+Group.take. What was missed is repaired by the next list, which comes with every connection and on a
+period. Only containers that have ended are looked at one by one, once: lists do not say how.
+"""
+
+import asyncio
+import contextvars
+import logging
+import random
+import time
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from job_tracker.backends.docker.client import DockerClient
+from job_tracker.backends.docker.containers import Container, inspected, listed
+from job_tracker.backends.docker.endings import Ending, Endings
+from job_tracker.backends.docker.engine_errors import EngineError, NotFound
+from job_tracker.backends.docker.groups import Groups
+from job_tracker.backends.docker.names import are_ours, group_of_ending, ours
+from job_tracker.logs.records import TIME
+
+log = logging.getLogger(__name__)
+
+_TAIL_LINES, _TAIL_BYTES, _TAIL_SILENCE = 20, 4096, 5.0
+_OVERLAP_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTiming:
+    """How long one watch goes on until everything is listed again, and the pauses after failures."""
+
+    watch_seconds: float = 60.0
+    first_pause: float = 0.2
+    longest_pause: float = 10.0
+
+
+class ContainerCache:
+    """Keeps `groups` up to date with the containers of the service named `instance`."""
+
+    def __init__(
+        self,
+        client: DockerClient,
+        endings: Endings,
+        groups: Groups,
+        *,
+        instance: str,
+        timing: WatchTiming | None = None,
+    ) -> None:
+        self._client = client
+        self._endings = endings
+        self._groups = groups
+        self._instance = instance
+        self._timing = timing or WatchTiming()
+        self._containers: dict[str, Container] = {}
+        self._removed: set[str] = set()  # since the list that is under way was asked for
+        self._added: set[str] = set()  # likewise
+        self._listed_at = 0.0
+        self._syncing = asyncio.Lock()
+        self._listing = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
+
+    async def sync(self) -> None:
+        """See all containers once, and follow them from then on. Raises EngineError if that cannot be now."""
+        if self._following is not None:
+            return
+        async with self._syncing:
+            if self._following is None:
+                await self.refresh()
+                # Of its own context: it is about all jobs, whichever was the first to need it.
+                self._following = asyncio.create_task(
+                    self._follow(), name="container watch", context=contextvars.Context()
+                )
+
+    async def refresh(self) -> None:
+        """List everything now, and take it in."""
+        async with self._listing:
+            self._removed.clear()
+            self._added.clear()
+            self._listed_at = time.time()
+            self._groups.end(await self._endings.list())
+            entries = [listed(entry) for entry in await self._client.containers(ours(self._instance))]
+            there = {entry.id for entry in entries}
+            for entry in entries:
+                if entry.id not in self._removed:
+                    await self._take(entry)
+            for known in list(self._containers.values()):
+                if known.id not in there | self._added:
+                    self._remove(known.id)
+
+    async def look(self, container: str) -> Container | None:
+        """Look at one container now, by its id or name, and take it in; None if it is gone."""
+        try:
+            found = await self._inspected(container)
+        except NotFound:
+            self._remove(container)
+            return None
+        if found.id not in self._removed and are_ours(found.labels, self._instance):
+            self._put(found)
+        return found
+
+    def removed(self, container: Container) -> None:
+        """Take in that a container is gone, before the engine tells of it."""
+        self._remove(container.id)
+
+    async def close(self) -> None:
+        """Stop following."""
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
+
+    async def _take(self, entry: Container) -> None:
+        known = self._containers.get(entry.id)
+        if not entry.has_ended:
+            self._put(entry)
+        elif known is None or not known.has_ended:
+            with suppress(NotFound):
+                self._put(await self._inspected(entry.id))
+
+    async def _inspected(self, container: str) -> Container:
+        answer = await self._client.inspect(container)
+        found = inspected(answer)
+        if not found.exit_code or not are_ours(found.labels, self._instance):
+            return found
+        known = self._containers.get(found.id)
+        if known is not None and known.has_ended:
+            return known
+        return inspected(answer, await self._log_tail(found.id))
+
+    async def _log_tail(self, container: str) -> str:
+        """The last lines of what it printed, as evidence; what cannot be had is none."""
+        lines = []
+        with suppress(EngineError):
+            pieces = self._client.logs(
+                container, follow=False, since=None, tail_lines=_TAIL_LINES, silence=_TAIL_SILENCE
+            )
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    lines.append(piece[TIME + 1 :])
+        return b"".join(lines)[-_TAIL_BYTES:].decode(errors="replace").rstrip("\n")
+
+    def _put(self, container: Container) -> None:
+        known = self._containers.get(container.id)
+        if known is not None and known.progress > container.progress:
+            return
+        self._containers[container.id] = container
+        self._added.add(container.id)
+        self._groups.put(container)
+
+    def _remove(self, container: str) -> None:
+        known = self._containers.pop(container, None)
+        if known is not None:
+            self._removed.add(known.id)
+            self._groups.remove(known)
+
+    async def _follow(self) -> None:
+        """Watch, list again when that is due or needed, for ever."""
+        pause = self._timing.first_pause
+        while True:
+            try:
+                await self._watch()
+                pause = self._timing.first_pause
+            except Exception as error:
+                # Anything else would end the watch for good, and nobody would see it.
+                expected = isinstance(error, EngineError)
+                log.warning("the watch of containers broke: %s", error, exc_info=None if expected else error)
+                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
+                pause = min(pause * 2, self._timing.longest_pause)
+
+    async def _watch(self) -> None:
+        """Follow the events for a while, with a list in the beginning.
+
+        They are asked for from some seconds ago on, so that none falls between the list and them. One that
+        comes twice only has the container looked at twice.
+        """
+        since = int(time.time()) - _OVERLAP_SECONDS
+        await self.refresh()
+        try:
+            async with (
+                asyncio.timeout(self._timing.watch_seconds),
+                aclosing(self._client.events(since=since)) as events,
+            ):
+                async for event in events:
+                    await self._take_event(event)
+        except TimeoutError:
+            return
+        # The library ends a stream without a word, whatever broke it: is the engine still there?
+        await asyncio.sleep(self._timing.first_pause)
+        await self._client.ping()
+
+    async def _take_event(self, event: Mapping[str, Any]) -> None:
+        told = event["Actor"]
+        if event["Type"] == "volume":
+            name = group_of_ending(told["ID"])
+            if name is not None and event["Action"] == "create":
+                await self._take_ending(name, event["timeNano"] / 1e9)
+        elif not are_ours(told["Attributes"], self._instance):
+            return
+        elif event["Action"] == "destroy":
+            self._remove(told["ID"])
+        else:
+            known = self._containers.get(told["ID"])
+            if known is None or not known.has_ended:
+                await self.look(told["ID"])
+
+    async def _take_ending(self, name: str, at: float) -> None:
+        group = next((group for group in self._groups if group.ref.name == name), None)
+        if group is None or group.ending is not None:
+            return
+        if at < self._listed_at or not any(each.created_at <= at for each in group.containers.values()):
+            return  # the list has it; or it was about an earlier group of that name
+        endings = await self._endings.list()
+        # It may be gone again, with the group; that it was there is what counts.
+        is_there = any(each.group == group.ref for each in endings)
+        self._groups.end(endings if is_there else [*endings, Ending(group.ref)])

@@ -1,0 +1,131 @@
+"""A container as the engine tells of it, in words of ours. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from job_tracker import naming
+from job_tracker.backends.labels import (
+    INSTANCES,
+    PLAN_DIGEST,
+    RANK,
+    RESTARTS,
+    ROLE,
+    group_named,
+    number,
+)
+from job_tracker.model import GroupRef
+
+_ENDED = frozenset({"exited", "dead", "removing"})
+_NEVER = "0001-01-01"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container; `status` is the engine's word. What it says of the end is there if it has ended."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    status: str
+    program: str
+    created_at: float
+    """Seconds since 1970, by the engine's clock; and so is `ended_at`."""
+    exit_code: int | None = None
+    was_out_of_memory: bool = False
+    error: str = ""
+    ended_at: float | None = None
+    log_tail: str = ""
+
+    @property
+    def has_started(self) -> bool:
+        """Whether its program runs, or has run."""
+        return self.status != "created" and (not self.has_ended or self.ended_at is not None)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs, nor ever will."""
+        return self.status in _ENDED
+
+    @property
+    def progress(self) -> int:
+        """How far it is in its life, which only goes forward."""
+        return 2 if self.has_ended else int(self.status != "created")
+
+    @property
+    def group(self) -> GroupRef | None:
+        """The group that it belongs to; None if its labels are not as we write them."""
+        return group_named(self.labels, self.labels)
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank; None if its labels, or its name, are not as we write them."""
+        group, rank = self.group, number(self.labels.get(RANK))
+        if group is None or rank is None:
+            return None
+        named = naming.instance_name(group.name, rank, self.labels.get(ROLE, naming.WORKER))
+        return rank if self.name == named else None
+
+    @property
+    def restarts(self) -> int:
+        """How often its rank was started anew, of which this is the last start."""
+        return number(self.labels.get(RESTARTS)) or 0
+
+    @property
+    def instances(self) -> int | None:
+        """How many instances its group was planned with."""
+        return number(self.labels.get(INSTANCES))
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of the plan that it was made from."""
+        return self.labels.get(PLAN_DIGEST)
+
+
+def listed(entry: Mapping[str, Any]) -> Container:
+    """A container as a list has it, which does not say how it ended."""
+    return Container(
+        id=entry["Id"],
+        name=_name(*(entry.get("Names") or ("",))),
+        labels=entry.get("Labels") or {},
+        status=entry["State"],
+        program=_program(entry.get("Image"), entry.get("ImageID")),
+        created_at=float(entry["Created"]),
+    )
+
+
+def inspected(answer: Mapping[str, Any], log_tail: str = "") -> Container:
+    """A container as an inspection has it; `log_tail` is the end of what it printed."""
+    state, config = answer["State"], answer["Config"]
+    status = state["Status"]
+    has_ended = status in _ENDED
+    return Container(
+        id=answer["Id"],
+        name=_name(answer["Name"]),
+        labels=config.get("Labels") or {},
+        status=status,
+        program=_program(config.get("Image"), answer.get("Image")),
+        created_at=_seconds(answer["Created"]) or 0.0,
+        exit_code=state.get("ExitCode") if has_ended else None,
+        was_out_of_memory=has_ended and bool(state.get("OOMKilled")),
+        error=state.get("Error") or "",
+        ended_at=_seconds(state.get("FinishedAt")) if has_ended else None,
+        log_tail=log_tail,
+    )
+
+
+def _name(*names: str) -> str:
+    # Links of other containers are names as well, with a second slash in them.
+    return next((name[1:] for name in names if name.count("/") == 1), "")
+
+
+def _program(image: str | None, digest: str | None) -> str:
+    return f"{image} ({digest})" if digest else image or ""
+
+
+def _seconds(text: str | None) -> float | None:
+    if not text or text.startswith(_NEVER):
+        return None
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,51 @@
+"""Has the engine have an image before containers are made of it."""
+
+import asyncio
+from contextlib import suppress
+
+from job_tracker.backends.docker.client import DockerClient
+from job_tracker.backends.docker.engine_errors import EngineError, Unreachable
+from job_tracker.backends.docker.refusals import image_missing
+from job_tracker.catalog.containers import Pull
+from job_tracker.errors import BackendUnavailable, LaunchFailed
+
+_PATIENCE = 5.0
+
+
+class Images:
+    """Pulls images; those who want the same one share the work, which goes on if they give up."""
+
+    def __init__(self, client: DockerClient) -> None:
+        self._client = client
+        self._pulls: dict[str, asyncio.Task[None]] = {}
+
+    async def ensure(self, image: str, pull: Pull) -> None:
+        """Have it there, as `pull` says.
+
+        Raises LaunchFailed if it cannot be had, and BackendUnavailable while the pull takes its time: a
+        launch that is tried again finds it further, and a job that is cancelled meanwhile need not wait.
+        """
+        running = self._pulls.get(image)
+        if running is None:
+            if pull != "always" and await self._client.has_image(image):
+                return
+            if pull == "never":
+                raise LaunchFailed(image_missing(image, pull, ""))
+            running = self._pulls[image] = asyncio.create_task(self._client.pull(image), name=f"pull {image}")
+        done, _ = await asyncio.wait([running], timeout=_PATIENCE)
+        if not done:
+            raise BackendUnavailable(f"the image {image} is still being pulled")
+        self._pulls.pop(image, None)
+        try:
+            running.result()
+        except Unreachable:
+            raise
+        except EngineError as error:
+            raise LaunchFailed(image_missing(image, pull, error.message)) from error
+
+    async def close(self) -> None:
+        """Leave what is being pulled to the engine."""
+        for task in self._pulls.values():
+            task.cancel()
+            with suppress(asyncio.CancelledError, EngineError):
+                await task

@@ -1,0 +1,193 @@
+"""Makes the containers of a plan and starts them, or adopts what of them is there.
+
+The name of the master is the claim: whoever creates that container carries the launch out. Another
+service (or this one, after a restart) that finds it waits for a moment, and goes on where the first
+stopped if nothing happens. That matters for starting: to start a container that has ended already would
+run it twice. All are created before any is started, so that a launch that fails has run nothing; and the
+network comes after the containers, so that one without containers is nobody's.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from job_tracker.backends.docker.cache import ContainerCache
+from job_tracker.backends.docker.client import DockerClient
+from job_tracker.backends.docker.containers import Container
+from job_tracker.backends.docker.engine_errors import Conflict, EngineError, NotFound
+from job_tracker.backends.docker.groups import Group, Groups
+from job_tracker.backends.docker.images import Images
+from job_tracker.backends.docker.names import are_ours
+from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
+from job_tracker.backends.docker.refusals import diagnose_refusal, image_missing, name_taken
+from job_tracker.backends.docker.secrets import with_secrets
+from job_tracker.backends.labels import INSTANCE, PLAN_DIGEST
+from job_tracker.errors import BackendUnavailable, LaunchFailed
+from job_tracker.model import MASTER_RANK
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_GOING_SECONDS = 10.0
+_LOOK_SECONDS = 0.1
+_TAKE_OVER_SECONDS = 2.0
+
+
+class Launcher:
+    """Launches groups. `remove_lost` removes a container that is to be started anew."""
+
+    def __init__(
+        self,
+        client: DockerClient,
+        cache: ContainerCache,
+        groups: Groups,
+        images: Images,
+        remove_lost: Callable[[Container], Awaitable[None]],
+    ) -> None:
+        self._remove_lost = remove_lost
+        self._client = client
+        self._cache = cache
+        self._groups = groups
+        self._images = images
+
+    async def launch(self, plan: DockerPlan, group: Group) -> None:
+        """Have every container of the plan run, or have run. May be repeated after it was cut short.
+
+        Raises LaunchFailed when the engine refuses something, and BackendUnavailable when trying again
+        may help; what was made until then is there in both cases.
+        """
+        if _is_whole(group, plan):
+            return
+        await self._images.ensure(plan.image, plan.pull)
+        master, is_new = await self._claim(plan, MASTER_RANK)
+        if not is_new:
+            await self._groups.wait(group, partial(_has_started, MASTER_RANK), _TAKE_OVER_SECONDS)
+        others = [self._claim(plan, rank) for rank in range(1, plan.instances)]
+        # All of them are waited for even if one fails, so that nothing is made after this has returned.
+        workers = await _all(others)
+        if plan.network is not None:
+            await self._have_network(plan, plan.network)
+        # The master first: a name is known to the others from the moment its container runs.
+        await self._start(master)
+        await _all(
+            self._start_claimed(group, rank, worker, is_new)
+            for rank, (worker, is_new) in enumerate(workers, MASTER_RANK + 1)
+        )
+
+    async def _claim(self, plan: DockerPlan, rank: int) -> tuple[Container, bool]:
+        """The container of the rank as it is once it is there and ours, and whether it was made now."""
+        wanted = plan.containers[rank]
+        deadline = time.monotonic() + _GOING_SECONDS
+        while True:
+            if (made := await self._create(wanted, plan)) is not None:
+                return made, True
+            if (found := await self._adopt(wanted, plan)) is not None:
+                return found, False
+            if time.monotonic() > deadline:
+                raise BackendUnavailable(f"an earlier {wanted.name} is still being removed")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _create(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
+        """The container, made; None if the name is taken."""
+        try:
+            made = await self._client.create_container(wanted.name, with_secrets(wanted))
+        except Conflict:
+            return None
+        except NotFound as error:  # it was there a moment ago, or `pull` says that we need not look
+            raise LaunchFailed(image_missing(plan.image, plan.pull, error.message)) from error
+        except EngineError as error:
+            raise _explained(error, wanted.name) from error
+        return await self._cache.look(made)
+
+    async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
+        """The container that has the name; None if it is one of ours that is on its way out."""
+        found = await self._cache.look(wanted.name)
+        if found is None:
+            return None
+        if found.group != plan.group or not are_ours(found.labels, plan.labels[INSTANCE]):
+            raise LaunchFailed(name_taken(wanted.name))
+        if found.digest == plan.digest and found.restarts < wanted.restarts:
+            log.info("removing %s, which has failed and is started anew", wanted.name)
+            await self._remove_lost(found)
+            return None
+        if found.digest == plan.digest:
+            return found
+        # Of a store that was lost, or of a configuration that was changed in mid-launch. It is ours all
+        # the same, and a group that is half of one plan and half of another is no group.
+        log.warning("removing %s, which is of another plan", wanted.name)
+        try:
+            if found.has_started and not found.has_ended:
+                await self._client.kill(found.id, "SIGKILL")
+            await self._client.remove(found.id)
+        except (NotFound, Conflict):
+            return None  # it ends, or goes, at this moment
+        self._cache.removed(found)
+        return None
+
+    async def _have_network(self, plan: DockerPlan, name: str) -> None:
+        try:
+            await self._client.create_network(name, plan.labels)
+        except Conflict:
+            network = await self._client.network(name)
+            labels = network.get("Labels") or {}
+            if not are_ours(labels, plan.labels[INSTANCE]):
+                raise LaunchFailed(name_taken(f"network {name}")) from None
+            if labels.get(PLAN_DIGEST) != plan.digest:
+                log.warning("removing network %s, which is of another plan", name)
+                await self._client.remove_network(network["Id"])
+                await self._client.create_network(name, plan.labels)
+        except EngineError as error:
+            raise _explained(error, f"network {name}") from error
+
+    async def _start_claimed(self, group: Group, rank: int, container: Container, is_new: bool) -> None:
+        if not is_new:
+            await self._groups.wait(group, partial(_has_started, rank), _TAKE_OVER_SECONDS)
+        await self._start(container)
+
+    async def _start(self, container: Container) -> None:
+        """Start it, unless that was done: as of now, not as of when it was claimed."""
+        found = await self._cache.look(container.id)
+        if found is None or found.has_started or found.has_ended:
+            return
+        try:
+            await self._client.start(container.id)
+        except NotFound as error:
+            # It was removed, which is seen; or its network was, by somebody.
+            if await self._cache.look(container.id) is not None:
+                raise BackendUnavailable(f"{container.name} has lost its network: {error.message}") from error
+        except EngineError as error:
+            raise _explained(error, container.name) from error
+        await self._cache.look(container.id)
+
+
+async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+    """What each of them gives, once all are done; else what is final, rather than what may get better."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    failures = [result for result in results if isinstance(result, BaseException)]
+    failures.sort(key=lambda failure: not isinstance(failure, LaunchFailed))
+    if failures:
+        raise failures[0]
+    return [result for result in results if not isinstance(result, BaseException)]
+
+
+def _is_whole(group: Group, plan: DockerPlan) -> bool:
+    """Whether every container of the plan has been started, as far as is known here."""
+    known = group.living
+    return len(known) == plan.instances and all(
+        each.has_started and each.digest == plan.digest and each.restarts >= plan.containers[rank].restarts
+        for rank, each in known.items()
+    )
+
+
+def _has_started(rank: int, group: Group) -> bool:
+    known = group.living.get(rank)
+    return known is not None and known.has_started
+
+
+def _explained(error: EngineError, name: str) -> Exception:
+    diagnosis = diagnose_refusal(error, name)
+    return error if diagnosis is None else LaunchFailed(diagnosis)

@@ -1,0 +1,230 @@
+"""What a job becomes on an engine: pure, so that tests compare it whole."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from job_tracker import naming
+from job_tracker.backends.docker import requests
+from job_tracker.backends.docker.names import network_name
+from job_tracker.backends.labels import (
+    PLAN_DIGEST,
+    RESTARTS,
+    group_annotations,
+    group_labels,
+    rank_labels,
+)
+from job_tracker.catalog import Algorithm, ContainerOptions, RequestedPodOptions
+from job_tracker.catalog.containers import Pull
+from job_tracker.catalog.pods import HOME, TEMPORARY
+from job_tracker.catalog.syntax import CPU, amount
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.environment import job_environment
+from job_tracker.errors import LaunchFailed
+from job_tracker.frameworks import FRAMEWORKS, Address, Framework, GroupLayout
+from job_tracker.model import GroupRef, Job
+
+_ALONE = "127.0.0.1"
+_OF_TRAINERS = frozenset({"resources", "nproc_per_node"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What the backend needs to know besides the job: how all containers are.
+
+    `network` is that of groups of one instance; larger ones have one of their own.
+    """
+
+    instance: str
+    master_port: int = 12356
+    network: str = "bridge"
+    extra_hosts: Mapping[str, str] = field(default_factory=dict)
+    pull: Pull = "missing"
+    most_log: int = 100 << 20
+    container: ContainerOptions = ContainerOptions()  # noqa: RUF009  # it never changes
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlan:
+    """One container: its name, and the request that makes it, but for the values of secrets."""
+
+    name: str
+    request: Mapping[str, Any]
+    inherit: tuple[str, ...]
+    """Variables that are taken from the service's own environment."""
+    secret_files: Mapping[str, str]
+    """Variables whose values are in files."""
+    restarts: int = 0
+    """How often its rank is to have been started anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class DockerPlan:
+    """A group of containers as it will be made, but for the values of secrets, which are read for that.
+
+    `containers` are by rank, the master first. `network` is the name of their own one, if they are
+    several. `digest` stands for all of it, and is on each object: one with our name and another digest is
+    not of this plan.
+    """
+
+    group: GroupRef
+    instances: int
+    image: str
+    pull: Pull
+    network: str | None
+    labels: Mapping[str, str]
+    """Of what is the group's as a whole."""
+    containers: tuple[ContainerPlan, ...]
+    digest: str
+
+
+def plan(
+    job: Job,
+    algorithms: Mapping[str, Algorithm],
+    options: PlanOptions,
+    told: Mapping[str, str] = MappingProxyType({}),
+) -> DockerPlan:
+    """The plan of the job's current attempt. Raises LaunchFailed if the algorithm cannot run here.
+
+    `told` is what its processes are told besides.
+    """
+    algorithm = algorithms.get(job.spec.algorithm)
+    if algorithm is None or algorithm.docker is None:
+        raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
+    framework, recipe = FRAMEWORKS[algorithm.framework], algorithm.docker
+    roles = job.spec.role_of_ranks
+    of_role = {role: _container_options(job, algorithm, role, options.container) for role in {*roles}}
+    layout = _layout(job, options.master_port, max(each.nproc_per_node for each in of_role.values()))
+    labels = {**group_labels(job, options.instance), **group_annotations(job)}
+    network = network_name(job.group.name) if layout.size > 1 else None
+    containers = [
+        ContainerPlan(
+            name := naming.instance_name(job.group.name, rank, role),
+            requests.container(
+                name,
+                image=recipe.image,
+                command=_command(algorithm, role, framework, layout),
+                environment={
+                    **_environment(job, algorithm, of_role[role], told),
+                    **framework.environment(layout, rank),
+                },
+                labels={**labels, **rank_labels(rank, role)},
+                network=network or options.network,
+                is_alone=network is None,
+                extra_hosts=options.extra_hosts,
+                most_log=options.most_log,
+                options=of_role[role],
+            ),
+            of_role[role].inherit,
+            of_role[role].secret_files,
+            job.restarts_of(rank),
+        )
+        for rank, role in enumerate(roles)
+    ]
+    digest = _digest(containers, options.pull)
+    return DockerPlan(
+        group=job.group,
+        instances=layout.size,
+        image=recipe.image,
+        pull=options.pull,
+        network=network,
+        labels={**labels, PLAN_DIGEST: digest},
+        containers=tuple(_marked(each, digest) for each in containers),
+        digest=digest,
+    )
+
+
+def _container_options(
+    job: Job, algorithm: Algorithm, role: str, defaults: ContainerOptions
+) -> ContainerOptions:
+    """Configuration for all, for the algorithm, then the request, each laid over the one before.
+
+    What a request says of resources and processes is said of those that train. Other roles have what is
+    configured, and resources of their own in place of the algorithm's, not on top.
+    """
+    recipe = algorithm.docker
+    assert recipe is not None, "the caller has looked"
+    try:
+        requested = RequestedPodOptions.model_validate(job.spec.pod_options)
+        if role not in algorithm.roles:
+            options = defaults.merged(recipe).merged(requested)
+        else:
+            own = algorithm.roles[role].docker
+            replaced: dict[str, Any] = {"nproc_per_node": 1} | ({"resources": {}} if own.resources else {})
+            base = defaults.merged(recipe).model_copy(update=replaced)
+            sent = {name: job.spec.pod_options[name] for name in job.spec.pod_options.keys() - _OF_TRAINERS}
+            options = base.merged(RequestedPodOptions.model_validate(sent)).merged(own)
+        if options.nproc_per_node > 1 and not recipe.command:
+            raise ValueError("nproc_per_node needs algorithms.NAME.docker.command")
+    except ValueError as error:  # the configuration has changed since the job was accepted
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise LaunchFailed(_options_do_not_fit(job.spec.algorithm, reason)) from error
+    return options
+
+
+def _layout(job: Job, port: int, processes: int) -> GroupLayout:
+    """Where each rank is found: by the name of its container, which its network's DNS knows."""
+    roles = job.spec.role_of_ranks
+    hosts = [naming.instance_name(job.group.name, rank, role) for rank, role in enumerate(roles)]
+    return GroupLayout(
+        addresses=tuple(Address(host, port) for host in (hosts if len(hosts) > 1 else [_ALONE])),
+        roles=roles,
+        processes_per_instance=processes,
+        elastic=job.spec.elastic,
+    )
+
+
+def _command(algorithm: Algorithm, role: str, framework: Framework, layout: GroupLayout) -> tuple[str, ...]:
+    """What instances of the role run; nothing: what the image starts."""
+    own = algorithm.roles[role].command if role in algorithm.roles else ()
+    command = own or (algorithm.docker.command if algorithm.docker else ())
+    return framework.command(layout, command) if command else ()
+
+
+def _environment(
+    job: Job, algorithm: Algorithm, options: ContainerOptions, more: Mapping[str, str]
+) -> dict[str, str]:
+    """What every rank is told alike, but for secrets."""
+    defaults = {"PYTHONUNBUFFERED": "1"}  # so that logs can be followed
+    if CPU in options.resources:
+        # Libraries count the machine's cores, and would start a thread for each.
+        threads = int(amount(options.resources[CPU])) // options.nproc_per_node
+        defaults["OMP_NUM_THREADS"] = str(max(1, threads))
+    ours = {**job_environment(job), **more, "HOME": HOME, "TMPDIR": TEMPORARY}
+    told = {**defaults, **algorithm.environment, **ours}
+    return {name: value for name, value in told.items() if name not in options.secret_names}
+
+
+def _digest(containers: list[ContainerPlan], pull: Pull) -> str:
+    whole = [(each.name, each.request, each.inherit, dict(each.secret_files)) for each in containers]
+    text = json.dumps([pull, *whole], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _marked(container: ContainerPlan, digest: str) -> ContainerPlan:
+    """With the digest as a label, and which start of its rank it is, of which the digest knows nothing."""
+    start = {RESTARTS: str(container.restarts)} if container.restarts else {}
+    labels = {**container.request["Labels"], PLAN_DIGEST: digest, **start}
+    return replace(container, request={**container.request, "Labels": labels})
+
+
+def _algorithm_gone(name: str) -> Diagnosis:
+    return Diagnosis(
+        category=Category.ALGORITHM_GONE,
+        summary=f"The algorithm {name!r} is no longer configured to run on a Docker engine.",
+        resolution=f"Put algorithms.{name}.docker back into the configuration, and submit the job again.",
+    )
+
+
+def _options_do_not_fit(name: str, reason: str) -> Diagnosis:
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary="The options of the job's containers no longer fit the configuration.",
+        resolution=f"Mend docker.container and algorithms.{name}.docker, and submit the job again.",
+        detail=reason,
+    )

@@ -1,0 +1,94 @@
+"""A container as the engine takes it (POST /containers/create): pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from job_tracker.catalog.containers import GPU, MEMORY, ContainerOptions
+from job_tracker.catalog.pods import HOME, TEMPORARY
+from job_tracker.catalog.syntax import CPU, amount
+
+_NANO = 10**9
+_LOG_FILES = 2
+# Not noexec, as is the default: what compiles kernels at run time loads them from there.
+_SCRATCH = "rw,exec,nosuid,nodev,mode=1777"
+
+
+def container(
+    name: str,
+    *,
+    image: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    labels: Mapping[str, str],
+    network: str,
+    is_alone: bool,
+    extra_hosts: Mapping[str, str],
+    most_log: int,
+    options: ContainerOptions,
+) -> dict[str, Any]:
+    """The whole request. Without a `command` the container runs what its image says.
+
+    On a network of its group (unless it `is_alone`) the others find it by its name.
+    """
+    return {
+        "Hostname": name,
+        "Image": image,
+        # In place of the image's entry point, as the command of a pod is; CMD then counts no more.
+        **({"Entrypoint": list(command)} if command else {}),
+        **_present("User", str(options.run_as_user or "")),
+        **_present("WorkingDir", options.working_directory),
+        "Env": [f"{variable}={value}" for variable, value in environment.items()],
+        "Labels": {**options.labels, **labels},
+        "HostConfig": {
+            "Init": True,  # a program that is process 1 is ended by no signal that it does not handle
+            "NetworkMode": network,
+            **_present("ExtraHosts", [f"{host}:{address}" for host, address in extra_hosts.items()]),
+            "RestartPolicy": {"Name": "no"},  # the others wait for a rank in a collective: all or none
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "ReadonlyRootfs": True,
+            "Tmpfs": dict.fromkeys((HOME, TEMPORARY), f"{_SCRATCH},size={_bytes(options.scratch_size)}"),
+            "ShmSize": _bytes(options.shm_size),
+            "PidsLimit": options.pids_limit,
+            **_limits(options.resources),
+            **_present("Mounts", _mounts(options)),
+            "LogConfig": {
+                "Type": "json-file",  # which can be read, with times; and is bounded here
+                "Config": {"max-size": str(most_log // _LOG_FILES), "max-file": str(_LOG_FILES)},
+            },
+        },
+        **({} if is_alone else {"NetworkingConfig": {"EndpointsConfig": {network: {"Aliases": [name]}}}}),
+    }
+
+
+def _limits(resources: Mapping[str, str]) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if CPU in resources:
+        limits["NanoCpus"] = int(amount(resources[CPU]) * _NANO)
+    if MEMORY in resources:
+        # Swap counts as well: a training that swaps is one that hangs.
+        limits["Memory"] = limits["MemorySwap"] = _bytes(resources[MEMORY])
+    if GPU in resources:
+        limits["DeviceRequests"] = [{"Count": _bytes(resources[GPU]), "Capabilities": [["gpu"]]}]
+    return limits
+
+
+def _mounts(options: ContainerOptions) -> list[dict[str, Any]]:
+    return [
+        {
+            "Type": "bind" if volume.source.startswith("/") else "volume",
+            "Source": volume.source,
+            "Target": volume.mount_path,
+            "ReadOnly": volume.read_only,
+        }
+        for volume in options.volumes
+    ]
+
+
+def _bytes(quantity: str) -> int:
+    return int(amount(quantity))
+
+
+def _present(key: str, value: Any) -> dict[str, Any]:
+    """The entry, unless there is nothing to say."""
+    return {key: value} if value else {}

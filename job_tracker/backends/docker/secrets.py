@@ -1,0 +1,26 @@
+"""The values of variables that are no part of a plan: read for each container, kept nowhere."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from job_tracker.backends.docker.plan import ContainerPlan
+from job_tracker.backends.docker.refusals import secret_missing
+from job_tracker.errors import LaunchFailed
+
+
+def with_secrets(container: ContainerPlan) -> Mapping[str, Any]:
+    """The container's request, complete. Raises LaunchFailed if a file cannot be read.
+
+    A variable that the service does not have itself is not set. Of a file, the line break at its end is
+    not part of the value.
+    """
+    values = {name: os.environ[name] for name in container.inherit if name in os.environ}
+    for name, path in container.secret_files.items():
+        try:
+            values[name] = Path(path).read_text().removesuffix("\n")
+        except (OSError, ValueError) as error:
+            raise LaunchFailed(secret_missing(name, str(error))) from error
+    environment = [*container.request["Env"], *(f"{name}={value}" for name, value in values.items())]
+    return {**container.request, "Env": environment}

@@ -1,0 +1,149 @@
+"""From what the engine says of a container to what that means, and what to do about it. Pure."""
+
+from typing import NamedTuple
+
+from job_tracker.backends.base import RankObservation
+from job_tracker.backends.docker.containers import Container
+from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.model import Phase, RankStatus
+
+_SIGNALLED, _LAST_SIGNAL = 128, 64
+# How docker-init says that it could not start the program (krallin/tini, src/tini.c).
+_INIT_FAILED = "[FATAL tini"
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+class _Life(NamedTuple):
+    phase: Phase
+    note: str = ""
+
+
+# The words of `State.Status` for a container that has not ended (moby, container/state.go).
+_LIVING = {
+    "created": _Life(Phase.PENDING),
+    "running": _Life(Phase.RUNNING),
+    "paused": _Life(Phase.RUNNING, "It is paused (docker pause), and not by this service"),
+    "restarting": _Life(Phase.RUNNING),
+}
+_TAKEN_AWAY = frozenset({"removing", "dead"})
+
+
+def observe_rank(
+    rank: int, container: Container | None, *, launching: bool, stopping: bool, ended_before: bool
+) -> RankObservation:
+    """What one rank is doing, and why it failed if it did.
+
+    A container that is not there was removed by somebody, unless we are still `launching` the group, or
+    `stopping` it. `ended_before`: it had ended by itself before that.
+    """
+    if container is None or container.status in _TAKEN_AWAY:
+        return _missing(rank, container, launching=launching, stopping=stopping)
+    if not container.has_ended:
+        # A word that we have never heard of may still come to be one that we know.
+        unknown = _Life(Phase.PENDING, f"The engine calls its container {container.status!r}")
+        life = _LIVING.get(container.status, unknown)
+        return RankObservation(RankStatus(rank, life.phase, note=life.note))
+    code, at = container.exit_code or 0, container.ended_at
+    if stopping and not ended_before:
+        return RankObservation(RankStatus(rank, Phase.STOPPED, code), ended_at=at)
+    if code == 0:
+        return RankObservation(RankStatus(rank, Phase.SUCCEEDED, 0), ended_at=at)
+    return RankObservation(RankStatus(rank, Phase.FAILED, code), _why_ended(rank, container, code), at)
+
+
+def _missing(rank: int, container: Container | None, *, launching: bool, stopping: bool) -> RankObservation:
+    if stopping:
+        return RankObservation(RankStatus(rank, Phase.STOPPED))
+    if launching and container is None:
+        return RankObservation(RankStatus(rank, Phase.PENDING))
+    return RankObservation(RankStatus(rank, Phase.FAILED), _removed(rank))
+
+
+def _why_ended(rank: int, container: Container, code: int) -> Diagnosis:
+    if container.was_out_of_memory:
+        summary = f"Rank {rank} was killed, as it used more memory than its limit, or than the machine has."
+        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS)
+    if _INIT_FAILED in container.log_tail and code in (_NOT_FOUND, _NOT_EXECUTABLE):
+        return _not_started(rank, container, code)
+    if _SIGNALLED < code <= _SIGNALLED + _LAST_SIGNAL:
+        return _ended_by_signal(rank, container, code - _SIGNALLED)
+    if OUT_OF_MEMORY.search(container.log_tail):
+        summary = f"Rank {rank} ran out of memory and exited with code {code}."
+        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS)
+    return _diagnosis(
+        rank,
+        container,
+        Category.CRASHED,
+        f"Rank {rank} exited with code {code}.",
+        "Read the end of its log; mend the training code or its parameters, and submit again.",
+    )
+
+
+def _not_started(rank: int, container: Container, code: int) -> Diagnosis:
+    if code == _NOT_FOUND:
+        return _diagnosis(
+            rank,
+            container,
+            Category.COMMAND_NOT_FOUND,
+            f"The program of rank {rank} was not found in its image.",
+            "Mend algorithms.NAME.docker.command, or put the program into the image.",
+        )
+    return _diagnosis(
+        rank,
+        container,
+        Category.COMMAND_NOT_EXECUTABLE,
+        f"The program of rank {rank} could not be executed.",
+        "Check its permissions and its format (also the processor that the image is for), and "
+        "algorithms.NAME.docker.command.",
+    )
+
+
+def _ended_by_signal(rank: int, container: Container, number: int) -> Diagnosis:
+    name = signal_name(number)
+    if number in SENT_FROM_OUTSIDE:
+        return _diagnosis(
+            rank,
+            container,
+            Category.KILLED,
+            f"Rank {rank} was ended by {name}, which the service did not send.",
+            "Somebody killed it, or the engine or its machine was restarted; submit the job again.",
+            retryable=True,
+        )
+    return _diagnosis(
+        rank,
+        container,
+        Category.CRASHED,
+        f"Rank {rank} crashed with {name}.",
+        "The fault is in native code (an extension, a driver, libraries that do not fit): read its log.",
+    )
+
+
+def _removed(rank: int) -> Diagnosis:
+    return Diagnosis(
+        category=Category.CONTAINER_REMOVED,
+        summary=f"The container of rank {rank} was removed, and not by this service.",
+        resolution="Somebody or something removed it; submit the job again.",
+        retryable=True,
+        rank=rank,
+    )
+
+
+def _diagnosis(
+    rank: int,
+    container: Container,
+    category: Category,
+    summary: str,
+    resolution: str,
+    *,
+    retryable: bool = False,
+) -> Diagnosis:
+    detail = container.log_tail or container.error
+    return Diagnosis(
+        category=category,
+        summary=summary,
+        resolution=resolution,
+        detail=detail,
+        retryable=retryable,
+        rank=rank,
+    )

@@ -1,0 +1,236 @@
+"""Ends groups: the intent, the signals, the logs, and the removal of what is left."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+
+from job_tracker.backends.base import Observation
+from job_tracker.backends.docker.cache import ContainerCache
+from job_tracker.backends.docker.client import DockerClient
+from job_tracker.backends.docker.containers import Container
+from job_tracker.backends.docker.endings import Ending, Endings
+from job_tracker.backends.docker.engine_errors import Conflict, NotFound
+from job_tracker.backends.docker.groups import Group, Groups
+from job_tracker.backends.docker.logs import LiveLogs
+from job_tracker.backends.docker.names import of_group, ours
+from job_tracker.backends.kept_logs import KeptLogs
+from job_tracker.backends.labels import ALGORITHM, group_named
+from job_tracker.errors import BackendUnavailable
+from job_tracker.model import GroupRef
+
+log = logging.getLogger(__name__)
+
+_LOG_SECONDS = 10.0
+_KILLED_SECONDS = 10.0
+_REMOVED_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
+
+
+class Stopper:
+    """Ends groups of the service named `instance`."""
+
+    def __init__(
+        self,
+        client: DockerClient,
+        cache: ContainerCache,
+        groups: Groups,
+        endings: Endings,
+        live: LiveLogs,
+        kept: KeptLogs,
+        *,
+        instance: str,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._groups = groups
+        self._endings = endings
+        self._live = live
+        self._kept = kept
+        self._instance = instance
+        self._stops: dict[GroupRef, asyncio.Task[Observation | None]] = {}
+
+    async def stop(
+        self,
+        ref: GroupRef,
+        grace: timedelta,
+        keep_until: datetime | None = None,
+        *,
+        keep_logs: bool = True,
+    ) -> Observation | None:
+        """End the group, and say how its ranks ended; None if there is no such group.
+
+        Containers that have ended by themselves stay until `keep_until`, if that is given. Stops of one
+        group share the work, which goes on if one who waits for it gives up.
+        """
+        running = self._stops.get(ref)
+        if running is None:
+            work = self._stop(ref, grace.total_seconds(), keep_until, keep_logs)
+            running = self._stops[ref] = asyncio.create_task(work, name=f"stop {ref.name}")
+            running.add_done_callback(lambda task: self._stopped(ref, task))
+        return await asyncio.shield(running)
+
+    async def sweep(self, now: datetime) -> None:
+        """Remove what was kept until `now`, and what stops that were cut short have left.
+
+        What it looks for goes last, or comes last, so it is asked for before the containers are.
+        """
+        networks = await self._client.networks(ours(self._instance))
+        endings = await self._endings.list()
+        await self._cache.refresh()
+        for ending in endings:
+            group = self._groups.get(ending.group)
+            if group is None:
+                await self._endings.erase_all([ending])
+            elif group.is_kept and (ending.keep_until is None or ending.keep_until <= now):
+                await self.clear(ending.group)
+        for network in networks:
+            labels = network.get("Labels") or {}
+            ref = group_named(labels, labels)
+            if ref is not None and self._groups.get(ref) is None:
+                log.warning("removing the network of group %s, which has no containers", ref.name)
+                await self._remove_network(network["Id"])
+
+    async def clear(self, ref: GroupRef) -> None:
+        """Remove all that is left of a stopped group, whatever its time."""
+        group = self._groups.get(ref)
+        if group is not None:
+            await _all(self._remove(each) for each in group.living.values())
+        await self._remove_networks(ref)
+        await self._endings.erase(ref)
+        self._groups.drop(ref)
+
+    async def remove_lost(self, container: Container) -> None:
+        """Remove a container whose rank is to be started anew; what it printed is kept."""
+        group = self._groups.get(container.group) if container.group else None
+        if group is not None and container.rank is not None and container.has_started:
+            async with asyncio.timeout(_LOG_SECONDS):
+                await self._keep_log(group, container.rank)
+        await self._remove(container)
+
+    async def close(self) -> None:
+        """Leave what is being stopped as it is."""
+        tasks = list(self._stops.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _stopped(self, ref: GroupRef, task: asyncio.Task[Observation | None]) -> None:
+        del self._stops[ref]
+        if not task.cancelled():
+            task.exception()  # who waited has it; if nobody did, the next stop meets it again
+
+    async def _stop(
+        self, ref: GroupRef, grace: float, keep_until: datetime | None, keep_logs: bool
+    ) -> Observation | None:
+        await self._cache.refresh()  # somebody may have launched the group a moment ago
+        group = self._groups.get(ref)
+        if group is None or group.is_kept:
+            await self._remove_networks(ref)
+            return None
+        group.held = True
+        try:
+            ending = await self._announce(group, keep_until)
+            await self._end_containers(group, grace)
+            if keep_logs:
+                await self._keep_logs(group)
+            seen = self._groups.observe(group)
+            stay = ending.ended_before if ending.keep_until is not None else frozenset()
+            await _all(self._remove(each) for rank, each in group.living.items() if rank not in stay)
+            await self._remove_networks(ref)
+        finally:
+            group.held = False
+        if not group.living:
+            await self._endings.erase(ref)
+            self._groups.drop(ref)
+        return seen
+
+    async def _announce(self, group: Group, keep_until: datetime | None) -> Ending:
+        """Write down that the end is ours, for a service that finds the group half gone."""
+        seen = self._groups.observe(group)
+        ended = frozenset(rank for rank, each in group.living.items() if each.has_ended and each.has_started)
+        algorithm = next((each.labels[ALGORITHM] for each in group.containers.values()), None)
+        ending = group.ending or Ending(group.ref, ended, keep_until)
+        if group.ending is None and algorithm is not None and not _is_gone(group):
+            ending = await self._endings.write(ending, algorithm)
+        del seen  # it was for the groups to remember
+        group.ending = ending
+        return ending
+
+    async def _end_containers(self, group: Group, grace: float) -> None:
+        """End every container politely, and at once those that do not end for so long."""
+        for signal, seconds in (("SIGTERM", grace), ("SIGKILL", _KILLED_SECONDS)):
+            await _all(self._signal(each, signal) for each in group.running.values())
+            if await self._groups.wait(group, _has_ended, seconds):
+                return
+            await self._cache.refresh()  # in case the events did not tell
+        if not _has_ended(group):
+            names = ", ".join(each.name for each in group.running.values())
+            raise BackendUnavailable(f"the Docker engine does not end {names}")
+
+    async def _signal(self, container: Container, signal: str) -> None:
+        try:
+            await self._client.kill(container.id, signal)
+        except (Conflict, NotFound):
+            await self._cache.look(container.id)  # it has just ended by itself
+
+    async def _keep_logs(self, group: Group) -> None:
+        """Keep what the ranks have printed; an engine that is slow about it holds this up for no longer."""
+        kept = [
+            asyncio.create_task(self._keep_log(group, rank))
+            for rank, each in group.living.items()
+            if each.has_started
+        ]
+        if not kept:
+            return
+        try:
+            await asyncio.wait(kept, timeout=_LOG_SECONDS)
+        finally:
+            for task in kept:
+                task.cancel()
+            await asyncio.gather(*kept, return_exceptions=True)
+
+    async def _keep_log(self, group: Group, rank: int) -> None:
+        read = partial(self._live.read, group, rank)
+        await self._kept.keep(group.ref, rank, group.containers[rank].restarts, read)
+
+    async def _remove(self, container: Container) -> None:
+        """Have the container removed, and wait until it is: it may be somebody else who does it."""
+        deadline = asyncio.get_running_loop().time() + _REMOVED_SECONDS
+        while True:
+            try:
+                await self._client.remove(container.id)
+            except NotFound:
+                break
+            except Conflict as error:  # somebody else is at it
+                if asyncio.get_running_loop().time() > deadline:
+                    raise BackendUnavailable(f"{container.name} is not removed: {error.message}") from error
+                await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                break
+        self._cache.removed(container)
+
+    async def _remove_networks(self, ref: GroupRef) -> None:
+        for network in await self._client.networks(of_group(ref, self._instance)):
+            await self._remove_network(network["Id"])
+
+    async def _remove_network(self, network: str) -> None:
+        with suppress(NotFound):
+            await self._client.remove_network(network)
+
+
+def _is_gone(group: Group) -> bool:
+    return not group.living
+
+
+def _has_ended(group: Group) -> bool:
+    return not group.running
+
+
+async def _all(work: Iterable[Awaitable[None]]) -> None:
+    """Do all of it, also if some fails, and then say so."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

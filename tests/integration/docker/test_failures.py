@@ -1,0 +1,159 @@
+"""Every way in which a group fails on an engine, provoked for real, and that nothing of it is left."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job_tracker.backends.docker import DockerBackend
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import LaunchFailed
+from job_tracker.model import Phase
+from tests.support.backends import DockerGroups, seen, started, text_of
+from tests.support.jobs import job
+
+FOREVER = {"RUN_SECONDS": "forever"}
+SHORT = timedelta(seconds=1)
+
+
+async def failure_of(backend: DockerBackend, instances: int = 1) -> Diagnosis:
+    await backend.launch(backend.plan(job(instances=instances)))
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    return end.first_failure
+
+
+async def refusal(world: DockerGroups, instances: int = 1, **plan: Any) -> Diagnosis:
+    backend = world.open(plan=plan)
+    with pytest.raises(LaunchFailed) as refused:
+        await backend.launch(backend.plan(job(FOREVER, instances=instances)))
+    assert await backend.observe() == {}
+    assert world.engine.left() == []
+    return refused.value.diagnosis
+
+
+async def stop(backend: DockerBackend) -> list[Phase]:
+    end = await backend.stop(job().group, SHORT)
+    assert end is not None
+    return [rank.phase for rank in end.statuses]
+
+
+@pytest.mark.parametrize("pull", ["missing", "always", "never"])
+async def test_an_image_that_cannot_be_had_fails_the_launch(world: DockerGroups, pull: str) -> None:
+    world.add("program", image="127.0.0.1:1/nothing:1")
+    diagnosis = await refusal(world, 2, pull=pull)
+    assert diagnosis.category is Category.IMAGE_PULL_FAILED
+    assert "127.0.0.1:1/nothing:1" in diagnosis.summary
+
+
+async def test_a_folder_that_is_not_there_is_named(world: DockerGroups) -> None:
+    world.add("program", volumes=[{"source": "/no/such/folder", "mount_path": "/data"}])
+    diagnosis = await refusal(world, 2)
+    assert diagnosis.category is Category.CONTAINER_CONFIG
+    assert "/no/such/folder" in diagnosis.detail
+
+
+async def test_a_secret_that_cannot_be_read_is_named(world: DockerGroups, tmp_path: Path) -> None:
+    world.add("program", secret_files={"KEY": str(tmp_path / "key")})
+    diagnosis = await refusal(world)
+    assert diagnosis.category is Category.CONTAINER_CONFIG
+    assert "KEY" in diagnosis.summary
+
+
+async def test_gpus_that_the_engine_does_not_have_fail_the_launch(world: DockerGroups) -> None:
+    world.add("program", resources={"nvidia.com/gpu": "1"})
+    diagnosis = await refusal(world, 2)
+    assert diagnosis.category is Category.CONTAINER_NOT_CREATED
+    assert "GPU" in diagnosis.summary
+
+
+async def test_more_cpus_than_the_machine_has_are_refused_in_the_engine_s_words(world: DockerGroups) -> None:
+    world.add("program", resources={"cpu": "5000"})
+    diagnosis = await refusal(world)
+    assert diagnosis.category is Category.INVALID_OBJECT
+    assert "CPUs" in diagnosis.detail
+
+
+@pytest.mark.parametrize(
+    ("command", "category"),
+    [("no-such-program", Category.COMMAND_NOT_FOUND), ("/etc/passwd", Category.COMMAND_NOT_EXECUTABLE)],
+)
+async def test_a_program_that_cannot_run_is_named(
+    world: DockerGroups, command: str, category: Category
+) -> None:
+    world.add("program", command)
+    backend = world.open()
+    diagnosis = await failure_of(backend)
+    assert diagnosis.category is category
+    assert command in diagnosis.detail
+    assert await stop(backend) == [Phase.FAILED]
+    assert world.engine.left() == []
+
+
+async def test_more_memory_than_the_limit_is_out_of_memory(world: DockerGroups) -> None:
+    world.add("program", "python3", "-c", "x = bytearray(500 << 20)", resources={"memory": "64Mi"})
+    backend = world.open()
+    assert (await failure_of(backend)).category is Category.OUT_OF_MEMORY
+    assert await stop(backend) == [Phase.FAILED]
+    assert world.engine.left() == []
+
+
+async def test_a_failure_shows_the_end_of_the_log(world: DockerGroups) -> None:
+    world.add("program", "python3", "-c", "import sys; print('begin', file=sys.stderr); 1 / 0")
+    diagnosis = await failure_of(world.open())
+    assert diagnosis.category is Category.CRASHED
+    assert diagnosis.detail.startswith("begin\nTraceback")
+    assert diagnosis.detail.endswith("ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_rank_that_is_killed_ends_as_killed(world: DockerGroups, rank: int) -> None:
+    backend = world.open()
+    plan = backend.plan(job(FOREVER, instances=2))
+    await started(backend, plan)
+    await asyncio.to_thread(world.engine.docker, "kill", plan.containers[rank].name)
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    assert (end.first_failure.category, end.first_failure.rank) == (Category.KILLED, rank)
+    assert end.statuses[rank].exit_code == 137
+    phases = await stop(backend)
+    assert (phases[rank], phases[1 - rank]) == (Phase.FAILED, Phase.STOPPED)
+    assert world.engine.left() == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_container_removed_by_hand_is_a_failure(world: DockerGroups, rank: int) -> None:
+    backend = world.open()
+    plan = backend.plan(job(FOREVER, instances=2))
+    await started(backend, plan)
+    await asyncio.to_thread(world.engine.docker, "rm", "-f", plan.containers[rank].name)
+    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    assert (end.first_failure.category, end.first_failure.rank) == (Category.CONTAINER_REMOVED, rank)
+    assert (await stop(backend))[rank] is Phase.FAILED
+    assert world.engine.left() == []
+    assert await backend.observe() == {}
+
+
+async def test_a_paused_rank_says_so(world: DockerGroups) -> None:
+    backend = world.open()
+    await started(backend, backend.plan(job(FOREVER)))
+    await asyncio.to_thread(world.engine.docker, "pause", "program-1-master")
+    paused = await seen(backend, job().group, lambda o: bool(o.statuses[0].note))
+    assert (paused.statuses[0].phase, "paused" in paused.statuses[0].note) == (Phase.RUNNING, True)
+    assert await stop(backend) == [Phase.STOPPED]
+    assert world.engine.left() == []
+
+
+async def test_what_is_printed_during_the_grace_is_kept(world: DockerGroups) -> None:
+    told = "import signal, sys, time\n"
+    told += "signal.signal(15, lambda *_: (print('bye', flush=True), sys.exit(0)))\n"
+    told += "print('up', flush=True)\ntime.sleep(1000)"
+    world.add("program", "python3", "-c", told)
+    backend = world.open()
+    await started(backend, backend.plan(job()))
+    await anext(backend.logs(job().group, 0, follow=True))
+    assert await stop(backend) == [Phase.STOPPED]
+    assert await text_of(backend.logs(job().group, 0)) == "up\nbye\n"

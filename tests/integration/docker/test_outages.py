@@ -1,0 +1,120 @@
+"""The engine goes away for a while, and so does the service."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from job_tracker.diagnosis import Category
+from job_tracker.errors import BackendUnavailable
+from job_tracker.model import Phase
+from tests.support.backends import DockerGroups, printed, seen, started, text_of
+from tests.support.jobs import NOON, job
+
+FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
+SHORT = timedelta(seconds=1)
+IGNORES = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(1000)"
+
+
+@pytest.fixture
+def ours(world: DockerGroups) -> DockerGroups:
+    if not world.engine.is_ours:
+        pytest.skip("the Docker engine was handed in, and is not stopped")
+    return world
+
+
+async def test_an_engine_that_is_restarted_ends_its_groups_and_says_so(ours: DockerGroups) -> None:
+    backend = ours.open()
+    await started(backend, backend.plan(job(FOREVER, instances=2)))
+    await printed(backend, job().group)
+    await asyncio.to_thread(ours.engine.stop)
+    with pytest.raises(BackendUnavailable):
+        await backend.launch(backend.plan(job(FOREVER, job_id=2)))
+    with pytest.raises(BackendUnavailable):
+        await backend.stop(job().group, SHORT)
+    await asyncio.to_thread(ours.engine.start)
+    end = await seen(backend, job().group, lambda o: o.has_ended)
+    assert end.first_failure is not None
+    assert (end.first_failure.category, end.first_failure.retryable) == (Category.KILLED, True)
+    await backend.stop(job().group, SHORT)
+    assert await text_of(backend.logs(job().group, 0)) == "up\n"
+    await started(backend, backend.plan(job(FOREVER, attempt=2)))
+    await backend.stop(job(attempt=2).group, SHORT)
+    assert ours.engine.left() == []
+
+
+async def test_a_service_that_starts_before_its_engine_waits_for_it(ours: DockerGroups) -> None:
+    await asyncio.to_thread(ours.engine.stop)
+    backend = ours.open()
+    await backend.connect()
+    with pytest.raises(BackendUnavailable):
+        await backend.observe()
+    await asyncio.to_thread(ours.engine.start)
+    assert await backend.observe() == {}
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
+    world: DockerGroups, keeps: bool
+) -> None:
+    world.add("program", "python3", "-c", IGNORES)
+    first = world.open()
+    await started(first, first.plan(job(instances=3)))
+    for rank in range(3):
+        await printed(first, job().group, rank)
+    until = NOON + timedelta(days=10_000) if keeps else None
+    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=30), until))
+    while not any(name.endswith("-ending") for name in await asyncio.to_thread(world.engine.left)):
+        await asyncio.sleep(0.02)
+    await first.close()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    await asyncio.to_thread(world.engine.docker, "kill", "program-1-1-worker")  # as the stop was about to
+    second = world.open()
+    found = (await second.observe())[job().group]
+    assert found.first_failure is None
+    end = await second.stop(job().group, SHORT)
+    assert end is not None
+    assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 3
+    assert await text_of(second.logs(job().group, 2)) == "up\n"
+    assert world.engine.left() == []
+
+
+async def test_a_rank_that_had_failed_before_the_stop_is_remembered_as_failed(world: DockerGroups) -> None:
+    ends = "import os, sys\nif os.environ['RANK'] == '1': sys.exit(3)\n"
+    world.add("program", "python3", "-c", ends + IGNORES)
+    first = world.open()
+    await first.launch(first.plan(job(instances=2)))
+    await seen(first, job().group, lambda o: o.first_failure is not None)
+    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=30)))
+    while not any(name.endswith("-ending") for name in await asyncio.to_thread(world.engine.left)):
+        await asyncio.sleep(0.02)
+    await first.close()
+    await asyncio.gather(stopping, return_exceptions=True)
+    second = world.open()
+    end = await second.stop(job().group, timedelta(0))
+    assert end is not None
+    assert [rank.phase for rank in end.statuses] == [Phase.STOPPED, Phase.FAILED]
+
+
+async def test_what_stops_that_were_cut_short_have_left_is_swept_away(world: DockerGroups) -> None:
+    first = world.open()
+    await started(first, first.plan(job(FOREVER, instances=2)))
+    await first.stop(job().group, SHORT, NOON)
+    label = [f"--label={key}={value}" for key, value in first.plan(job(instances=2)).labels.items()]
+    world.engine.docker("network", "create", *label, "program-1")
+    world.engine.docker("volume", "create", *label, "program-1-ending")
+    await world.open().sweep(datetime.now(UTC))
+    assert world.engine.left() == []
+
+
+async def test_a_log_is_read_on_from_any_of_its_lines(world: DockerGroups) -> None:
+    count = "import time\nfor i in range(20):\n    print(i, flush=True); time.sleep(0.05)"
+    world.add("program", "python3", "-c", count)
+    backend = world.open()
+    await started(backend, backend.plan(job()))
+    following = asyncio.create_task(text_of(backend.logs(job().group, 0, follow=True)))
+    assert (await following).split() == [str(number) for number in range(20)]
+    first = [piece async for piece in backend.logs(job().group, 0)]
+    middle = first[9][:30]
+    assert (await text_of(backend.logs(job().group, 0, after=middle))).split()[0] == "10"

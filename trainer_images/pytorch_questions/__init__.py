@@ -1,0 +1,1 @@
+"""PyTorch on the questions: data parallel, by torchrun or without, elastic or not."""
