@@ -34,6 +34,10 @@ def check_jobs(
             yield f"{name} ended as {pb.TrainingStatus.Name(job.status)} after {failures}: {job.message}"
         if job.status == pb.succeed and {rank.phase for rank in job.ranks} != {pb.RANK_PHASE_SUCCEEDED}:
             yield f"{name} succeeded, and its ranks did not: {job.ranks}"
+        if plan.restarts and job.status == pb.succeed and not failures:
+            restarts = tuple(rank.restarts for rank in job.ranks)
+            if restarts != plan.restarts:
+                yield f"{name}: its ranks were started anew so often: {restarts}"
         if submit(service, plan) != job.job_id:
             yield f"{name} got another id when it was asked for again"
         if plan.is_run and not is_excused and LOST_LOGS not in excused:

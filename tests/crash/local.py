@@ -1,6 +1,7 @@
 """The world of a service on one machine: processes and SQLite."""
 
 import json
+import os
 import shutil
 import socket
 import sqlite3
@@ -12,11 +13,11 @@ from typing import ClassVar
 import psutil
 
 from job_tracker.naming import instance_name
-from tests.crash.scenario import CAPACITY
+from tests.crash.scenario import CAPACITY, JOBS, LOSING, PlannedJob
 
 _RANK = Path(__file__).with_name("rank.sh")
 _OF_A_GROUP = {"group.json", "stop.json", "supervisors.log"}
-_OF_A_RANK = {"exit.json", "lock", "log", "process.json"}
+_OF_A_RANK = {"exit.json", "lock", "log", "process.json", "restarts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class LocalWorld:
 
     folder: Path
     wraps: ClassVar[Sequence[str]] = ("sqlite", "processes")
+    jobs: ClassVar[Sequence[PlannedJob]] = (*JOBS, LOSING)
 
     @property
     def witness(self) -> Path:
@@ -44,6 +46,10 @@ class LocalWorld:
             place.mkdir(parents=True)
         for name in ("examples.csv", "labels.csv"):
             (version / name).touch()
+        # An elastic group is started by torchrun; the witness takes its place.
+        torchrun = self.folder / "torchrun"
+        torchrun.write_text(f"#!/bin/sh\nexec sh {_RANK}\n")
+        torchrun.chmod(0o755)
         (self.folder / "config.toml").write_text(
             f"""
             [storage]
@@ -59,6 +65,14 @@ class LocalWorld:
             environment = {{ WITNESS = {json.dumps(str(self.witness))} }}
             [algorithms.witness.process]
             command = ["sh", {json.dumps(str(_RANK))}]
+            [algorithms.elastic-witness]
+            other_parameters = true
+            elastic = {{ max_restarts = 3 }}
+            environment = {{ WITNESS = {json.dumps(str(self.witness))} }}
+            [algorithms.elastic-witness.process]
+            command = ["torchrun"]
+            [process]
+            path = {json.dumps(f"{self.folder}:{os.defpath}")}
             """
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from job_tracker.backends.labels import ATTEMPT, JOB_ID
 from job_tracker.catalog.pods import CONTAINER
-from tests.crash.scenario import CAPACITY
+from tests.crash.scenario import CAPACITY, JOBS, PlannedJob
 from tests.support.cluster import SCRIPT, Cluster
 from tests.support.cluster_fixtures import wait_for_account
 from tests.support.redis_server import RedisServer
@@ -37,6 +37,7 @@ class RemoteWorld:
     """A namespace of its own, and for each run a store of its own. See World."""
 
     wraps: Sequence[str] = ("redis", "kubernetes")
+    jobs: Sequence[PlannedJob] = JOBS
 
     def __init__(self, cluster: Cluster, redis: RedisServer, image: str, folder: Path) -> None:
         self.folder = folder

@@ -1,7 +1,7 @@
 """A handful of jobs that go through all paths, and the client that sends them and does not give up."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.crash.kept import PATIENCE, KeptService, Stuck
@@ -25,6 +25,9 @@ class PlannedJob:
     ranks: Mapping[str, str] = field(default_factory=dict)
     is_run: bool = True
     """Whether it surely comes to run."""
+    algorithm: str = "witness"
+    restarts: tuple[int, ...] = ()
+    """How often each rank is started anew within an attempt, if that is known."""
 
 
 HOLD = {"DO": "hold"}
@@ -40,9 +43,19 @@ JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED)
 """In the order in which they are submitted. The third leaves no room for the fourth."""
 
 
-def play(service: KeptService) -> list[int]:
-    """Have every job submitted and brought to its end, whatever happens. Their ids, in order."""
-    ids = [submit(service, job) for job in JOBS]
+LOSING = PlannedJob(
+    "loses-a-worker",
+    (pb.succeed,),
+    instances=2,
+    ranks={"DO": "lose a worker"},
+    algorithm="elastic-witness",
+    restarts=(0, 1),
+)
+
+
+def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
+    """Have JOBS, and more after them, brought to their ends, whatever happens. Their ids, in order."""
+    ids = [submit(service, job) for job in jobs]
     unwanted, held = ids[JOBS.index(UNWANTED)], ids[JOBS.index(HOLDING)]
     service.ask(lambda client: client.cancel(unwanted))
     await_output(service, held, HOLDING.instances)
@@ -57,7 +70,7 @@ def submit(service: KeptService, job: PlannedJob) -> int:
 
     def send(client: TrainingClient) -> int:
         return client.submit(
-            "witness",
+            job.algorithm,
             "1",
             "v1",
             name=job.name,

@@ -16,7 +16,7 @@ from tests.crash.checks import LOST_LOGS, check_jobs
 from tests.crash.faults import KILL_AFTER, KILL_BEFORE, KILLS
 from tests.crash.forkserver import ForkServer
 from tests.crash.kept import PATIENCE, KeptService
-from tests.crash.scenario import JOBS, play
+from tests.crash.scenario import play
 from tests.crash.world import World
 
 LANES = 4
@@ -82,8 +82,8 @@ def try_faults(forks: ForkServer, world: World, faults: Sequence[str]) -> Outcom
     )
     try:
         with KeptService(forks, world.folder, lambda start: "".join(faults[start : start + 1])) as service:
-            ids = play(service)
-            problems += check_jobs(service, JOBS, ids, excused)
+            ids = play(service, world.jobs)
+            problems += check_jobs(service, world.jobs, ids, excused)
             finish(service, world)
         problems += world.problems()
         if all(fault.endswith(KILLS) for fault in faults) and not {*service.exit_codes} <= {

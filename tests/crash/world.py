@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tests.crash.scenario import PlannedJob
+
 
 class World(Protocol):
     """A place for one service at a time. `wraps` names the seams of what it touches (calls.py)."""
@@ -16,6 +18,11 @@ class World(Protocol):
     @property
     def wraps(self) -> Sequence[str]:
         """The seams that services in it have."""
+        ...
+
+    @property
+    def jobs(self) -> Sequence[PlannedJob]:
+        """What is to be played in it: scenario.JOBS, and perhaps more."""
         ...
 
     def make(self) -> None:
