@@ -57,6 +57,11 @@ class JobMetrics:
             "Jobs that were tried again and failed for good, as no attempt was left",
             registry=registry,
         )
+        self._restarts = Counter(
+            "training_service_rank_restarts",
+            "Ranks of elastic groups that were lost and started anew within their attempt",
+            registry=registry,
+        )
         # So that the first of each kind counts as an increase.
         for state in _ENDS:
             self._ended.labels(state)
@@ -66,6 +71,8 @@ class JobMetrics:
     def saved(self, before: Job, after: Job) -> None:
         """See JobObserver."""
         if after.state is before.state:
+            if after.attempt == before.attempt:
+                self._restarts.inc(max(0, _restarts(after) - _restarts(before)))
             return
         now = datetime.now(UTC)
         if after.state is JobState.LAUNCHING:
@@ -89,6 +96,10 @@ class JobMetrics:
         was_worth_a_retry = job.attempt > 1 and job.spec.retry.allows(1, failure)
         if job.state is JobState.FAILED and was_worth_a_retry:
             self._exhausted.inc()
+
+
+def _restarts(job: Job) -> int:
+    return sum(rank.restarts for rank in job.ranks)
 
 
 def _outcome(job: Job) -> str:

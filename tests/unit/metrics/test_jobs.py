@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.model import Ending, Job, JobState, new_job
+from job_tracker.model import Ending, Job, JobState, Phase, RankStatus, new_job
 from job_tracker.policies import RetryPolicy
 from tests.support.jobs import spec
 from training_service.metrics import Metrics
@@ -142,3 +142,16 @@ def test_what_the_ranks_do_is_no_move() -> None:
     story.moves(lambda job: job.observed(()))
     story.moves(lambda job: job.decided(Ending(JobState.SUCCEEDED, story.at)))
     assert story.value("run_seconds_count", outcome="succeeded") is None
+
+
+def test_restarts_of_ranks_are_counted_within_their_attempt() -> None:
+    story = Story()
+    story.launches()
+    story.runs()
+    story.moves(lambda job: job.observed((RankStatus(0, Phase.RUNNING),)))
+    assert story.value("rank_restarts_total") == 0
+    story.moves(lambda job: job.restarting(0, LOST))
+    story.moves(lambda job: job.restarting(0, LOST))
+    assert story.value("rank_restarts_total") == 2
+    story.fails(LOST)
+    assert story.value("rank_restarts_total") == 2
