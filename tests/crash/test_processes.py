@@ -12,6 +12,8 @@ from tests.crash.local import LocalWorld
 from tests.crash.soak import soak
 from tests.crash.sweep import Call, Sweep, errors, kills, with_recoveries
 
+KILLS = 200
+"""Of some thousand points, others in each run: `scripts/crash-points` tries all."""
 SAMPLE = 25
 SOAK_SECONDS = 20
 
@@ -29,9 +31,9 @@ def calls(sweep: Sweep) -> list[Call]:
     return sweep.reference()
 
 
-def test_every_kill_is_survived(sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kill_is_survived(sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]) -> None:
     assert {call.kind for call in calls} >= {"commit", "file", "spawn", "signal"}
-    survives(sweep, kills(calls), capsys)
+    survives(sweep, random.Random(SEED).sample(kills(calls), KILLS), capsys)
 
 
 def test_a_kill_during_the_recovery_from_a_kill_is_survived(
