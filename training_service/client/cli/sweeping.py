@@ -130,5 +130,5 @@ def _jobs_go_on(session: Session, path: Path, runner: Runner) -> Iterator[None]:
         remark(f"detached; {jobs} may go on. Go on with the sweep: {back}. End it: {end}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except TrainingServiceError as error:
-        error.add_note(f"The jobs go on. Go on with the sweep: {back}")
+        error.add_note(f"What was submitted goes on. Go on with the sweep: {back}")
         raise

@@ -93,10 +93,10 @@ class Runner:
 
     def cancel(self) -> None:
         """Ends the sweep and every job of it that has not ended. It may be repeated."""
+        found = [(trial, self._found(trial)) for trial in self.history.live]
         if not self.history.is_cancelled:
             self._record(Cancelled())
-        for trial in self.history.live:
-            status = self._found(trial)
+        for trial, status in found:
             if status is not None and has_ended(status):
                 self._end(trial, status)
                 continue

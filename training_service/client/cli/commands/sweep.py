@@ -1,20 +1,14 @@
 """trainctl sweep."""
 
-import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.commands.searches import parsed_space
 from training_service.client.cli.render import plots
-from training_service.client.cli.session import Session, session_of
-from training_service.client.cli.sweeping import Limits, cancel_sweep, outcome, run_sweep, show_sweep
-from training_service.client.sweeps import folder as folders
-from training_service.client.sweeps.methods import method_of, pruner_of
-from training_service.client.sweeps.settings import checked
+from training_service.client.cli.session import session_of
 
 
 def sweep(
@@ -68,11 +62,14 @@ def sweep(
     themselves, and --resume goes on. In a pipe each trial is a line, the best first: number, state,
     objective, job id, parameters, reason; with tabs between.
     """
+    # With them comes pydantic, which takes half as long to import as all the rest, and only sweeps need it.
+    from training_service.client.cli import sweep_folders, sweeping
+
     if to is not None:
         plots.check(to, "--to")
     if resume and cancel:
         raise typer.BadParameter("a sweep is resumed or cancelled, not both", param_hint="--cancel")
-    given = _without_nothing(
+    given = sweep_folders.without_nothing(
         {
             "algorithm": algorithm,
             "dataset": dataset,
@@ -87,61 +84,17 @@ def sweep(
             "objective": {"metric": metric, "direction": direction, "value": value},
         }
     )
-    limits = Limits(at_once=at_once, max_failures=max_failures, every=every)
+    limits = sweeping.Limits(at_once=at_once, max_failures=max_failures, every=every)
     session = session_of(context)
     begins = not (resume or cancel or (what is not None and what.is_dir()))
-    path = _begun(session, what, folder, given, limits) if begins else _found(what, folder, given)
+    if begins:
+        path = sweep_folders.begun(what, folder, {**given, **limits.settings}, session.address)
+    else:
+        path = sweep_folders.found(what, folder, given)
     if cancel:
-        cancel_sweep(session, path)
+        sweeping.cancel_sweep(session, path)
     elif begins or resume:
-        run_sweep(session, path, limits)
-    show_sweep(session, path, to)
-    if resume or begins:
-        raise typer.Exit(outcome(path))
-
-
-def _begun(
-    session: Session, file: Path | None, folder: Path | None, given: dict[str, Any], limits: Limits
-) -> Path:
-    """The folder of a new sweep by what was given, on the command line over the file."""
-    document = {"name": file.stem, **_read(file)} if file else {}
-    for key, value in {**given, **_without_nothing(limits.settings)}.items():
-        table = document.get(key)
-        document[key] = {**table, **value} if isinstance(table, dict) and isinstance(value, dict) else value
-    settings = checked(document)
-    # What needs Optuna says so now, while nothing has begun.
-    method_of(settings)
-    pruner_of(settings)
-    path = folder or _usual_folder(file, settings.name)
-    folders.begin(path, settings, session.address)
-    return path
-
-
-def _found(what: Path | None, folder: Path | None, given: dict[str, Any]) -> Path:
-    """The folder of a sweep that was begun, by itself or by the file that it was begun with."""
-    if given:
-        raise typer.BadParameter(f"a sweep that was begun keeps its settings; not {', '.join(given)}")
-    if what is not None and not what.is_file():
-        return what
-    if folder is None and what is None:
-        raise typer.BadParameter("say which sweep: its folder", param_hint="FOLDER")
-    return folder or _usual_folder(what, "")
-
-
-def _usual_folder(file: Path | None, name: str) -> Path:
-    return Path(f"{file.stem if file else name}.sweep")
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text())
-    except OSError as error:
-        raise typer.BadParameter(f"'{file}' cannot be read: {error.strerror}", param_hint="FILE") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"'{file}' is not valid TOML: {error}", param_hint="FILE") from error
-
-
-def _without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given: neither None nor empty."""
-    inner = {key: _without_nothing(v) if isinstance(v, dict) else v for key, v in values.items()}
-    return {key: value for key, value in inner.items() if value is not None and value != {}}
+        sweeping.run_sweep(session, path, limits)
+    sweeping.show_sweep(session, path, to)
+    if begins or resume:
+        raise typer.Exit(sweeping.outcome(path))
