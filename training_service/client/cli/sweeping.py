@@ -1,6 +1,7 @@
 """A sweep under the eyes of people: run, cancelled, shown."""
 
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,9 @@ def run_sweep(session: Session, path: Path, limits: Limits) -> None:
         in_all = trials_in_all(settings)
 
         def picture() -> RenderableType:
-            return sweeps.table(settings, in_all, list(runner.history.trials), dict(runner.statuses))
+            rows = shutil.get_terminal_size().lines - 4
+            trials, statuses = list(runner.history.trials), dict(runner.statuses)
+            return sweeps.table(settings, in_all, trials, statuses, most=rows)
 
         with session.output.drawing(picture):
             runner.run()

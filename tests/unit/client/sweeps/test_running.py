@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import grpc
 import pytest
+from rich.console import Console
 
-from tests.unit.client.sweeps.conftest import FILE
+from tests.unit.client.sweeps.conftest import FILE, settings
 from training_service._generated import training_service_pb2 as pb
+from training_service.client.cli.render import sweeps
+from training_service.client.sweeps.history import Trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -209,3 +213,13 @@ def test_a_folder_alone_is_shown_without_asking_anybody(training: ServerInThread
     training.service.requests.clear()
     assert trainctl("sweep", "search.sweep").stdout == first.stdout
     assert training.service.requests == []
+
+
+def test_a_table_that_is_too_long_keeps_the_best_and_what_goes_on() -> None:
+    trials = [Trial(n, {"X": n}, "complete", n + 1, value=float(n)) for n in range(9)]
+    trials.append(Trial(9, {"X": 9}, "submitted", 10))
+    drawn = Console(width=100, file=StringIO())
+    drawn.print(sweeps.table(settings(), 20, trials, {}, most=3))
+    assert isinstance(drawn.file, StringIO)
+    rows = drawn.file.getvalue().splitlines()[2:]
+    assert [row.split()[0] for row in rows] == ["8", "7", "9"]

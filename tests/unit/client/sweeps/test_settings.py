@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,3 +112,14 @@ def test_a_file_that_is_no_toml_is_refused(trainctl: Trainctl, file: Path) -> No
     file.write_text("x =")
     assert "is not valid TOML" in trainctl("sweep", str(file)).stderr
     assert "cannot be read" in trainctl("sweep", str(file.with_name("nope.toml"))).stderr
+
+
+def test_without_optuna_one_is_told_what_to_install(
+    trainctl: Trainctl, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "training_service.client.sweeps.optuna_methods", raising=False)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    result = trainctl("sweep", str(file), "--method", "tpe", "--trials", "3")
+    assert result.exit_code == 2
+    assert "pip install 'training-service[sweep]'" in result.stderr
+    assert list(file.parent.iterdir()) == [file]

@@ -27,9 +27,16 @@ _STYLES: dict[State, str] = {
 
 
 def table(
-    sweep: Sweep, in_all: int, trials: Sequence[Trial], statuses: Mapping[int, GetTrainingStatusResponse]
+    sweep: Sweep,
+    in_all: int,
+    trials: Sequence[Trial],
+    statuses: Mapping[int, GetTrainingStatusResponse],
+    most: int | None = None,
 ) -> RenderableType:
-    """All trials, the best first; `statuses` are what is known of the jobs that run, by trial."""
+    """Trials, the best first; `statuses` are what is known of the jobs that run, by trial.
+
+    With `most` it has at most so many rows, but for the trials that go on, which are all there.
+    """
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column("TRIAL", justify="right", no_wrap=True)
     rows.add_column("JOB", justify="right", no_wrap=True)
@@ -38,7 +45,12 @@ def table(
     for name in sweep.space:
         rows.add_column(Text(words.printable(name)), justify="right")
     rows.add_column("WHERE IT STANDS", ratio=1)
-    for trial in ranked(trials, highest_first=sweep.objective.direction == "maximize"):
+    ordered = ranked(trials, highest_first=sweep.objective.direction == "maximize")
+    left = None if most is None else max(0, most - sum(trial.goes_on for trial in ordered))
+    kept = {trial.number for trial in [trial for trial in ordered if not trial.goes_on][:left]}
+    for trial in ordered:
+        if trial.number not in kept and not trial.goes_on:
+            continue
         status = statuses.get(trial.number)
         rows.add_row(
             str(trial.number),
