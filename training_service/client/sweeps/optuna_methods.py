@@ -1,6 +1,7 @@
 """TPE and ASHA, by Optuna: its studies are held in memory and made from the sweep's own events."""
 
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Literal
 
 from training_service.client.errors import InvalidRequest
@@ -36,7 +37,8 @@ class Tpe:
     def propose(self, trials: Sequence[Trial]) -> Mapping[str, Value]:
         """What the trials so far promise most of."""
         # A seed of its own for each, for a random generator's state would be lost with the program.
-        sampler = optuna.samplers.TPESampler(seed=(self._seed + len(trials)) % 2**32, constant_liar=True)
+        seed = Random(f"{self._seed}/{len(trials)}").getrandbits(32)  # noqa: S311
+        sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         study = optuna.create_study(direction=self._direction, sampler=sampler)
         study.add_trials([self._known(trial) for trial in trials])
         return study.ask(self._space).params

@@ -21,6 +21,7 @@ from training_service.client.sweeps.runner import Runner
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.unit.client.conftest import ServerInThread, Trainctl
@@ -202,6 +203,16 @@ def test_a_service_that_goes_away_for_a_while_is_borne_with(
     training.fail(pb.GetTrainingStatusRequest, grpc.StatusCode.DEADLINE_EXCEEDED, times=2)
     result = trainctl("sweep", "search.toml", *FAST)
     assert (result.exit_code, len(trainer.keys)) == (0, 5), result.stderr
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_service_that_is_not_there_at_all_is_said_to_be_so(
+    trainctl_at: Callable[[str], Trainctl], file: Path, dead_address: str
+) -> None:
+    result = trainctl_at(dead_address)("sweep", "search.toml", *FAST)
+    assert result.exit_code == 4
+    assert "elsewhere. What was submitted goes on. Go on with the sweep: trainctl sweep" in result.stderr
+    assert (file.parent / "search.sweep").is_dir()
 
 
 def test_two_programs_never_run_the_same_sweep(trainctl: Trainctl, trainer: Trainer, file: Path) -> None:

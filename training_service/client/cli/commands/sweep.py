@@ -26,8 +26,8 @@ def sweep(
         Path | None, typer.Option(metavar="FILE", help="Also write a picture (.png, .svg or .pdf).")
     ] = None,
     algorithm: Annotated[str | None, typer.Option(help="What to train.")] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID")] = None,
-    version: Annotated[str | None, typer.Option(metavar="HASH", help="Of the dataset.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID", help="Its id.")] = None,
+    version: Annotated[str | None, typer.Option(metavar="HASH", help="Of the dataset's version.")] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="Begins the names of the jobs.")] = None,
     instances: Annotated[int | None, typer.Option(help="How many processes train together.")] = None,
     parameter: Annotated[
