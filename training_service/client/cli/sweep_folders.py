@@ -26,7 +26,12 @@ def begun(file: Path | None, folder: Path | None, given: Mapping[str, Any], addr
     method_of(settings)
     pruner_of(settings)
     path = folder or _usual_folder(file, settings.name)
-    folders.begin(path, settings, address)
+    try:
+        folders.begin(path, settings, address)
+    except OSError as error:
+        raise typer.BadParameter(
+            f"'{path}' cannot be a sweep's folder: {error.strerror}", param_hint="--folder"
+        ) from error
     return path
 
 

@@ -94,6 +94,7 @@ def test_tpe_prunes_unless_told_otherwise_and_the_others_only_when_told() -> Non
         (("-p", "X=1"), "X is both a fixed parameter and searched"),
         (("--direction", "up"), "objective.direction: 'up'"),
         (("--to", "x.bmp"), "'x.bmp' does not end in .png, .svg, .pdf"),
+        (("--folder", "search.toml"), "'search.toml' cannot be a sweep's folder: File exists"),
         (("--resume", "--cancel"), "a sweep is resumed or cancelled, not both"),
         (("--resume", "--seed", "1"), "keeps its settings; not seed"),
         (("--resume",), "there is no sweep in search.sweep"),
