@@ -68,7 +68,7 @@ def train(
     deadlines: Deadlines | None,
 ) -> TrainRequest:
     """A submission. Without a request key it gets a fresh one, so that sending it twice is harmless."""
-    texts = {key: _as_text(value) for key, value in (parameters or {}).items()}
+    texts = {key: as_text(value) for key, value in (parameters or {}).items()}
     if instances is not None:
         if INSTANCES_PARAMETER in texts:
             raise InvalidRequest(f"give either instances or the parameter {INSTANCES_PARAMETER}, not both")
@@ -90,7 +90,8 @@ def train(
     )
 
 
-def _as_text(value: str | int | float) -> str:
+def as_text(value: str | int | float) -> str:
+    """A parameter's value as the service gets it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

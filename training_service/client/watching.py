@@ -44,7 +44,7 @@ class Patience:
         """The service is there."""
         self._lost_at = None
 
-    def pause_after(self, error: Unavailable) -> float:
+    def pause_after(self, error: Unavailable | DeadlineExceeded) -> float:
         """Seconds to wait before connecting again; raises the error when that is over."""
         now = time.monotonic()
         if self._lost_at is None:

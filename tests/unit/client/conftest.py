@@ -49,6 +49,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
         self.knows_positions = True
+        # Called with each request, and with that of Train again once it has had its effect.
+        self.heard: Callable[[Any, bool], None] = lambda request, after_the_deed: None
         self.outcomes: dict[int, Status] = {}  # What becomes at once of a job that is submitted.
         self._keys: dict[str, pb.TrainResponse] = {}
         self._versions: dict[int, int] = defaultdict(int)
@@ -178,6 +180,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         await self._maybe_fail(request, context, after_the_deed=False)
 
     async def _maybe_fail(self, request: Message, context: Any, *, after_the_deed: bool) -> None:
+        self.heard(request, after_the_deed)
         failures = self.failures[type(request).__name__]
         if failures and failures[0].after_the_deed == after_the_deed:
             failure = failures.pop(0)

@@ -18,6 +18,7 @@ from training_service.client.cli.commands.logs import logs
 from training_service.client.cli.commands.plot import plot
 from training_service.client.cli.commands.status import status
 from training_service.client.cli.commands.submit import submit
+from training_service.client.cli.commands.sweep import sweep
 from training_service.client.cli.commands.wait import wait
 from training_service.client.cli.commands.watch import watch
 from training_service.client.cli.exit_codes import ExitCode
@@ -97,6 +98,6 @@ def trainctl(
     context.obj = Session(address=address, json=json)
 
 
-for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel):
+for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel, sweep):
     app.command()(command)
 app.command("list")(list_jobs)

@@ -46,7 +46,8 @@ def explanation(error: TrainingServiceError) -> str:
     notes = list(getattr(error, "__notes__", ()))
     if isinstance(error, Unreachable):
         notes.insert(0, _START_OR_FIND)
-    return printable(". ".join([str(error).rstrip("."), *notes]) if notes else str(error))
+    *parts, last = [str(error), *notes]
+    return printable(". ".join([*(part.rstrip(".") for part in parts), last]))
 
 
 def _drop_output() -> None:

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
         return code
 
     OK = 0, "done; a followed job succeeded"
-    JOB_FAILED = 1, "the followed job failed"
+    JOB_FAILED = 1, "the followed job failed; a sweep with too many failures, or no result"
     INVALID_REQUEST = 2, "wrong usage, or the service finds the request invalid"
     NOT_FOUND = 3, "no such job, algorithm, dataset or version"
     UNAVAILABLE = 4, "the service is not there, or does not answer"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import NoReturn, TextIO, TypeVar
+from typing import NoReturn, Protocol, TextIO, TypeVar
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
@@ -19,7 +19,16 @@ from rich.live import Live
 
 from training_service.client.cli.render.words import printable
 
-M = TypeVar("M", bound=Message)
+
+class Entry(Protocol):
+    """What is no message of the proto, but can be told in the same forms."""
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        ...
+
+
+M = TypeVar("M", bound=Message | Entry)
 
 
 class Form(Enum):
@@ -88,19 +97,29 @@ class Output:
         sys.stdout.write(text)
         sys.stdout.flush()
 
+    @contextmanager
+    def drawing(self, drawn: Callable[[], RenderableType]) -> Iterator[None]:
+        """Within it a terminal shows this picture, drawn again several times a second, and gone
+        with the block's end; others show nothing.
+        """
+        if self.form is not Form.TERMINAL:
+            yield
+            return
+        with self._live(drawn, transient=True):
+            yield
+
     def _drawing(self, drawn: Callable[[M], RenderableType]) -> Iterator[Callable[[M], None]]:
         latest: list[M] = []
-        with Live(
-            get_renderable=lambda: drawn(latest[-1]) if latest else "",
-            console=self._console,
-            refresh_per_second=4,
-        ) as live:
+        with self._live(lambda: drawn(latest[-1]) if latest else "") as live:
 
             def update(message: M) -> None:
                 latest[:] = [message]
                 live.refresh()
 
             yield update
+
+    def _live(self, drawn: Callable[[], RenderableType], *, transient: bool = False) -> Live:
+        return Live(get_renderable=drawn, console=self._console, refresh_per_second=4, transient=transient)
 
     def _write_changes(self, line: Callable[[M], str]) -> Callable[[M], None]:
         last = ""
@@ -117,11 +136,13 @@ class Output:
         self.pass_through((as_json(message) if self.form is Form.JSON else line(message)) + "\n")
 
 
-def as_json(message: Message) -> str:
+def as_json(message: Message | Entry) -> str:
     """A message as one line of JSON, with the names of the proto; zero values are written out.
 
     As everywhere in protobuf's JSON, 64-bit integers are strings and times are RFC 3339.
     """
+    if not isinstance(message, Message):
+        return message.as_json()
     return MessageToJson(
         message, indent=None, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )

@@ -1,7 +1,8 @@
 """Curves as pictures: of characters for a terminal, of ink for a file. Both libraries are extras."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,30 +33,45 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
 
 def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
     """All plots as one picture, in the format that the name ends in. Raises BadParameter, OSError."""
+    check(path, "--output")
+    with picture(path, len(curves)) as axes:
+        for axis, (metric, of_jobs) in zip(axes, curves.items(), strict=True):
+            for curve in of_jobs:
+                point = "o" if len(curve.steps) == 1 else ""  # which would be a line of no length
+                axis.plot(curve.steps, curve.values, marker=point, label=plain(curve.label))
+            axis.set_title(plain(metric))
+            axis.set_xlabel("step")
+            axis.legend()
+
+
+def check(path: Path, option: str) -> None:
+    """Raises BadParameter, naming the option, if there is no way to write such a picture."""
     if path.suffix.lower() not in FORMATS:
-        raise typer.BadParameter(f"'{path}' does not end in {', '.join(FORMATS)}", param_hint="--output")
+        raise typer.BadParameter(f"'{path}' does not end in {', '.join(FORMATS)}", param_hint=option)
     _library("matplotlib").use("agg")
+
+
+@contextmanager
+def picture(path: Path, plots: int) -> Iterator[list[Any]]:
+    """Gives so many of Matplotlib's axes, side by side; with the block's end they are in the file."""
     pyplot: Any = import_module("matplotlib.pyplot")
-    rows = math.ceil(len(curves) / _COLUMNS)
-    columns = min(_COLUMNS, len(curves))
-    figure, axes = pyplot.subplots(
+    rows, columns = math.ceil(plots / _COLUMNS), min(_COLUMNS, plots)
+    figure, grid = pyplot.subplots(
         rows, columns, figsize=(6 * columns, 3.5 * rows), squeeze=False, layout="constrained"
     )
-    for axis, (metric, of_jobs) in zip(axes.flat, curves.items(), strict=False):
-        for curve in of_jobs:
-            point = "o" if len(curve.steps) == 1 else ""  # which would be a line of no length
-            axis.plot(curve.steps, curve.values, marker=point, label=_plain(curve.label))
-        axis.set_title(_plain(metric))
-        axis.set_xlabel("step")
-        axis.grid(alpha=0.3)
-        axis.legend()
-    for axis in axes.flat[len(curves) :]:
-        axis.remove()
-    figure.savefig(path)
-    pyplot.close(figure)
+    try:
+        axes = list(grid.flat)
+        for axis in axes[plots:]:
+            axis.remove()
+        for axis in axes[:plots]:
+            axis.grid(alpha=0.3)
+        yield axes[:plots]
+        figure.savefig(path)
+    finally:
+        pyplot.close(figure)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text for Matplotlib, which reads what stands between dollars as a formula."""
     return printable(text).replace("$", r"\$")
 

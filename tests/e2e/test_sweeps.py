@@ -1,0 +1,94 @@
+"""A sweep over real processes: a least-squares fit by gradient descent, whose learning rate is searched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+
+# The loss is that of fitting y = 2x; a learning rate above 0.6 or so diverges, a low one comes nowhere.
+TRAINER = """
+import json, os, time
+
+rate, weight = float(os.environ["LR"]), 0.0
+points = [(x / 10, 2 * x / 10) for x in range(-20, 21)]
+for step in range(1, 13):
+    weight -= rate * sum(2 * x * (weight * x - y) for x, y in points) / len(points)
+    loss = sum((weight * x - y) ** 2 for x, y in points) / len(points)
+    print("::progress::", json.dumps({"step": step, "metrics": {"loss": loss}}), flush=True)
+    time.sleep(0.1 if os.environ["PACE"] == "slow" else 0)
+assert loss < 100, "diverged"
+"""
+ALGORITHM = """
+[algorithms.descent]
+other_parameters = true
+[algorithms.descent.process]
+command = ["python", "{program}"]
+"""
+
+
+def trainctl(
+    server: Server, *arguments: str
+) -> tuple[list[dict[str, Any]], subprocess.CompletedProcess[str]]:
+    """The trials that trainctl shows, and how it ended."""
+    command = [sys.executable, "-m", "training_service.client.cli", "--json", "sweep", *arguments]
+    ended = subprocess.run(
+        command,
+        cwd=server.folder,
+        env={**os.environ, "TRAINING_SERVICE_ADDRESS": server.address},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    return [json.loads(line) for line in ended.stdout.splitlines()], ended
+
+
+def start(server: Server) -> None:
+    program = server.folder / "descent.py"
+    program.write_text(TRAINER)
+    with (server.folder / "config.toml").open("a") as config:
+        config.write(ALGORITHM.format(program=program))
+    server.start().close()
+
+
+WHAT = ("--algorithm", "descent", "-d", "1", "--version", "v1", "-m", "loss", "--direction", "minimize")
+
+
+def test_a_grid_finds_the_learning_rate_that_converges(server: Server) -> None:
+    start(server)
+    rates = ("-s", "LR=0.01,0.3,5.0", "-p", "PACE=fast", "--method", "grid")
+    trials, ended = trainctl(server, *WHAT, *rates, "--every", "0.2", "--to", "sweep.svg")
+    assert ended.returncode == 0, ended.stderr
+    assert [(trial["parameters"]["LR"], trial["state"]) for trial in trials] == [
+        (0.3, "complete"),
+        (0.01, "complete"),
+        (5.0, "failed"),
+    ]
+    assert trials[0]["value"] < 0.01 < trials[1]["value"]
+    assert trials[2]["reason"] == "Rank 0 exited with code 1."
+    assert (server.folder / "sweep.svg").stat().st_size > 1000
+
+
+def test_tpe_with_pruning_stops_slow_learners_and_keeps_the_best(server: Server) -> None:
+    start(server)
+    (server.folder / "descent.toml").write_text(
+        'method = "tpe"\ntrials = 8\nat_once = 2\n[pruning]\nmin_steps = 2\nreduction_factor = 2\n'
+    )
+    rates = ("-s", "LR=0.001..0.5:log", "-p", "PACE=slow")
+    trials, ended = trainctl(server, "descent.toml", *WHAT, *rates, "--every", "0.2")
+    assert ended.returncode == 0, ended.stderr
+    states = [trial["state"] for trial in trials]
+    assert (states[0], len(states), set(states)) == ("complete", 8, {"complete", "pruned"})
+    with TrainingClient(server.address) as client:
+        jobs = {job.job_id: job.status for job in client.list()}
+    for trial in trials:
+        outcome = pb.succeed if trial["state"] == "complete" else pb.cancelled
+        assert jobs[trial["job_id"]] == outcome

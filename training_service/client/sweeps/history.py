@@ -1,0 +1,95 @@
+"""What the events of a sweep add up to: its trials."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from training_service.client.sweeps.events import Cancelled, Ended, Event, Proposed, Reported, Submitted
+from training_service.client.sweeps.space import Value
+
+State = Literal["proposed", "submitted", "pruning", "complete", "pruned", "failed", "cancelled"]
+GOES_ON: frozenset[State] = frozenset({"proposed", "submitted", "pruning"})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One choice of parameters and what has become of it.
+
+    proposed → submitted → complete, failed or cancelled; → pruning (its job is being cancelled) → pruned.
+    """
+
+    number: int
+    parameters: Mapping[str, Value]
+    state: State = "proposed"
+    job: int | None = None
+    points: Sequence[tuple[int, float]] = ()
+    """What the pruning has seen of the metric, by step."""
+    value: float | None = None
+    reason: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its job may still use machines."""
+        return self.state in GOES_ON
+
+    def as_json(self) -> str:
+        """One line for programs."""
+        return json.dumps(
+            {
+                "trial": self.number,
+                "job_id": self.job,
+                "state": self.state,
+                "value": self.value,
+                "parameters": dict(self.parameters),
+                "reason": self.reason,
+            }
+        )
+
+
+@dataclass
+class History:
+    """A sweep so far."""
+
+    trials: list[Trial] = field(default_factory=list)
+    is_cancelled: bool = False
+
+    def add(self, event: Event) -> None:
+        """Takes in what has happened."""
+        match event:
+            case Proposed():
+                self.trials.append(Trial(event.trial, event.parameters))
+            case Submitted():
+                self._change(event.trial, state="submitted", job=event.job)
+            case Reported():
+                points = (*self.trials[event.trial].points, *event.points)
+                state: State = "pruning" if event.prune else self.trials[event.trial].state
+                self._change(event.trial, points=points, state=state)
+            case Ended():
+                self._change(event.trial, state=event.outcome, value=event.value, reason=event.reason)
+            case Cancelled():
+                self.is_cancelled = True
+
+    @property
+    def live(self) -> list[Trial]:
+        """The trials that have not ended."""
+        return [trial for trial in self.trials if trial.goes_on]
+
+    @property
+    def failures(self) -> int:
+        """How many trials have failed."""
+        return sum(trial.state == "failed" for trial in self.trials)
+
+    def _change(self, number: int, **changes: object) -> None:
+        self.trials[number] = replace(self.trials[number], **changes)  # type: ignore[arg-type]
+
+
+def ranked(trials: Iterable[Trial], *, highest_first: bool) -> list[Trial]:
+    """Trials by their objective, the best first; after them what was pruned, goes on, or came to nothing."""
+    order: dict[State, int] = {"complete": 0, "pruned": 1, "failed": 3, "cancelled": 3}
+
+    def key(trial: Trial) -> tuple[int, float, int]:
+        value = 0.0 if trial.value is None else -trial.value if highest_first else trial.value
+        return order.get(trial.state, 2), value, trial.number
+
+    return sorted(trials, key=key)

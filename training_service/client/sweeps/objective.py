@@ -1,0 +1,56 @@
+"""How good a job was."""
+
+import json
+import math
+from typing import Any
+
+from training_service.client.curves import Curve, curves_by_metric
+from training_service.client.errors import NotFound
+from training_service.client.sweeps.settings import Objective
+from training_service.client.sync import TrainingClient
+
+MANIFEST = "manifest.json"
+
+
+class NoValue(Exception):
+    """The job has not told what the objective needs; its text says what it did tell."""
+
+
+def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
+    """The objective of a job that has succeeded. Raises NoValue."""
+    if objective.value == "manifest":
+        return _in_manifest(_manifest(client, job), objective.metric)
+    curve = curve_of(client, job, objective.metric)
+    if curve is None:
+        told = sorted(series.name for series in client.metrics(job))
+        raise NoValue(f"it reported no metric {objective.metric!r}; it reported: {', '.join(told) or 'none'}")
+    if objective.value == "last":
+        return curve.values[-1]
+    return max(curve.values) if objective.direction == "maximize" else min(curve.values)
+
+
+def curve_of(client: TrainingClient, job: int, metric: str) -> Curve | None:
+    """What a job has reported of a metric; None before its first point."""
+    curves = curves_by_metric({"": client.metrics(job, [metric])}).get(metric)
+    return curves[0] if curves and curves[0].values else None
+
+
+def _manifest(client: TrainingClient, job: int) -> Any:
+    try:
+        return json.loads(b"".join(client.fetch(job, MANIFEST)))
+    except NotFound as error:
+        raise NoValue(f"its model has no {MANIFEST}") from error
+    except ValueError as error:
+        raise NoValue(f"the {MANIFEST} of its model is not JSON") from error
+
+
+def _in_manifest(manifest: Any, path: str) -> float:
+    found = manifest
+    for key in path.split("."):
+        if not isinstance(found, dict) or key not in found:
+            there = ", ".join(sorted(found)) if isinstance(found, dict) else "no table"
+            raise NoValue(f"the {MANIFEST} of its model has no {path!r}; at {key!r} there is: {there}")
+        found = found[key]
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        raise NoValue(f"{path!r} in the {MANIFEST} of its model is no number, but {found!r}")
+    return float(found)

@@ -1,0 +1,170 @@
+"""What a sweep is to do, checked before anything is submitted."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+from training_service._generated.training_service_pb2 import Deadlines, PodOptions, RetryPolicy
+from training_service.client.errors import InvalidRequest
+from training_service.client.requests import INSTANCES_PARAMETER
+from training_service.client.sweeps.space import Axis, Choices, Range, Value
+
+MOST_TRIALS = 10_000
+
+Text = Annotated[str, Field(min_length=1, max_length=128)]
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+def _json_of(message: type[Message]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A check that a table is what this message looks like in JSON."""
+
+    def check(table: dict[str, Any]) -> dict[str, Any]:
+        try:
+            json_format.ParseDict(table, message())
+        except json_format.ParseError as error:
+            raise ValueError(str(error)) from error
+        return table
+
+    return check
+
+
+class Objective(BaseModel):
+    """What is to be as high or as low as possible: of a metric that the job reports the last value or the
+    best, or a number of its model's manifest (`a.b` is the key b in the table a).
+    """
+
+    model_config = _STRICT
+    metric: Text
+    direction: Literal["maximize", "minimize"]
+    value: Literal["last", "best", "manifest"] = "last"
+
+
+class Pruning(BaseModel):
+    """ASHA: of the trials that have come to a step, the best one in so many may go on.
+
+    The first such step is `min_steps`, each further one `reduction_factor` times as far. Without it, it is
+    a hundredth of the first complete trial's steps, and there is no pruning before.
+    """
+
+    model_config = _STRICT
+    min_steps: Annotated[int, Field(ge=1)] | None = None
+    reduction_factor: Annotated[int, Field(ge=2)] = 4
+
+
+class Sweep(BaseModel):
+    """The settings of one sweep; they never change once it has begun."""
+
+    model_config = _STRICT
+    algorithm: Text
+    dataset: Text
+    version: Text
+    name: Annotated[str, Field(min_length=1, max_length=60)] = "sweep"
+    instances: Annotated[int, Field(ge=1)] | None = None
+    parameters: dict[str, Value] = {}
+    space: Annotated[dict[str, Axis], Field(min_length=1)]
+    objective: Objective
+    method: Literal["grid", "random", "tpe"] = "random"
+    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    at_once: Annotated[int, Field(ge=1, le=1000)] = 4
+    max_failures: Annotated[int, Field(ge=1)] = 10
+    pruning: (
+        Annotated[
+            Annotated[bool, Tag("flag")] | Annotated[Pruning, Tag("table")],
+            Discriminator(lambda value: "flag" if isinstance(value, bool) else "table"),
+        ]
+        | None
+    ) = None
+    pod_options: Annotated[dict[str, Any], AfterValidator(_json_of(PodOptions))] = {}
+    retry_policy: Annotated[dict[str, Any], AfterValidator(_json_of(RetryPolicy))] = {}
+    deadlines: Annotated[dict[str, Any], AfterValidator(_json_of(Deadlines))] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if both := sorted(self.parameters.keys() & self.space.keys()):
+            raise ValueError(f"{both[0]} is both a fixed parameter and searched; it can be only one")
+        if self.instances is not None and INSTANCES_PARAMETER in {*self.parameters, *self.space}:
+            raise ValueError(f"give either instances or {INSTANCES_PARAMETER}, not both")
+        if self.objective.value == "manifest" and self.pruning:
+            raise ValueError("pruning needs a metric that is reported: not with objective.value = 'manifest'")
+        if self.method == "grid":
+            self._check_grid()
+        elif self.trials is None:
+            raise ValueError(f"trials is missing: how many the method {self.method} is to make")
+        return self
+
+    def _check_grid(self) -> None:
+        if self.trials is not None:
+            raise ValueError("the method grid makes a trial for each combination: leave trials out")
+        size = 1
+        for name, axis in self.space.items():
+            try:
+                size *= len(axis.grid())
+            except ValueError as error:
+                raise ValueError(f"space.{name}: {error}") from error
+        if size > MOST_TRIALS:
+            raise ValueError(f"the grid has {size} combinations; at most {MOST_TRIALS} are allowed")
+
+    @property
+    def asha(self) -> Pruning | None:
+        """How trials are pruned; None: not. TPE prunes unless told otherwise."""
+        if isinstance(self.pruning, Pruning):
+            return self.pruning
+        by_default = self.method == "tpe" and self.objective.value != "manifest"
+        return Pruning() if (by_default if self.pruning is None else self.pruning) else None
+
+
+def checked(document: Mapping[str, Any]) -> Sweep:
+    """The settings in a document as TOML gives it.
+
+    Raises InvalidRequest with a line for each problem: the key, the value, what is allowed.
+    """
+    try:
+        return Sweep.model_validate(document)
+    except ValidationError as error:
+        problems = [_explanation(dict(problem)) for problem in error.errors()]
+        raise InvalidRequest("; ".join(dict.fromkeys(problems))) from error
+
+
+_TABLES: dict[str | int, type[BaseModel]] = {
+    "objective": Objective,
+    "pruning": Pruning,
+    "choices": Choices,
+    "range": Range,
+}
+# What pydantic puts into the path of a problem to say which kind of value it has checked.
+_KINDS = frozenset({"choices", "range", "flag", "table"})
+_MESSAGES = {
+    "model_type": "a table is needed",
+    "dict_type": "a table is needed",
+    "too_short": "at least one is needed",
+    "string_too_short": "it is empty",
+}
+
+
+def _explanation(problem: Mapping[str, Any]) -> str:
+    path: tuple[str | int, ...] = problem["loc"]
+    named = (part for at, part in enumerate(path) if at == 0 or path[at - 1] == "space" or part not in _KINDS)
+    key, value = ".".join(map(str, named)), problem["input"]
+    if problem["type"] == "extra_forbidden":
+        tables = [_TABLES[part] for part in path[:-1] if part in _TABLES]
+        return f"{key}: there is no such key; there are {', '.join((tables or [Sweep])[-1].model_fields)}"
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    message = _MESSAGES.get(problem["type"], str(problem["msg"]))
+    message = message.removeprefix("Value error, ").replace("Input should be", "it should be")
+    if not key:
+        return message
+    return f"{key}: {message}" if isinstance(value, Mapping) else f"{key}: {value!r} is refused: {message}"
