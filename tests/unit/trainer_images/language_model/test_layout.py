@@ -32,6 +32,10 @@ from trainer_kit.errors import ParameterError
             {"world_size": 2, "batch_size": 10, "micro_batches": 4},
             "BATCH_SIZE 10 .* 2 data ranks x MICRO_BATCHES 4 = 8 parts",
         ),
+        (
+            {"world_size": 4, "pipeline": 2, "tensor": 2, "micro_batches": 2, "loss_parallel": True},
+            "LOSS_PARALLEL cannot go with PIPELINE 2",
+        ),
         ({"checkpointing": "some"}, "CHECKPOINTING must be .* but is 'some'"),
         ({"checkpointing": "every:5"}, "every:N with N from 1 to LAYERS 4, but is 'every:5'"),
         ({"world_size": 2, "offload": Offload.PARAMETERS}, "OFFLOAD=parameters .* STRATEGY is ddp"),
