@@ -8,12 +8,15 @@
 * Huang et al., "GPipe", 2019; Narayanan et al., 2021: p stages a rank of which wait (p-1)/(m+p-1) of the
   time with m micro-batches, and with v stages each (p-1)/(v m+p-1).
 
-Needs no PyTorch. Bytes are those of fp32; activations are not among the memory here.
+* Korthikanti et al., 2022, counts what a layer keeps for its backward pass; here it is counted for this
+  model, whose attention keeps no scores: 16 vectors a token.
+
+Needs no PyTorch. Bytes are those of fp32.
 """
 
 from dataclasses import dataclass
 
-from language_model.layout import VOCABULARY, Layout, Strategy
+from language_model.layout import VOCABULARY, Layout, Precision, Schedule, Strategy
 
 FLOAT = 4
 """Bytes of a number in fp32."""
@@ -100,6 +103,64 @@ def bubble(layout: Layout) -> float:
     waits = layout.pipeline - 1
     stages_each = layout.stages // layout.pipeline
     return waits / (stages_each * layout.micro_batches + waits)
+
+
+def activations(layout: Layout) -> float:
+    """Bytes that a rank keeps for the backward pass at the most; of pipeline ranks, the first or the last.
+
+    A rank holds as many micro-batches as its pipeline is long from it on (1F1B), or all of them (GPipe).
+    """
+    width, per = layout.width, layout.tensor
+    whole, cut = 4.0, 12.0  # vectors: inputs and outputs of norms; what lies between the matrices
+    if layout.sequence_parallel:
+        whole /= per
+    of_layer = {"none": whole + cut / per, "selective": whole / 2 + 9 / per}.get(layout.checkpointing)
+    stages = layout.layers_of_stages
+    most = 0.0
+    for rank in range(layout.pipeline):
+        layers = sum(len(stage) for stage in stages[rank :: layout.pipeline])
+        if of_layer is not None:
+            vectors, again = layers * of_layer, 0.0
+        else:
+            vectors, again = _recomputing(layout, layers, whole + cut / per)
+        waiting = layout.pipeline - rank if layout.schedule is not Schedule.GPIPE else layout.micro_batches
+        held = min(waiting, layout.micro_batches) if layout.pipeline > 1 else 1
+        tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context
+        head = 0.0
+        if rank == layout.pipeline - 1:  # its norm, and scores, their logarithms and their gradient
+            head = 2 * width + 3 * VOCABULARY / (per if layout.loss_parallel else 1)
+        # The head is done before the first layer is computed anew.
+        most = max(most, tokens * (held * vectors * width + max(head, again * width)) * FLOAT)
+    return most * (0.5 if layout.precision is not Precision.FP32 else 1.0)
+
+
+def gathered(layout: Layout) -> float:
+    """Bytes of parameters that fully_shard has gathered at the most: all of a rank's, or two layers of them."""
+    if not layout.is_sharded:
+        return 0.0
+    own = max(_of_rank(layout)) * FLOAT
+    if layout.strategy is Strategy.ZERO2:
+        return own
+    return min(own, 2 * (12 * layout.width**2 / layout.tensor) * FLOAT)
+
+
+def recomputed(layout: Layout) -> float:
+    """Work that is done twice, as a share of a step's: a forward pass is a third of it."""
+    if layout.checkpointing == "selective":
+        return 0.02  # norms and sums: no matrices
+    every = layout.recomputed_every
+    return 1 / 3 / every if every else 0.0
+
+
+def _recomputing(layout: Layout, layers: int, of_layer: float) -> tuple[float, float]:
+    """Vectors a token that are kept if some layers keep their input only, and what one needs on its turn.
+
+    Where others lie between, these have made room for it by then.
+    """
+    every = layout.recomputed_every
+    again = -(-layers // every)
+    gradients = 5.0  # of its widest vectors, as it goes through them
+    return again + (layers - again) * of_layer, of_layer + gradients if every == 1 else 0.0
 
 
 def _activations(layout: Layout) -> float:

@@ -1,0 +1,125 @@
+"""Which layouts of a model fit a device, and what each costs: what `trainctl plan` prints.
+
+By the formulas of `theory`, which the tests and benchmarks hold against what is counted. Needs no PyTorch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from trainer_kit.errors import ParameterError
+
+from language_model import theory
+from language_model.layout import Layout, Offload, Schedule, Strategy
+
+RESERVE = 0.1
+"""The share of a device that is left to the runtime: its context, buckets of gradients, fragments."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One layout, and what it costs. Memory is in bytes, of the rank that needs most."""
+
+    layout: Layout
+    model: theory.Memory
+    activations: float
+    bytes_sent: float
+    """By a rank in a step, on average."""
+    bubble: float
+    """The share of its time that a rank waits for others of its pipeline."""
+    recomputed: float
+    """Work that is done twice, as a share of a step's."""
+
+    @property
+    def memory(self) -> float:
+        """All of it."""
+        held = self.model
+        on_host = self.layout.offload
+        parts = {
+            Offload.NONE: (held.parameters, held.gradients, held.optimizer),
+            Offload.OPTIMIZER: (held.parameters, held.gradients),
+            Offload.PARAMETERS: (),
+        }[on_host]
+        return sum(parts) + self.activations + theory.gathered(self.layout)
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer a step takes than its bare work: work done twice, and waiting; not the network."""
+        return (1 + self.recomputed) / (1 - self.bubble)
+
+    def fits(self, device: float) -> bool:
+        """Whether a device of so many bytes holds it."""
+        return self.memory <= device * (1 - RESERVE)
+
+
+def price(layout: Layout) -> Choice:
+    """What a layout costs."""
+    return Choice(
+        layout=layout,
+        model=theory.memory(layout),
+        activations=theory.activations(layout),
+        bytes_sent=theory.bytes_sent(layout),
+        bubble=theory.bubble(layout),
+        recomputed=theory.recomputed(layout),
+    )
+
+
+def choices(model: Layout, device: float) -> list[Choice]:
+    """Every layout of `model` on its WORLD_SIZE that fits devices of so many bytes, the best first.
+
+    Best is what loses least time to waiting and to work done twice, then what sends least. Of layouts
+    that differ in nothing but what they would not need (work done twice, state on the host), the plainest.
+    """
+    found: dict[tuple[object, ...], Choice] = {}
+    for layout in _layouts(model):
+        choice = price(layout)
+        if not choice.fits(device):
+            continue
+        shape = (layout.strategy, layout.pipeline, layout.tensor)
+        known = found.get(shape)
+        if known is None or _cost(choice) < _cost(known):
+            found[shape] = choice
+    return sorted(found.values(), key=_cost)
+
+
+def least(model: Layout) -> Choice:
+    """What needs the least memory of a device, whether it fits or not."""
+    return min((price(layout) for layout in _layouts(model)), key=lambda choice: choice.memory)
+
+
+def _cost(choice: Choice) -> tuple[float, ...]:
+    is_offloaded = choice.layout.offload is not Offload.NONE
+    return (is_offloaded, round(choice.slowdown, 3), choice.bytes_sent, choice.memory)
+
+
+def _layouts(model: Layout) -> Iterator[Layout]:
+    """All that the rules allow, of the same model and batch on as many ranks."""
+    for pipeline in _divisors(model.world_size):
+        for tensor in _divisors(model.world_size // pipeline):
+            for micro_batches in _micro_batches(model, model.world_size // (pipeline * tensor)):
+                for strategy in Strategy:
+                    for checkpointing in ("none", "selective", "full"):
+                        for offload in Offload:
+                            try:
+                                yield replace(
+                                    model,
+                                    strategy=strategy,
+                                    pipeline=pipeline,
+                                    tensor=tensor,
+                                    schedule=Schedule.ONE_FORWARD_ONE_BACKWARD,
+                                    sequence_parallel=tensor > 1,
+                                    loss_parallel=tensor > 1,
+                                    micro_batches=micro_batches,
+                                    checkpointing=checkpointing,
+                                    offload=offload,
+                                )
+                            except ParameterError:
+                                continue
+
+
+def _micro_batches(model: Layout, data: int) -> list[int]:
+    """How a data rank's share of the batch can be divided."""
+    return _divisors(model.batch_size // data) if model.batch_size % data == 0 else []
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
