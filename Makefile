@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kubernetes test check fix serve cluster cluster-down benchmarks crash-points clean
+.PHONY: help demo demo-parallel demo-kubernetes test check fix serve cluster cluster-down benchmarks crash-points clean
 
 help:        ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 20
@@ -7,6 +7,10 @@ help:        ## show this
 demo:        ## train a real model on three processes, through the API; everything it needs is set up
 	@scripts/install
 	@scripts/demo
+
+demo-parallel: ## train one model under every parallelism, through the API, and compare what each costs
+	@scripts/install
+	@scripts/demo-parallel
 
 demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, three pods
 	@scripts/install
