@@ -123,9 +123,7 @@ def test_what_a_step_costs_is_what_the_formulas_say(
         assert cost["optimizer_bytes"] == pytest.approx(expected.optimizer, rel=0.001)
     # Tensor ranks hold the gradient of the embedding whole, and add a little to sum those of norms.
     gradients = pytest.approx(expected.gradients, rel=0.3 if layout.tensor > 1 else 0.001)
-    assert cost["gradient_bytes"] == pytest.approx(
-        expected.gradients, rel=0.3 if layout.tensor > 1 else 0.001
-    )
+    assert cost["gradient_bytes"] == gradients
     sent = theory.bytes_sent(layout)
     if name == "pipeline x zero3":  # a bound: some passes find the parameters still gathered
         assert cost["sent_bytes"] <= sent
