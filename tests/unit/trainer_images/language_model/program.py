@@ -7,6 +7,7 @@ they are one training, of which each layout takes its part and goes on from the 
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,15 @@ def run(layout: Layout, group: Group, steps: int) -> dict[str, Any]:
     text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
     examples = data.Examples(text.cumsum(1) // 7 % 64 + 32, layout.context)
     place = data.Place(len(examples), layout.seed)
-    losses, cost = {}, None
+    losses: dict[int, float] = {}
+    cost: dict[str, float] = {}
     with checkpoints.kept(group, learner.model, own_share(learner.optimizer), place=place) as kept:
         for step in range(kept.steps + 1, steps + 1):
             batch = examples.batch(place.take(layout.batch_size), group.device)
             if step == COUNTED_STEP:
                 with counting.counting(learner) as own:
                     loss = learner.learn(batch, layout.lr)
-                cost = counting.of_group(own, group)
+                cost = asdict(counting.of_group(own, group))
             else:
                 loss = learner.learn(batch, layout.lr)
             [losses[step]] = group.total(loss)

@@ -64,7 +64,7 @@ def _train(
     finally:
         launcher.close()
     assert [end.code for end in ends] == [0] * size, [end.stderr for end in ends]
-    return {file.stem: torch.load(file, weights_only=False) for file in folder.glob("*.pt")}
+    return {file.stem: torch.load(file) for file in folder.glob("*.pt")}
 
 
 @pytest.fixture(scope="module")
@@ -118,16 +118,17 @@ def test_what_a_step_costs_is_what_the_formulas_say(
         monkeypatch.setenv(variable, value)
     layout, cost = Layout.from_environment(), results(size)[name]["cost"]
     expected = theory.memory(layout)
-    assert cost.parameter_bytes == pytest.approx(expected.parameters, rel=0.001)
+    assert cost["parameter_bytes"] == pytest.approx(expected.parameters, rel=0.001)
     if name not in UNEVEN:
-        assert cost.optimizer_bytes == pytest.approx(expected.optimizer, rel=0.001)
+        assert cost["optimizer_bytes"] == pytest.approx(expected.optimizer, rel=0.001)
     # Tensor ranks hold the gradient of the embedding whole, and add a little to sum those of norms.
-    assert cost.gradient_bytes == pytest.approx(expected.gradients, rel=0.3 if layout.tensor > 1 else 0.001)
+    gradients = pytest.approx(expected.gradients, rel=0.3 if layout.tensor > 1 else 0.001)
+    assert cost["gradient_bytes"] == gradients
     sent = theory.bytes_sent(layout)
     if name == "pipeline x zero3":  # a bound: some passes find the parameters still gathered
-        assert cost.sent_bytes <= sent
+        assert cost["sent_bytes"] <= sent
     else:
-        assert cost.sent_bytes == pytest.approx(sent, rel=0.03 if layout.tensor > 1 else 0.001)
+        assert cost["sent_bytes"] == pytest.approx(sent, rel=0.03 if layout.tensor > 1 else 0.001)
 
 
 def test_a_checkpoint_of_any_strategy_loads_into_any_other(alone: Result, tmp_path: Path) -> None:
