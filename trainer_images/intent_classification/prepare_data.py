@@ -9,24 +9,19 @@ there and writes nothing.
 
 import argparse
 import csv
-import hashlib
 import io
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from trainer_kit import storage
+from trainer_kit import dataset_versions
 from trainer_kit.errors import TrainingError
 
 from intent_classification import questions
 from intent_classification.data import EXAMPLES_FILE, LABELS_FILE
 from intent_classification.splits import Split, split_of
-
-VERSION_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -50,9 +45,7 @@ def prepare(labelled: Iterable[tuple[str, str]], storage_uri: str, dataset_id: s
         EXAMPLES_FILE: _csv((text, ids[label], split) for text, label, split in rows),
         LABELS_FILE: _csv((number, name) for name, number in ids.items()),
     }
-    version = _hash_of(files)
-    uri = f"{_absolute(storage_uri)}/versionedDatasets/{dataset_id}/{version}"
-    _publish_once(files, uri)
+    version, uri = dataset_versions.publish(files, storage_uri, dataset_id)
     counts = Counter(split for _, _, split in rows)
     return Prepared(dataset_id, version, uri, len(names), {split.value: counts[split] for split in Split})
 
@@ -61,28 +54,6 @@ def _csv(rows: Iterable[Sequence[object]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
-
-
-def _hash_of(files: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256()
-    for name, content in files.items():
-        digest.update(f"{name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:VERSION_LENGTH]
-
-
-def _absolute(uri: str) -> str:
-    """`uri` without a slash at its end, and as a whole path if it is one: others read it elsewhere."""
-    return uri.rstrip("/") if "://" in uri else str(Path(uri).resolve())
-
-
-def _publish_once(files: Mapping[str, bytes], uri: str) -> None:
-    filesystem, folder = storage.locate(uri)
-    if all(filesystem.exists(f"{folder}/{name}") for name in files):
-        return
-    with TemporaryDirectory() as scratch:
-        for name, content in files.items():
-            (Path(scratch) / name).write_bytes(content)
-        storage.publish(Path(scratch), uri, list(files))
 
 
 def main() -> None:

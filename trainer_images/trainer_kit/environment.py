@@ -3,11 +3,13 @@
 import math
 import os
 import reprlib
+from enum import StrEnum
 from typing import TypeVar
 
 from trainer_kit.errors import ParameterError
 
 T = TypeVar("T")
+C = TypeVar("C", bound=StrEnum)
 
 
 def text(name: str, default: str | None = None) -> str:
@@ -31,6 +33,21 @@ def integer(name: str, default: int | None = None, *, at_least: int, at_most: in
     return value
 
 
+def integers(name: str, *, at_least: int, at_most: int) -> tuple[int, ...]:
+    """The variable `name` as whole numbers with commas between them; none where it is unset or empty."""
+    given = os.environ.get(name)
+    try:
+        values = tuple(int(part) for part in given.split(",")) if given else ()
+    except ValueError:
+        values = (at_least - 1,)
+    if not all(at_least <= value <= at_most for value in values):
+        raise ParameterError(
+            f"{name} must be whole numbers from {at_least} to {at_most} with commas between them, "
+            f"but is {reprlib.repr(given)}"
+        )
+    return values
+
+
 def positive_number(name: str, default: float | None = None) -> float:
     """The variable `name` as a finite number above 0, or `default` where it is unset."""
     given = os.environ.get(name)
@@ -43,6 +60,29 @@ def positive_number(name: str, default: float | None = None) -> float:
     if not (value > 0 and math.isfinite(value)):
         raise ParameterError(f"{name} must be a finite number above 0, but is {reprlib.repr(given)}")
     return value
+
+
+def choice(name: str, kind: type[C], default: C) -> C:
+    """The variable `name` as a member of `kind`, or `default` where it is unset."""
+    given = os.environ.get(name)
+    if given is None:
+        return default
+    try:
+        return kind(given)
+    except ValueError as error:
+        raise ParameterError(
+            f"{name} must be one of {', '.join(kind)}, but is {reprlib.repr(given)}"
+        ) from error
+
+
+def flag(name: str, default: bool) -> bool:
+    """The variable `name` as true (`true`, `1`) or false (`false`, `0`), or `default` where it is unset."""
+    given = os.environ.get(name)
+    if given is None:
+        return default
+    if given not in ("true", "1", "false", "0"):
+        raise ParameterError(f"{name} must be true, false, 1 or 0, but is {reprlib.repr(given)}")
+    return given in ("true", "1")
 
 
 def _or_complain(name: str, default: T | None) -> T:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -56,12 +56,15 @@ class Group:
         """Whether this process speaks, saves and reports for all."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
         """`model`, made to average its gradients over the group in every backward pass.
 
-        The parameters stay those of `model` itself, which is the thing to save.
+        The parameters stay those of `model` itself, which is the thing to save. `options` are those of
+        DistributedDataParallel.
         """
-        return _with_settled_buckets(DistributedDataParallel(model)) if self.size > 1 else model
+        if self.size == 1:
+            return model
+        return _with_settled_buckets(DistributedDataParallel(model, **options))
 
     def total(self, *values: float) -> list[float]:
         """Each value summed over the group; every process must call it, and each gets the same sums."""

@@ -19,12 +19,18 @@ if TYPE_CHECKING:  # it needs PyTorch, which a program that joins a group by oth
 SUCCESS, FAILURE = 0, 1
 
 
-def main(train: Callable[["Group"], object]) -> NoReturn:
+def main(train: Callable[["Group"], object], check: Callable[[], object] | None = None) -> NoReturn:
     """Runs `train` in its PyTorch group as all that this process does, and ends the process as `run` does.
 
-    What `train` logs at level INFO goes to stdout, from rank 0 only; warnings come from every rank.
+    `check` runs before the group is joined: what it refuses costs the other processes no wait. What `train` logs at level INFO goes to stdout, from rank 0 only; warnings come from every rank.
     """
-    run(lambda: _train_in_group(train))
+
+    def program() -> None:
+        if check is not None:
+            check()
+        _train_in_group(train)
+
+    run(program)
 
 
 def run(program: Callable[[], object]) -> NoReturn:

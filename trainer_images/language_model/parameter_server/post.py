@@ -1,7 +1,7 @@
 """Weights and gradients on their way between a server (rank 0) and its workers.
 
-Each message is as long as the model: weights to a worker, after a word whether to go on, and a gradient
-back, with its loss behind the last element. Every wait is bounded by the timeout of the group, and a
+Each message is as long as the model: weights to a worker, after their version, and a gradient back, with
+its loss behind the last element. Every wait is bounded by the timeout of the group, and a
 process that is gone is noticed at once.
 """
 
@@ -16,7 +16,8 @@ from trainer_kit import background
 from trainer_kit.errors import GroupError
 
 SERVER = 0
-_GO_ON, _END = 1, 0
+_END = -1
+"""In place of a version: there will be no more weights."""
 
 
 class Arrival(NamedTuple):
@@ -43,9 +44,9 @@ class ServersPost:
         """All of them."""
         return range(SERVER + 1, dist.get_world_size(self._group))
 
-    def send(self, worker: int, weights: Tensor) -> None:
+    def send(self, worker: int, version: int, weights: Tensor) -> None:
         """Sends weights to a worker who waits for them, and begins to wait for its gradient."""
-        self._tell(worker, torch.tensor([_GO_ON]))
+        self._tell(worker, torch.tensor([version]))
         self._tell(worker, weights)
         self.computing.add(worker)
         background.start(lambda: self._receive(worker)).add_done_callback(self._arrived.put)
@@ -82,17 +83,20 @@ class WorkersPost:
         self._weights = torch.empty_like(template)
         self._group = group
 
-    def weights(self) -> Tensor | None:
-        """The next weights, or None at the end. Raises GroupError when the server is gone or silent."""
-        word = torch.tensor([_END])
+    def weights(self) -> tuple[int, Tensor] | None:
+        """The next weights and their version, or None at the end.
+
+        Raises GroupError when the server is gone or silent for too long.
+        """
+        version = torch.tensor([_END])
         try:
-            dist.recv(word, group=self._group, group_src=SERVER)
-            if word.item() == _END:
+            dist.recv(version, group=self._group, group_src=SERVER)
+            if version.item() == _END:
                 return None
             dist.recv(self._weights, group=self._group, group_src=SERVER)
         except RuntimeError as error:
             raise _lost("the parameter server", error) from error
-        return self._weights
+        return int(version.item()), self._weights
 
     def send(self, gradient: Tensor, loss: float) -> None:
         """Sends a gradient of the weights that came last, and the loss there."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from language_model.parameter_server import flat
 from language_model.parameter_server.post import ServersPost, WorkersPost
@@ -19,7 +18,7 @@ def serve(server: ParameterServer, post: ServersPost, updates: int) -> Iterator[
     ready: tuple[int, ...] = tuple(post.workers)
     while server.version < updates:
         for worker in ready:
-            post.send(worker, server.hand_out(worker))
+            post.send(worker, server.version, server.hand_out(worker))
         update, ready = server.take(*post.next())
         if update:
             yield update
@@ -29,17 +28,17 @@ def serve(server: ParameterServer, post: ServersPost, updates: int) -> Iterator[
         post.end(post.next().worker)
 
 
-def work(model: nn.Module, loss_of_next: Callable[[], Tensor], post: WorkersPost) -> int:
+def work(model: nn.Module, learn: Callable[[int], float], post: WorkersPost) -> int:
     """Computes gradients of `model` as long as the server wants them; gives how many that were.
 
-    `loss_of_next` is the loss of this worker's next batch. Raises GroupError when the server is lost.
+    `learn`, told how many updates the weights have had, leaves in the model the gradients of this worker's
+    next batch, and gives its loss. Raises GroupError when the server is lost.
     """
     count = 0
-    while (weights := post.weights()) is not None:
+    while (handed_out := post.weights()) is not None:
+        version, weights = handed_out
         flat.set_weights(model, weights)
-        model.zero_grad()
-        loss = loss_of_next()
-        torch.autograd.backward(loss)
-        post.send(flat.gradient_of(model), loss.item())
+        loss = learn(version)
+        post.send(flat.gradient_of(model), loss)
         count += 1
     return count

@@ -50,7 +50,12 @@ class ParameterServer:
     """One model, changed by the gradients of others."""
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, rule: Rule, learning_rate: Callable[[int], float]
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        rule: Rule,
+        learning_rate: Callable[[int], float],
+        version: int = 0,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
@@ -62,8 +67,8 @@ class ParameterServer:
         """The version of the weights that each worker has."""
         self._weights_read: dict[int, Tensor] = {}
         """Those weights themselves, where the rule asks for them."""
-        self.version = 0
-        """How many updates there have been."""
+        self.version = version
+        """How many updates the weights have had."""
         self.staleness: Counter[int] = Counter()
         """How many gradients of each staleness were applied."""
         self.dropped = 0

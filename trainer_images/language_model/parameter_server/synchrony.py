@@ -27,7 +27,7 @@ class Synchrony(StrEnum):
     """An update takes one gradient, whatever became of the weights meanwhile (Downpour SGD: Dean et al.,
     NIPS 2012)."""
     DELAY_COMPENSATED = "delay_compensated"
-    """The same, corrected to first order for what became of the weights (DC-ASGD: Zheng et al., ICML 2017)."""
+    """The same, corrected to first order for what the weights became (DC-ASGD: Zheng et al., ICML 2017)."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.optim import Optimizer
@@ -24,6 +24,10 @@ from trainer_kit.group import Group
 warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
 
 StateDict = dict[str, Any]
+
+# Each value by the name of its parameter: so processes that hold different parts of the model (the stages
+# of a pipeline, the shares of an optimizer) can read what others of other parts have written.
+_BY_NAME = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class State:
             self.optimizers,
             model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
+            options=_BY_NAME,
         )
         for name, saved in _unpacked(state["others"]).items():
             if name in self.others:
@@ -72,7 +77,7 @@ class State:
             random_state.restore(_unpacked(state[self._own()]))
 
     def _tensors(self) -> StateDict:
-        model, optimizer = get_state_dict(self.model, self.optimizers)
+        model, optimizer = get_state_dict(self.model, self.optimizers, options=_BY_NAME)
         return {"model": model, "optimizer": optimizer}
 
     def _own(self) -> str:

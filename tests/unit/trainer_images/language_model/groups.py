@@ -26,7 +26,7 @@ Outcome = list[list[Any]]
 
 def outcome_of(launcher: Launcher, program: str, *sizes: int) -> Outcome:
     """What the module `program` gave, by group and rank; all must have ended well."""
-    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    path = f"{ROOT}:{ROOT / 'trainer_images'}"
     ended = end_of(launcher.start("-m", __name__, program, *map(str, sizes), PYTHONPATH=path), within=100)
     assert ended.code == 0, ended.stderr
     outcome: Outcome = json.loads(ended.stdout)

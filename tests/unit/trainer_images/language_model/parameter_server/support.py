@@ -12,6 +12,16 @@ from torch import Tensor, nn
 RATE = 0.05
 SHARE = 4
 """Examples of a worker's batch."""
+UPDATES = 12
+"""Of the groups of program.py."""
+SERVED: dict[str, dict[str, str]] = {
+    "synchronous": {},
+    "backup_workers": {"BACKUP_WORKERS": "1"},
+    "softsync": {"SOFTSYNC": "2"},
+    "asynchronous": {},
+    "delay_compensated": {},
+}
+"""What the language model is told there beside each synchrony."""
 
 
 def build() -> nn.Module:
@@ -24,7 +34,8 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def loss_on(model: nn.Module, batch: Tensor) -> Tensor:
-    return (model(batch) - batch[:, :2].sin()).square().mean()
+    difference: Tensor = model(batch) - batch[:, :2].sin()
+    return difference.square().mean()
 
 
 def batch_of(worker: int, number: int) -> Tensor:

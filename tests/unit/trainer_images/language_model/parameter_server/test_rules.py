@@ -38,4 +38,4 @@ def test_numbers_that_cannot_be_are_named(
     synchrony: Synchrony, workers: int, numbers: dict[str, int], said: str
 ) -> None:
     with pytest.raises(ParameterError, match=said):
-        rule_of(synchrony, workers, **numbers)  # type: ignore[arg-type]
+        rule_of(synchrony, workers, **numbers)

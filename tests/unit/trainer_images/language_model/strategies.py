@@ -1,0 +1,55 @@
+"""Every strategy, by the size of its group: what it is told beside the tiny model."""
+
+PIPELINE = {"PIPELINE": "2", "MICRO_BATCHES": "4"}
+TENSOR = {"TENSOR": "2"}
+SEQUENCE = {**TENSOR, "SEQUENCE_PARALLEL": "true"}
+
+EXACT: dict[int, dict[str, dict[str, str]]] = {
+    2: {
+        "ddp": {},
+        "ddp, accumulated": {"MICRO_BATCHES": "2"},
+        "zero1": {"STRATEGY": "zero1"},
+        "zero2": {"STRATEGY": "zero2"},
+        "zero3": {"STRATEGY": "zero3"},
+        "zero3, accumulated": {"STRATEGY": "zero3", "MICRO_BATCHES": "2"},
+        "zero3, offloaded": {"STRATEGY": "zero3", "OFFLOAD": "parameters"},
+        "optimizer offloaded": {"OFFLOAD": "optimizer"},
+        "recomputed": {"CHECKPOINTING": "full"},
+        "recomputed, each second": {"CHECKPOINTING": "every:2"},
+        "recomputed but products": {"CHECKPOINTING": "selective"},
+        "zero3, recomputed": {"STRATEGY": "zero3", "CHECKPOINTING": "full"},
+        "gpipe": {**PIPELINE, "SCHEDULE": "gpipe"},
+        "1f1b": PIPELINE,
+        "interleaved": {**PIPELINE, "SCHEDULE": "interleaved"},
+        "tensor": TENSOR,
+        "sequence": SEQUENCE,
+        "loss": {**SEQUENCE, "LOSS_PARALLEL": "true"},
+    },
+    3: {"pipeline by cost": {"PIPELINE": "3", "MICRO_BATCHES": "4", "SPLIT": "cost"}},
+    4: {
+        "ring": {"ALL_REDUCE": "ring"},
+        "halving and doubling": {"ALL_REDUCE": "halving_doubling"},
+        "hierarchical": {"ALL_REDUCE": "hierarchical", "NODE_SIZE": "2"},
+        "torus": {"ALL_REDUCE": "torus"},
+        "data x tensor": TENSOR,
+        "zero3 x sequence": {**SEQUENCE, "STRATEGY": "zero3"},
+        "pipeline x data": PIPELINE,
+        "pipeline x zero1": {**PIPELINE, "STRATEGY": "zero1"},
+        "pipeline x zero2": {**PIPELINE, "STRATEGY": "zero2"},
+        "pipeline x zero3": {**PIPELINE, "STRATEGY": "zero3"},
+        "pipeline x tensor": {**PIPELINE, **TENSOR},
+    },
+}
+"""Those that differ from one process by the order of sums only."""
+
+ROUNDED: dict[int, dict[str, dict[str, str]]] = {
+    2: {
+        "bf16": {"PRECISION": "bf16"},
+        "zero3, bf16": {"STRATEGY": "zero3", "PRECISION": "bf16"},
+        "gradients in fp16": {"GRADIENT_COMPRESSION": "fp16"},
+    }
+}
+"""Those that round on purpose."""
+
+LOSSY: dict[int, dict[str, dict[str, str]]] = {2: {"powersgd": {"GRADIENT_COMPRESSION": "powersgd"}}}
+"""Those that leave something out, and learn all the same."""

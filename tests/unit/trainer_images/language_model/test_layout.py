@@ -1,0 +1,100 @@
+from typing import Any
+
+import pytest
+from language_model.layout import Compression, Layout, Offload, Precision, Schedule, Split, Strategy, split
+from trainer_kit.errors import ParameterError
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"world_size": 6, "pipeline": 2, "tensor": 2}, r"PIPELINE 2 x TENSOR 2 = 4 .* WORLD_SIZE 6"),
+        ({"width": 30, "heads": 4}, "WIDTH 30 is no multiple of HEADS 4"),
+        ({"world_size": 3, "tensor": 3, "heads": 4}, "HEADS 4 is no multiple of TENSOR 3"),
+        ({"world_size": 2, "tensor": 2, "context": 33}, "CONTEXT 33 is no multiple of TENSOR 2"),
+        ({"world_size": 3, "tensor": 3, "heads": 6, "width": 60, "context": 60}, "vocabulary of 256"),
+        ({"sequence_parallel": True}, "SEQUENCE_PARALLEL .* TENSOR is 1"),
+        ({"world_size": 2, "loss_parallel": True}, "LOSS_PARALLEL .* TENSOR is 1"),
+        ({"world_size": 3, "pipeline": 3, "micro_batches": 4}, "LAYERS 4 cannot be shared out to 3 stages"),
+        ({"world_size": 8, "pipeline": 8, "micro_batches": 8}, "LAYERS 4 are too few for 8 stages"),
+        (
+            {"world_size": 2, "pipeline": 2, "micro_batches": 4, "schedule": Schedule.INTERLEAVED,
+             "stages_per_rank": 3},
+            r"LAYERS 4 are too few for 6 stages \(PIPELINE 2 x STAGES_PER_RANK 3\)",
+        ),
+        (
+            {"world_size": 2, "pipeline": 2, "micro_batches": 3, "batch_size": 12,
+             "schedule": Schedule.INTERLEAVED},
+            "MICRO_BATCHES 3 is no multiple of PIPELINE 2",
+        ),
+        ({"world_size": 4, "pipeline": 4, "micro_batches": 2}, "MICRO_BATCHES 2 are fewer than PIPELINE 4"),
+        (
+            {"world_size": 2, "batch_size": 10, "micro_batches": 4},
+            "BATCH_SIZE 10 .* 2 data ranks x MICRO_BATCHES 4 = 8 parts",
+        ),
+        ({"checkpointing": "some"}, "CHECKPOINTING must be .* but is 'some'"),
+        ({"checkpointing": "every:5"}, "every:N with N from 1 to LAYERS 4, but is 'every:5'"),
+        ({"world_size": 2, "offload": Offload.PARAMETERS}, "OFFLOAD=parameters .* STRATEGY is ddp"),
+        ({"strategy": Strategy.ZERO3, "offload": Offload.PARAMETERS}, "among data ranks, but there is 1"),
+        ({"world_size": 2, "strategy": Strategy.ZERO3, "offload": Offload.OPTIMIZER}, "STRATEGY is zero3"),
+        ({"world_size": 2, "tensor": 2, "strategy": Strategy.ZERO1}, "STRATEGY=zero1 .* TENSOR 2"),
+        (
+            {"world_size": 2, "strategy": Strategy.ZERO3, "gradient_compression": Compression.FP16},
+            "GRADIENT_COMPRESSION=fp16 .* zero3, 1, 1 and 2",
+        ),
+        ({"strategy": Strategy.ZERO2, "precision": Precision.FP16}, "PRECISION=fp16 .* zero2, 1 and 1"),
+    ],
+)  # fmt: skip
+def test_a_layout_that_cannot_be_is_refused_with_its_numbers(parameters: dict[str, Any], told: str) -> None:
+    with pytest.raises(ParameterError, match=told):
+        Layout(**parameters)
+
+
+def test_what_pipeline_and_tensor_ranks_leave_are_data_ranks() -> None:
+    layout = Layout(world_size=8, pipeline=2, tensor=2, micro_batches=4)
+    assert (layout.data, layout.stages) == (2, 2)
+
+
+def test_an_interleaved_pipeline_has_several_stages_a_rank() -> None:
+    layout = Layout(world_size=2, pipeline=2, micro_batches=4, schedule=Schedule.INTERLEAVED)
+    assert [list(layers) for layers in layout.layers_of_stages] == [[0], [1], [2], [3]]
+
+
+def test_layers_shared_out_by_cost_spare_the_stage_that_has_the_head() -> None:
+    layout = Layout(
+        world_size=3, pipeline=3, micro_batches=3, batch_size=3, layers=8, width=32, split=Split.COST
+    )
+    assert [len(layers) for layers in layout.layers_of_stages] == [3, 3, 2]
+
+
+@pytest.mark.parametrize("layers", range(1, 20))
+@pytest.mark.parametrize("stages", range(1, 6))
+def test_every_layer_has_one_stage_and_every_stage_a_layer(layers: int, stages: int) -> None:
+    if stages <= layers:
+        ranges = split(layers, stages, head_cost=1.5)
+        assert [layer for each in ranges for layer in each] == list(range(layers))
+        assert all(ranges)
+        assert len(ranges) == stages
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("STRATEGY", "zero4", "STRATEGY must be one of ddp, zero1, zero2, zero3, but is 'zero4'"),
+        ("LOSS_PARALLEL", "yes", "LOSS_PARALLEL must be true, false, 1 or 0, but is 'yes'"),
+        ("WORLD_SIZE", "0", "WORLD_SIZE must be a whole number"),
+    ],
+)
+def test_a_variable_that_means_nothing_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ParameterError, match=told):
+        Layout.from_environment()
+
+
+@pytest.mark.parametrize(
+    ("checkpointing", "every"), [("none", 0), ("selective", 0), ("full", 1), ("every:3", 3)]
+)
+def test_each_so_many_th_layer_is_computed_anew(checkpointing: str, every: int) -> None:
+    assert Layout(checkpointing=checkpointing).recomputed_every == every

@@ -1,0 +1,55 @@
+"""What one step costs a rank, counted in the step itself. See `traffic` and `held` for how."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from trainer_kit.group import Group
+
+from language_model import held
+from language_model.assembly import Learner
+from language_model.traffic import Traffic
+from language_model.zero import own_share
+
+
+@dataclass
+class StepCost:
+    """Bytes, of one process in one step."""
+
+    sent_bytes: float = 0
+    parameter_bytes: float = 0
+    """Held between steps, as the next two are."""
+    gradient_bytes: float = 0
+    optimizer_bytes: float = 0
+    peak_bytes: float = 0
+    """The most that was held at once: all of these, activations and scratch room."""
+
+
+@contextmanager
+def counting(learner: Learner) -> Iterator[StepCost]:
+    """Counts a step that is taken in the block; the cost is complete when the block has ended."""
+    cost, optimizer = StepCost(), own_share(learner.optimizer)
+    kept = [*held.parameters_of(learner.model), *held.state_of(optimizer)]
+
+    def before_the_step(*_: object) -> None:
+        cost.gradient_bytes = held.size_of(held.gradients_of(learner.model))
+
+    hook = optimizer.register_step_pre_hook(before_the_step)
+    try:
+        with held.Held(kept) as memory, Traffic() as traffic:
+            yield cost
+    finally:
+        hook.remove()
+    cost.sent_bytes, cost.peak_bytes = traffic.bytes_sent, memory.peak
+    cost.parameter_bytes = held.size_of(held.parameters_of(learner.model))
+    cost.optimizer_bytes = held.size_of(held.state_of(optimizer))
+
+
+def of_group(cost: StepCost, group: Group) -> StepCost:
+    """What a rank sends, as the mean over all, and the most that one of them holds of each."""
+    values = asdict(cost)
+    own = [value if rank == group.rank else 0.0 for value in values.values() for rank in range(group.size)]
+    totals = group.total(*own)
+    ranks = {name: totals[i * group.size : (i + 1) * group.size] for i, name in enumerate(values)}
+    highest = {name: max(of_rank) for name, of_rank in ranks.items()}
+    return StepCost(**{**highest, "sent_bytes": sum(ranks["sent_bytes"]) / group.size})

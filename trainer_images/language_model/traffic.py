@@ -1,0 +1,83 @@
+"""Counting the bytes that processes send each other.
+
+Each exchange is counted where PyTorch asks the process group for it, with the tensors it is asked for.
+What a rank sends for one of S bytes among n ranks is what the bandwidth-optimal algorithm sends, a ring:
+2 (n-1)/n S to sum over all, (n-1)/n S to gather or to scatter sums (P. Patarasuk and X. Yuan, "Bandwidth
+Optimal All-reduce Algorithms for Clusters of Workstations", 2009). A broadcast is counted at its root.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, counts what this process sends."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sent: defaultdict[str, float] = defaultdict(float)
+        """Bytes, by the kind of exchange."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Of all kinds."""
+        return round(sum(self.sent.values()))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Called by PyTorch for each operation; what a DTensor asks for comes again with its own tensors."""
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        if "c10d" in getattr(func, "namespace", ""):
+            self._count(func.overloadpacket.__name__.strip("_"), args, result)
+        return result
+
+    def _count(self, name: str, args: Any, result: Any) -> None:
+        match name:
+            case "allreduce" | "all_reduce":
+                self.sent["all-reduce"] += 2 * _share(args) * _size_of(args[0])
+            case "allgather_base" | "allgather":
+                self.sent["all-gather"] += _others(args) * _size_of(args[1])
+            case "all_gather_into_tensor":
+                self.sent["all-gather"] += _others(args) * _size_of(args[0])
+            case "reduce_scatter_base" | "reduce_scatter":
+                self.sent["reduce-scatter"] += _share(args) * _size_of(args[1])
+            case "reduce_scatter_tensor":
+                self.sent["reduce-scatter"] += _share(args) * _size_of(args[0])
+            case "broadcast":
+                if args[2] == _group_of(args).rank():
+                    self.sent["broadcast"] += _others(args) * _size_of(args[0])
+            case "send":
+                self.sent["send"] += _size_of(args[0])
+            case "alltoall_base" | "all_to_all_single":
+                self.sent["all-to-all"] += _share(args) * _size_of(result)
+
+
+def _others(args: Any) -> int:
+    """With how many ranks this one exchanges."""
+    return _group_of(args).size() - 1
+
+
+def _share(args: Any) -> float:
+    """(n-1)/n."""
+    return _others(args) / _group_of(args).size()
+
+
+def _size_of(tensors: Any) -> int:
+    return sum(leaf.nbytes for leaf in tree_leaves(tensors) if isinstance(leaf, Tensor))
+
+
+def _group_of(args: Any) -> dist.ProcessGroup:
+    """Those who exchange: a group is among the arguments, or its name is the last of them."""
+    for argument in args:
+        if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
+            return dist.ProcessGroup.unbox(argument)
+    return _resolve_process_group(args[-1])

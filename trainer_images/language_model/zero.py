@@ -1,0 +1,56 @@
+"""ZeRO: the data ranks share out the optimizer's state, then gradients, then parameters too.
+
+S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.optim import AdamW, Optimizer
+
+from language_model.layout import Layout, Offload, Precision, Strategy
+from language_model.mesh import DATA, Mesh
+from language_model.model import LanguageModel
+
+BETAS, EPSILON, WEIGHT_DECAY = (0.9, 0.95), 1e-8, 0.1
+
+
+def uses_fully_shard(layout: Layout) -> bool:
+    """Whether parameters are sharded; a lone data rank has nobody to share with."""
+    return layout.is_sharded and layout.data > 1
+
+
+def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
+    """Shards the parameters of each part in place: layer by layer, and the part's others together."""
+    precise = layout.precision is Precision.FP32
+    for part in parts:
+        for module in (*part.layers.values(), part):
+            fully_shard(
+                module,
+                mesh=mesh.along(DATA),
+                reshard_after_forward=layout.strategy is Strategy.ZERO3,
+                # Gradients are summed in fp32 whatever the passes compute in.
+                mp_policy=MixedPrecisionPolicy()
+                if precise
+                else MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+                offload_policy=CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
+                if layout.offload is Offload.PARAMETERS
+                else OffloadPolicy(),
+            )
+
+
+def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
+    """AdamW over the model's parameters, or the share of them that is this data rank's."""
+    options = {"lr": layout.lr, "betas": BETAS, "eps": EPSILON, "weight_decay": WEIGHT_DECAY}
+    if layout.strategy is Strategy.ZERO1 and layout.data > 1:
+        return ZeroRedundancyOptimizer(
+            model.parameters(), AdamW, process_group=mesh.along(DATA).get_group(), **options
+        )
+    return AdamW(model.parameters(), **options)
+
+
+def own_share(optimizer: Optimizer) -> Optimizer:
+    """The optimizer of the parameters that this process steps, which holds its state."""
+    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
