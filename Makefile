@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-docker demo-kubernetes test check fix serve cluster cluster-down benchmarks crash-points clean
+.PHONY: help demo demo-docker demo-parallel demo-kubernetes test check fix serve cluster cluster-down benchmarks crash-points clean
 
 help:        ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 20
@@ -11,6 +11,10 @@ demo:        ## train a real model on three processes, through the API; everythi
 demo-docker: ## the same in containers: a Docker engine, the image, three containers
 	@scripts/install
 	@scripts/demo-docker
+
+demo-parallel: ## train one model under every parallelism, through the API, and compare what each costs
+	@scripts/install
+	@scripts/demo-parallel
 
 demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, three pods
 	@scripts/install

@@ -41,8 +41,8 @@ class Learner:
         self._scaler.update()
         return self._share(loss)
 
-    def find_gradients(self, share: Batch) -> float:
-        """Leaves the gradients of this process's share of a batch, and gives its mean loss."""
+    def find_gradients(self, share: Batch) -> float | None:
+        """Leaves the gradients of this process's share of a batch, and gives its mean loss if it is known."""
         self.optimizer.zero_grad()
         return self._passes.learn(share)
 

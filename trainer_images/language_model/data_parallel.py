@@ -66,7 +66,9 @@ def average_gradients(model: nn.Module, mesh: Mesh) -> None:
     ranks = mesh.along(DATA)
     together = torch.cat([gradient.flatten() for gradient in gradients]) / ranks.size()
     dist.all_reduce(together, group=ranks.get_group())
-    for gradient, average in zip(gradients, together.split([g.numel() for g in gradients]), strict=True):
+    for gradient, average in zip(
+        gradients, torch.split(together, [gradient.numel() for gradient in gradients]), strict=True
+    ):
         gradient.copy_(average.view_as(gradient))
 
 

@@ -326,6 +326,11 @@ def _pipeline_fits(layout: Layout) -> None:
         raise ParameterError(
             f"LAYERS {layout.layers} cannot be shared out to {stages} alike: choose a multiple, or SPLIT=cost"
         )
+    if layout.pipeline > 1 and layout.loss_parallel:
+        raise ParameterError(
+            f"LOSS_PARALLEL cannot go with PIPELINE {layout.pipeline}: PyTorch's pipeline takes no "
+            "scores that tensor ranks have cut"
+        )
     if layout.is_interleaved and layout.micro_batches % layout.pipeline:
         raise ParameterError(
             f"MICRO_BATCHES {layout.micro_batches} is no multiple of PIPELINE {layout.pipeline}, "
@@ -380,8 +385,8 @@ def _data_parallel_fits(layout: Layout) -> None:
         )
     if layout.gradient_compression is not Compression.NONE and not uses_ddp(layout):
         raise ParameterError(
-            f"GRADIENT_COMPRESSION={layout.gradient_compression} is a hook of DistributedDataParallel: it needs "
-            f"STRATEGY=ddp or zero1, PIPELINE 1 and TENSOR 1 and several data ranks, but they are "
+            f"GRADIENT_COMPRESSION={layout.gradient_compression} is done by DistributedDataParallel: it "
+            "needs STRATEGY=ddp or zero1, PIPELINE 1, TENSOR 1 and several data ranks, but they are "
             f"{layout.strategy}, {layout.pipeline}, {layout.tensor} and {layout.data}"
         )
     if layout.all_reduce is not Topology.LIBRARY and (

@@ -88,7 +88,9 @@ def _work(
     def learn(version: int) -> float:
         share = _share_of(version + 1, layout)
         numbers = place.take(share * (group.size - 1)).view(-1, share)[group.rank - 1]
-        return learner.find_gradients(examples.batch(numbers, group.device))
+        loss = learner.find_gradients(examples.batch(numbers, group.device))
+        assert loss is not None  # which only a pipeline's stages do not know
+        return loss
 
     count = work(learner.model, learn, WorkersPost(flat.weights_of(learner.model), on_host))
     log.info("%d gradients computed", count)

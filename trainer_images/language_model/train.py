@@ -85,7 +85,8 @@ def fit(
             if not math.isfinite(told["loss"]):
                 raise TrainingError(f"the loss is not finite in step {step}: try a smaller LR")
             run.step()
-            reporter.report(step=run.steps, total_steps=layout.steps, **told)
+            reporter.report(step=run.steps, total_steps=layout.steps)
+            reporter.report(**told)  # type: ignore[arg-type]  # none of them is a count
     log.info("loss %.6f after %d steps", told.get("loss", math.nan), layout.steps)
     return told
 

@@ -4,6 +4,7 @@ S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Para
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -43,7 +44,7 @@ def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
 
 def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
     """AdamW over the model's parameters, or the share of them that is this data rank's."""
-    options = {"lr": layout.lr, "betas": BETAS, "eps": EPSILON, "weight_decay": WEIGHT_DECAY}
+    options: dict[str, Any] = {"lr": layout.lr, "betas": BETAS, "eps": EPSILON, "weight_decay": WEIGHT_DECAY}
     if layout.strategy is Strategy.ZERO1 and layout.data > 1:
         return ZeroRedundancyOptimizer(
             model.parameters(), AdamW, process_group=mesh.along(DATA).get_group(), **options

@@ -22,7 +22,8 @@ SUCCESS, FAILURE = 0, 1
 def main(train: Callable[["Group"], object], check: Callable[[], object] | None = None) -> NoReturn:
     """Runs `train` in its PyTorch group as all that this process does, and ends the process as `run` does.
 
-    `check` runs before the group is joined: what it refuses costs the other processes no wait. What `train` logs at level INFO goes to stdout, from rank 0 only; warnings come from every rank.
+    `check` is run before the group is joined, so that nobody waits for a process that it refuses. What
+    `train` logs at level INFO goes to stdout, from rank 0 only; warnings come from every rank.
     """
 
     def program() -> None:

@@ -33,5 +33,13 @@ def default_algorithms() -> dict[str, Algorithm]:
             kubernetes=KubernetesRecipe(
                 image="intent-classification:0.1.0", command=("python", "-m", "intent_classification.train")
             ),
-        )
+        ),
+        "language-model": Algorithm(
+            description="Trains a small GPT on bytes, by any parallelism (PyTorch): see docs/parallelism.md",
+            other_parameters=True,
+            process=ProcessRecipe(command=("python", "-m", "language_model.train")),
+            kubernetes=KubernetesRecipe(
+                image="language-model:0.1.0", command=("python", "-m", "language_model.train")
+            ),
+        ),
     }

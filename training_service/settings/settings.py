@@ -97,7 +97,11 @@ class Settings(BaseSettings):
     def all_datasets(self) -> dict[str, Dataset]:
         """The datasets that are configured; or, if none is, all that lie in the storage."""
         seed_layout = f"{self.storage.root}/versionedDatasets/{{dataset_id}}/{{version}}"
-        return self.datasets or {"*": Dataset(uri=seed_layout)}
+        return self.datasets or {
+            "*": Dataset(uri=seed_layout),
+            # What language_model.prepare_data publishes.
+            "dialog": Dataset(uri=seed_layout, files=("train.txt", "validation.txt")),
+        }
 
     @model_validator(mode="after")
     def _algorithms_run_on_the_backend(self) -> "Settings":

@@ -36,5 +36,5 @@ def set_gradient(model: nn.Module, gradient: Tensor) -> None:
 
 def _parts(parameters: Iterable[nn.Parameter], vector: Tensor) -> Iterable[tuple[nn.Parameter, Tensor]]:
     own = list(parameters)
-    parts = torch.split(vector, [parameter.numel() for parameter in own])  # type: ignore[no-untyped-call]
+    parts = torch.split(vector, [parameter.numel() for parameter in own])
     return ((parameter, part.view_as(parameter)) for parameter, part in zip(own, parts, strict=True))

@@ -59,7 +59,7 @@ from trainer_kit.errors import ParameterError
             "BATCH_SIZE 16 .* 3 gradients of an update x MICRO_BATCHES 1 = 3 parts",
         ),
         (
-            {"world_size": 4, "strategy": Strategy.PARAMETER_SERVER, "tensor": 2},
+            {"world_size": 4, "batch_size": 18, "strategy": Strategy.PARAMETER_SERVER, "tensor": 2},
             "needs whole models, PIPELINE 1 and TENSOR 1, but they are 1 and 2",
         ),
         ({"synchrony": Synchrony.SOFTSYNC}, "SYNCHRONY=softsync .* STRATEGY is ddp"),
@@ -67,6 +67,10 @@ from trainer_kit.errors import ParameterError
         ({"reference_batch_size": 8}, "they are none and 8"),
         ({"grow_at": (20, 10)}, r"GROW_AT must be growing numbers of steps, but is \(20, 10\)"),
         ({"largest_batch_size": 8}, "LARGEST_BATCH_SIZE 8 is below BATCH_SIZE 16"),
+        (
+            {"world_size": 4, "pipeline": 2, "tensor": 2, "micro_batches": 2, "loss_parallel": True},
+            "LOSS_PARALLEL cannot go with PIPELINE 2",
+        ),
         ({"checkpointing": "some"}, "CHECKPOINTING must be .* but is 'some'"),
         ({"checkpointing": "every:5"}, "every:N with N from 1 to LAYERS 4, but is 'every:5'"),
         ({"world_size": 2, "offload": Offload.PARAMETERS}, "OFFLOAD=parameters .* STRATEGY is ddp"),
@@ -115,7 +119,11 @@ def test_every_layer_has_one_stage_and_every_stage_a_layer(layers: int, stages: 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("STRATEGY", "zero4", "STRATEGY must be one of ddp, zero1, zero2, zero3, but is 'zero4'"),
+        (
+            "STRATEGY",
+            "zero4",
+            "STRATEGY must be one of ddp, zero1, zero2, zero3, parameter_server, but is 'zero4'",
+        ),
         ("LOSS_PARALLEL", "yes", "LOSS_PARALLEL must be true, false, 1 or 0, but is 'yes'"),
         ("WORLD_SIZE", "0", "WORLD_SIZE must be a whole number"),
     ],
@@ -143,7 +151,5 @@ def test_steps_at_which_the_batch_grows_are_read_from_a_list(monkeypatch: pytest
 @pytest.mark.parametrize("given", ["100;200", "1,2", "ten"])
 def test_a_list_of_steps_that_makes_no_sense_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROW_AT", given)
-    with pytest.raises(
-        ParameterError, match=r"GROW_AT must be whole numbers from 2 .* with commas"
-    ):
+    with pytest.raises(ParameterError, match=r"GROW_AT must be whole numbers from 2 .* with commas"):
         Layout.from_environment()

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from language_model import data, served
+from language_model import served
 from language_model.assembly import assemble
+from language_model.corpus import BLOCK
 from language_model.layout import Layout
 from language_model.parameter_server import flat
 from language_model.parameter_server.post import SERVER, ServersPost, WorkersPost
@@ -105,7 +106,7 @@ def language_model(group: Group, parameters: dict[str, str]) -> Outcome:
     for name in parameters:
         del os.environ[name]
     learner = assemble(layout, group)
-    text = torch.randint(32, 96, (64, data.BLOCK), generator=torch.Generator().manual_seed(1))
+    text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
     sink = Losses()
     take_steps = served.fit if layout.is_served else fit
     told = take_steps(learner, layout, text.cumsum(1) // 7 % 64 + 32, group, Reporter(sink))

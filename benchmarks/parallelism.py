@@ -1,0 +1,136 @@
+"""The same model trained by the service under each strategy: losses, memory and traffic beside theory.
+
+    python -m benchmarks.parallelism --dataset ID --version HASH
+
+The service is that of TRAINING_SERVICE_ADDRESS, and its models must lie where this machine can read them.
+`make demo-parallel` sets all of that up.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import fsspec
+from language_model import theory
+from language_model.layout import Layout
+from rich.console import Console
+from rich.table import Table
+
+from training_service.client import TrainingClient
+
+PIPELINE = {"PIPELINE": "2", "MICRO_BATCHES": "4"}
+SEQUENCE = {"TENSOR": "2", "SEQUENCE_PARALLEL": "true"}
+
+STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
+    "one process": (1, {}),
+    "DDP": (2, {}),
+    "DDP, activations recomputed": (2, {"CHECKPOINTING": "full"}),
+    "ZeRO-1": (2, {"STRATEGY": "zero1"}),
+    "ZeRO-2": (2, {"STRATEGY": "zero2"}),
+    "ZeRO-3": (2, {"STRATEGY": "zero3"}),
+    "GPipe": (2, {**PIPELINE, "SCHEDULE": "gpipe"}),
+    "1F1B": (2, PIPELINE),
+    "interleaved 1F1B": (2, {**PIPELINE, "SCHEDULE": "interleaved"}),
+    "tensor": (2, {"TENSOR": "2"}),
+    "tensor, sequence": (2, SEQUENCE),
+    "tensor, sequence, loss": (2, {**SEQUENCE, "LOSS_PARALLEL": "true"}),
+    "ZeRO-3 x tensor, sequence": (4, {"STRATEGY": "zero3", **SEQUENCE}),
+    "1F1B x ZeRO-1": (4, {**PIPELINE, "STRATEGY": "zero1"}),
+}
+"""How many processes each takes, and what they are told."""
+
+
+class Measured(NamedTuple):
+    """What a job came to."""
+
+    name: str
+    layout: Layout
+    metrics: Mapping[str, float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="parallelism", description=__doc__.partition("\n")[0])
+    parser.add_argument("--dataset", required=True, metavar="ID")
+    parser.add_argument("--version", required=True, metavar="HASH")
+    parser.add_argument("--steps", default="20", help="of each training (default: 20)")
+    options = parser.parse_args()
+
+    console, measured = Console(width=140), []
+    with TrainingClient() as client:
+        jobs = {
+            name: client.submit(
+                "language-model",
+                options.dataset,
+                options.version,
+                parameters={**parameters, "STEPS": options.steps},
+                instances=ranks,
+            )
+            for name, (ranks, parameters) in STRATEGIES.items()
+        }
+        for name, job in jobs.items():
+            ended = client.wait(job)
+            if not ended.model_uri or not (metrics := _metrics_of(ended.model_uri)):
+                raise SystemExit(f"job {job} ({name}) has made no model: {ended.message}")
+            console.print(f"job {job}: {name}, loss {metrics['loss']:.6f}")
+            measured.append(Measured(name, _layout_of(name, options.steps), metrics))
+    console.print(table_of(measured))
+
+
+def table_of(measured: list[Measured]) -> Table:
+    """One row a strategy; every formula beside what was counted."""
+    table = Table(title="counted beside theory: KB that a rank holds, and that it sends in a step")
+    for column in ("strategy", "ranks", "loss", "states", "theory", "peak", "sent", "theory", "bubble"):
+        table.add_column(column, justify="left" if column == "strategy" else "right")
+    for name, layout, told in measured:
+        expected = theory.memory(layout)
+        states = told["parameter_bytes"] + told["gradient_bytes"] + told["optimizer_bytes"]
+        table.add_row(
+            name,
+            str(layout.world_size),
+            f"{told['loss']:.6f}",
+            _kilobytes(states),
+            _kilobytes(expected.parameters + expected.gradients + expected.optimizer),
+            _kilobytes(told["peak_bytes"]),
+            _kilobytes(told["sent_bytes"]),
+            _kilobytes(theory.bytes_sent(layout)),
+            f"{theory.bubble(layout):.0%}",
+        )
+    return table
+
+
+def _kilobytes(size: float) -> str:
+    return f"{size / 1000:,.1f}"
+
+
+def _metrics_of(model_uri: str) -> dict[str, float]:
+    """What the model's manifest says of its training; nothing where there is no model."""
+    try:
+        with fsspec.open(f"{model_uri}/manifest.json") as file:
+            manifest: dict[str, Any] = json.load(file)
+    except FileNotFoundError:
+        return {}
+    metrics: dict[str, float] = manifest["metrics"]
+    return metrics
+
+
+def _layout_of(name: str, steps: str) -> Layout:
+    """As the processes of the job have read it."""
+    ranks, parameters = STRATEGIES[name]
+    with _environment({**parameters, "STEPS": steps, "WORLD_SIZE": str(ranks)}):
+        return Layout.from_environment()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+if __name__ == "__main__":
+    main()
