@@ -32,9 +32,8 @@ class Learner:
 
     def learn(self, batch: Batch, learning_rate: float) -> float:
         """Takes one step with the whole group's batch; gives what this process adds to its mean loss."""
-        self.optimizer.zero_grad()
-        loss = self._passes.learn(self._own(batch))
-        if self._layout.data > 1 and not (uses_ddp(self._layout) or self._layout.is_sharded):
+        loss = self.find_gradients(self._own(batch))
+        if self._mesh.size(DATA) > 1 and not (uses_ddp(self._layout) or self._layout.is_sharded):
             data_parallel.average_gradients(self.model, self._mesh)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -42,13 +41,18 @@ class Learner:
         self._scaler.update()
         return self._share(loss)
 
+    def find_gradients(self, share: Batch) -> float | None:
+        """Leaves the gradients of this process's share of a batch, and gives its mean loss if it is known."""
+        self.optimizer.zero_grad()
+        return self._passes.learn(share)
+
     def judge(self, batch: Batch) -> float:
         """What this process adds to the mean loss of a batch, with no step taken."""
         return self._share(self._passes.judge(self._own(batch)))
 
     def _own(self, batch: Batch) -> Batch:
         """This data rank's share of the batch."""
-        ranks, rank = self._layout.data, self._mesh.rank(DATA)
+        ranks, rank = self._mesh.size(DATA), self._mesh.rank(DATA)
         return Batch(*(half.chunk(ranks)[rank] for half in batch))
 
     def _share(self, loss: float | None) -> float:

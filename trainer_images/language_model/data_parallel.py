@@ -10,6 +10,10 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from trainer_kit.group import Group
 
+from language_model.all_reduce.choosing import by_hand
+from language_model.all_reduce.hook import register
+from language_model.all_reduce.topology import Topology
+from language_model.all_reduce.wire import Wire
 from language_model.layout import Compression, Layout
 from language_model.mesh import DATA, Mesh
 
@@ -19,6 +23,8 @@ def replicate(model: nn.Module, layout: Layout, group: Group) -> nn.Module:
     replica = group.wrap(model, bucket_cap_mb=layout.bucket_mb, gradient_as_bucket_view=True)
     if isinstance(replica, DistributedDataParallel) and layout.gradient_compression in HOOKS:
         HOOKS[layout.gradient_compression](replica, layout)
+    if isinstance(replica, DistributedDataParallel) and layout.all_reduce is not Topology.LIBRARY:
+        register(replica, by_hand(layout.all_reduce, group.size, layout.node_size), Wire())
     return replica
 
 

@@ -11,6 +11,9 @@ from typing import Self
 from trainer_kit import environment
 from trainer_kit.errors import ParameterError
 
+from language_model.all_reduce.topology import Topology
+from language_model.parameter_server.synchrony import COMPENSATION, Rule, Synchrony, rule_of
+
 VOCABULARY = 256
 """A byte is a token."""
 LARGEST_SEED = 2**32 - 1
@@ -28,6 +31,8 @@ class Strategy(StrEnum):
     """And gradients (fully_shard; parameters stay gathered from the forward to the backward pass)."""
     ZERO3 = "zero3"
     """And parameters (fully_shard; gathered layer by layer, twice)."""
+    PARAMETER_SERVER = "parameter_server"
+    """Nothing: rank 0 holds the weights and computes no gradients, the others send it theirs."""
 
 
 class Schedule(StrEnum):
@@ -77,6 +82,14 @@ class Compression(StrEnum):
     POWERSGD = "powersgd"
 
 
+class RateScaling(StrEnum):
+    """How LR, which was found for REFERENCE_BATCH_SIZE, is carried over to BATCH_SIZE."""
+
+    NONE = "none"
+    LINEAR = "linear"
+    SQRT = "sqrt"
+
+
 @dataclass(frozen=True)
 class Layout:
     """One training: the model, the batch, and how both are shared out to WORLD_SIZE processes.
@@ -110,6 +123,18 @@ class Layout:
     gradient_compression: Compression = Compression.NONE
     bucket_mb: int = 25
     """Of gradients that are averaged at once."""
+    all_reduce: Topology = Topology.LIBRARY
+    """How DistributedDataParallel sums them."""
+    node_size: int = 1
+    """Processes near each other, for ALL_REDUCE=hierarchical; LOCAL_WORLD_SIZE where it is not set."""
+    synchrony: Synchrony = Synchrony.SYNCHRONOUS
+    """What a parameter server waits for."""
+    backup_workers: int = 0
+    """Whose gradients may come too late for a step."""
+    softsync: int = 1
+    """Updates that the gradients of all workers make."""
+    compensation: float = COMPENSATION
+    """λ of SYNCHRONY=delay_compensated."""
     layers: int = 4
     heads: int = 4
     width: int = 64
@@ -118,7 +143,15 @@ class Layout:
     steps: int = 200
     lr: float = 0.003
     warm_up: int = 10
-    """Steps in which the learning rate grows to LR."""
+    """Steps in which the learning rate grows: to LR, or where it is scaled, from LR."""
+    lr_scaling: RateScaling = RateScaling.NONE
+    reference_batch_size: int = 0
+    """The batch size that LR was found for; 0: BATCH_SIZE."""
+    grow_at: tuple[int, ...] = ()
+    """Steps from which on the batch is GROWTH times as large."""
+    growth: int = 2
+    largest_batch_size: int = 0
+    """Where the batch can grow no further, the learning rate falls by GROWTH instead; 0: it always can."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -129,6 +162,7 @@ class Layout:
             _batch_divides,
             _memory_fits,
             _data_parallel_fits,
+            _batch_growth_fits,
         ):
             rule(self)
 
@@ -153,6 +187,17 @@ class Layout:
             offload=choice("OFFLOAD", Offload, cls.offload),
             gradient_compression=choice("GRADIENT_COMPRESSION", Compression, cls.gradient_compression),
             bucket_mb=integer("BUCKET_MB", cls.bucket_mb, at_least=1, at_most=10_000),
+            all_reduce=choice("ALL_REDUCE", Topology, cls.all_reduce),
+            node_size=integer(
+                "NODE_SIZE",
+                integer("LOCAL_WORLD_SIZE", cls.node_size, at_least=1, at_most=100_000),
+                at_least=1,
+                at_most=100_000,
+            ),
+            synchrony=choice("SYNCHRONY", Synchrony, cls.synchrony),
+            backup_workers=integer("BACKUP_WORKERS", cls.backup_workers, at_least=0, at_most=100_000),
+            softsync=integer("SOFTSYNC", cls.softsync, at_least=1, at_most=100_000),
+            compensation=environment.positive_number("COMPENSATION", cls.compensation),
             layers=integer("LAYERS", cls.layers, at_least=1, at_most=10_000),
             heads=integer("HEADS", cls.heads, at_least=1, at_most=10_000),
             width=integer("WIDTH", cls.width, at_least=1, at_most=1_000_000),
@@ -160,6 +205,11 @@ class Layout:
             steps=integer("STEPS", cls.steps, at_least=1, at_most=10**9),
             lr=environment.positive_number("LR", cls.lr),
             warm_up=integer("WARM_UP", cls.warm_up, at_least=0, at_most=10**9),
+            lr_scaling=choice("LR_SCALING", RateScaling, cls.lr_scaling),
+            reference_batch_size=integer("REFERENCE_BATCH_SIZE", 0, at_least=1, at_most=1_000_000),
+            grow_at=environment.integers("GROW_AT", at_least=2, at_most=10**9),
+            growth=integer("GROWTH", cls.growth, at_least=2, at_most=1000),
+            largest_batch_size=integer("LARGEST_BATCH_SIZE", 0, at_least=1, at_most=10**9),
             seed=integer("SEED", cls.seed, at_least=0, at_most=LARGEST_SEED),
         )
 
@@ -167,6 +217,27 @@ class Layout:
     def data(self) -> int:
         """Ranks that share out the batch."""
         return self.world_size // (self.pipeline * self.tensor)
+
+    @property
+    def rule(self) -> Rule:
+        """By which a parameter server changes the weights."""
+        return rule_of(
+            self.synchrony,
+            self.world_size - 1,
+            backup_workers=self.backup_workers,
+            softsync=self.softsync,
+            compensation=self.compensation,
+        )
+
+    @property
+    def batch_shares(self) -> int:
+        """Parts of the batch that different ranks take."""
+        return self.rule.gradients if self.is_served else self.data
+
+    @property
+    def is_served(self) -> bool:
+        """Whether rank 0 is a parameter server."""
+        return self.strategy is Strategy.PARAMETER_SERVER
 
     @property
     def stages(self) -> int:
@@ -273,10 +344,11 @@ def _pipeline_fits(layout: Layout) -> None:
 
 
 def _batch_divides(layout: Layout) -> None:
-    parts = layout.data * layout.micro_batches
+    parts = layout.batch_shares * layout.micro_batches
     if layout.batch_size % parts:
+        takers = "gradients of an update" if layout.is_served else "data ranks"
         raise ParameterError(
-            f"BATCH_SIZE {layout.batch_size} cannot be shared out to {layout.data} data ranks x "
+            f"BATCH_SIZE {layout.batch_size} cannot be shared out to {layout.batch_shares} {takers} x "
             f"MICRO_BATCHES {layout.micro_batches} = {parts} parts alike"
         )
 
@@ -317,6 +389,24 @@ def _data_parallel_fits(layout: Layout) -> None:
             "needs STRATEGY=ddp or zero1, PIPELINE 1, TENSOR 1 and several data ranks, but they are "
             f"{layout.strategy}, {layout.pipeline}, {layout.tensor} and {layout.data}"
         )
+    if layout.all_reduce is not Topology.LIBRARY and (
+        layout.gradient_compression is not Compression.NONE or not uses_ddp(layout)
+    ):
+        raise ParameterError(
+            f"ALL_REDUCE={layout.all_reduce} is a hook of DistributedDataParallel: it needs STRATEGY=ddp or "
+            f"zero1, PIPELINE 1, TENSOR 1, several data ranks and no GRADIENT_COMPRESSION, but they are "
+            f"{layout.strategy}, {layout.pipeline}, {layout.tensor}, {layout.data} and "
+            f"{layout.gradient_compression}"
+        )
+    if layout.is_served and layout.pipeline * layout.tensor > 1:
+        raise ParameterError(
+            "STRATEGY=parameter_server needs whole models, PIPELINE 1 and TENSOR 1, but they are "
+            f"{layout.pipeline} and {layout.tensor}"
+        )
+    if layout.synchrony is not Synchrony.SYNCHRONOUS and not layout.is_served:
+        raise ParameterError(
+            f"SYNCHRONY={layout.synchrony} is a parameter server's, but STRATEGY is {layout.strategy}"
+        )
     if layout.precision is Precision.FP16 and (
         layout.strategy is not Strategy.DDP or layout.pipeline * layout.tensor > 1
     ):
@@ -326,13 +416,29 @@ def _data_parallel_fits(layout: Layout) -> None:
         )
 
 
+def _batch_growth_fits(layout: Layout) -> None:
+    is_scaled = layout.lr_scaling is not RateScaling.NONE
+    if is_scaled != bool(layout.reference_batch_size):
+        raise ParameterError(
+            "LR_SCALING scales LR from REFERENCE_BATCH_SIZE to BATCH_SIZE, so it needs both or none of them, "
+            f"but they are {layout.lr_scaling} and {layout.reference_batch_size or 'not set'}"
+        )
+    if list(layout.grow_at) != sorted(set(layout.grow_at)):
+        raise ParameterError(f"GROW_AT must be growing numbers of steps, but is {layout.grow_at}")
+    if 0 < layout.largest_batch_size < layout.batch_size:
+        raise ParameterError(
+            f"LARGEST_BATCH_SIZE {layout.largest_batch_size} is below BATCH_SIZE {layout.batch_size}"
+        )
+
+
 def uses_ddp(layout: Layout) -> bool:
     """Whether DistributedDataParallel averages the gradients.
 
     It takes neither parameters that tensor ranks have cut nor a pipeline's passes: there they are
     averaged after the last micro-batch.
     """
-    return not layout.is_sharded and layout.pipeline * layout.tensor == 1 and layout.data > 1
+    shares_whole = not (layout.is_sharded or layout.is_served)
+    return shares_whole and layout.pipeline * layout.tensor == 1 and layout.data > 1
 
 
 def _must_divide(name: str, number: int, by: str, divisor: int) -> None:

@@ -19,12 +19,12 @@ class Mesh:
     """The ranks of a layout, seen from one of them."""
 
     whole: DeviceMesh | None
-    """None: the process is alone."""
+    """None: the process is alone, or computes gradients for a parameter server as if it were."""
 
     @classmethod
     def of(cls, layout: Layout, group: Group) -> Self:
         """The mesh of the group; every process must call it."""
-        if group.size == 1:
+        if group.size == 1 or layout.is_served:
             return cls(None)
         shape = (layout.pipeline, layout.data, layout.tensor)
         names = (PIPELINE, DATA, TENSOR)
@@ -34,6 +34,10 @@ class Mesh:
         """The row of ranks that differ from this one in `name` alone. Only of a process that is not alone."""
         assert self.whole is not None
         return self.whole[name]
+
+    def size(self, name: str) -> int:
+        """How many ranks there are in that row."""
+        return 1 if self.whole is None else self.along(name).size()
 
     def rank(self, name: str) -> int:
         """This process's place in that row."""

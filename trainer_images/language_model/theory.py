@@ -71,6 +71,8 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 3 * share * own
         case Strategy.ZERO2:  # parameters for a step's passes, and the sums
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
+        case Strategy.PARAMETER_SERVER:  # weights to, and a gradient from each whose gradient counts
+            return 2 * layout.rule.gradients / layout.world_size * own
         case Strategy.ZERO3:  # parameters for each forward and each backward pass, and the sums
             return (3 * passes if layout.pipeline == 1 else 2 * passes + 1) * share * own
 
@@ -135,7 +137,7 @@ def activations(layout: Layout) -> float:
 
 
 def gathered(layout: Layout) -> float:
-    """Bytes of parameters that fully_shard has gathered at the most: all of a rank's, or two layers of them."""
+    """Bytes of parameters that fully_shard has gathered at the most: all of a rank's, or two layers."""
     if not layout.is_sharded:
         return 0.0
     own = max(_of_rank(layout)) * FLOAT

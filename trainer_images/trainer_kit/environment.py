@@ -33,6 +33,21 @@ def integer(name: str, default: int | None = None, *, at_least: int, at_most: in
     return value
 
 
+def integers(name: str, *, at_least: int, at_most: int) -> tuple[int, ...]:
+    """The variable `name` as whole numbers with commas between them; none where it is unset or empty."""
+    given = os.environ.get(name)
+    try:
+        values = tuple(int(part) for part in given.split(",")) if given else ()
+    except ValueError:
+        values = (at_least - 1,)
+    if not all(at_least <= value <= at_most for value in values):
+        raise ParameterError(
+            f"{name} must be whole numbers from {at_least} to {at_most} with commas between them, "
+            f"but is {reprlib.repr(given)}"
+        )
+    return values
+
+
 def positive_number(name: str, default: float | None = None) -> float:
     """The variable `name` as a finite number above 0, or `default` where it is unset."""
     given = os.environ.get(name)

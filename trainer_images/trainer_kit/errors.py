@@ -2,7 +2,7 @@
 
 TrainingError
 ├── ParameterError    a variable of the environment is missing or wrong
-├── GroupError        the processes that train together did not find each other
+├── GroupError        the processes that train together did not find each other, or lost one
 ├── DataError         the training data is missing or malformed
 ├── StorageError      storage is of an unknown kind, away, full or not to be written
 ├── ArtifactError     a folder does not hold the model that it should
@@ -21,7 +21,7 @@ class ParameterError(TrainingError):
 
 
 class GroupError(TrainingError):
-    """The group did not come together within its time."""
+    """The group did not come together within its time, or has lost one of its processes."""
 
 
 class DataError(TrainingError):

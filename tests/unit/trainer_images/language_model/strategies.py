@@ -27,6 +27,10 @@ EXACT: dict[int, dict[str, dict[str, str]]] = {
     },
     3: {"pipeline by cost": {"PIPELINE": "3", "MICRO_BATCHES": "4", "SPLIT": "cost"}},
     4: {
+        "ring": {"ALL_REDUCE": "ring"},
+        "halving and doubling": {"ALL_REDUCE": "halving_doubling"},
+        "hierarchical": {"ALL_REDUCE": "hierarchical", "NODE_SIZE": "2"},
+        "torus": {"ALL_REDUCE": "torus"},
         "data x tensor": TENSOR,
         "zero3 x sequence": {**SEQUENCE, "STRATEGY": "zero3"},
         "pipeline x data": PIPELINE,

@@ -1,7 +1,19 @@
 from typing import Any
 
 import pytest
-from language_model.layout import Compression, Layout, Offload, Precision, Schedule, Split, Strategy, split
+from language_model.all_reduce.topology import Topology
+from language_model.layout import (
+    Compression,
+    Layout,
+    Offload,
+    Precision,
+    RateScaling,
+    Schedule,
+    Split,
+    Strategy,
+    split,
+)
+from language_model.parameter_server.synchrony import Synchrony
 from trainer_kit.errors import ParameterError
 
 
@@ -32,6 +44,29 @@ from trainer_kit.errors import ParameterError
             {"world_size": 2, "batch_size": 10, "micro_batches": 4},
             "BATCH_SIZE 10 .* 2 data ranks x MICRO_BATCHES 4 = 8 parts",
         ),
+        (
+            {"world_size": 4, "all_reduce": Topology.RING, "strategy": Strategy.ZERO3},
+            "ALL_REDUCE=ring .* they are zero3",
+        ),
+        (
+            {"world_size": 4, "all_reduce": Topology.TORUS, "gradient_compression": Compression.FP16},
+            "ALL_REDUCE=torus .* no GRADIENT_COMPRESSION, .* fp16",
+        ),
+        ({"all_reduce": Topology.RING}, "several data ranks"),
+        ({"strategy": Strategy.PARAMETER_SERVER}, "WORLD_SIZE 1 leaves a parameter server no worker"),
+        (
+            {"world_size": 4, "strategy": Strategy.PARAMETER_SERVER},
+            "BATCH_SIZE 16 .* 3 gradients of an update x MICRO_BATCHES 1 = 3 parts",
+        ),
+        (
+            {"world_size": 4, "batch_size": 18, "strategy": Strategy.PARAMETER_SERVER, "tensor": 2},
+            "needs whole models, PIPELINE 1 and TENSOR 1, but they are 1 and 2",
+        ),
+        ({"synchrony": Synchrony.SOFTSYNC}, "SYNCHRONY=softsync .* STRATEGY is ddp"),
+        ({"lr_scaling": RateScaling.LINEAR}, "needs both or none of them, but they are linear and not set"),
+        ({"reference_batch_size": 8}, "they are none and 8"),
+        ({"grow_at": (20, 10)}, r"GROW_AT must be growing numbers of steps, but is \(20, 10\)"),
+        ({"largest_batch_size": 8}, "LARGEST_BATCH_SIZE 8 is below BATCH_SIZE 16"),
         (
             {"world_size": 4, "pipeline": 2, "tensor": 2, "micro_batches": 2, "loss_parallel": True},
             "LOSS_PARALLEL cannot go with PIPELINE 2",
@@ -84,7 +119,11 @@ def test_every_layer_has_one_stage_and_every_stage_a_layer(layers: int, stages: 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("STRATEGY", "zero4", "STRATEGY must be one of ddp, zero1, zero2, zero3, but is 'zero4'"),
+        (
+            "STRATEGY",
+            "zero4",
+            "STRATEGY must be one of ddp, zero1, zero2, zero3, parameter_server, but is 'zero4'",
+        ),
         ("LOSS_PARALLEL", "yes", "LOSS_PARALLEL must be true, false, 1 or 0, but is 'yes'"),
         ("WORLD_SIZE", "0", "WORLD_SIZE must be a whole number"),
     ],
@@ -102,3 +141,15 @@ def test_a_variable_that_means_nothing_is_named(
 )
 def test_each_so_many_th_layer_is_computed_anew(checkpointing: str, every: int) -> None:
     assert Layout(checkpointing=checkpointing).recomputed_every == every
+
+
+def test_steps_at_which_the_batch_grows_are_read_from_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROW_AT", "100,200")
+    assert Layout.from_environment().grow_at == (100, 200)
+
+
+@pytest.mark.parametrize("given", ["100;200", "1,2", "ten"])
+def test_a_list_of_steps_that_makes_no_sense_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROW_AT", given)
+    with pytest.raises(ParameterError, match=r"GROW_AT must be whole numbers from 2 .* with commas"):
+        Layout.from_environment()

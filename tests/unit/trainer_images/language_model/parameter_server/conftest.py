@@ -1,0 +1,21 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.trainer_images.language_model.groups import outcome_of
+from tests.unit.trainer_images.support import Launcher
+
+# By its name: what it imports of PyTorch warns, which is an error here.
+PROGRAM = "tests.unit.trainer_images.language_model.parameter_server.program"
+SIZES = [1, 2, 3, 4]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, list[dict[str, Any]]]]:
+    """What each rank of a group of so many processes tells of its trainings."""
+    launcher = Launcher(tmp_path_factory.mktemp("parameter-server"))
+    try:
+        yield dict(zip(SIZES, outcome_of(launcher, PROGRAM, *SIZES), strict=True))
+    finally:
+        launcher.close()

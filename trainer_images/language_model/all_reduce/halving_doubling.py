@@ -1,0 +1,47 @@
+"""Recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005).
+
+As many bytes as a ring in 2 log2 n steps instead of 2 (n - 1), where n is a power of two. Otherwise some
+processes hand their tensor to a neighbour first, and have the sum from it at the end.
+"""
+
+import torch
+from torch import Tensor
+
+from language_model.all_reduce.wire import Wire
+
+
+def all_reduce(tensor: Tensor, wire: Wire) -> None:
+    """Sums a contiguous tensor over all processes of the wire, in place."""
+    flat = tensor.view(-1)
+    core = 1 << (wire.size.bit_length() - 1)  # the largest power of two that the processes make
+    folded = wire.size - core
+    is_in_pair = wire.rank < 2 * folded
+    if is_in_pair and wire.rank % 2 == 0:
+        wire.send(flat, wire.rank + 1)
+        wire.receive(flat, wire.rank + 1)
+        return
+    received = torch.empty_like(flat)
+    if is_in_pair:
+        wire.receive(received, wire.rank - 1)
+        flat += received
+    among_core = wire.among([*range(1, 2 * folded, 2), *range(2 * folded, wire.size)])
+    _halve_and_double(flat, received, core // 2, among_core)
+    if is_in_pair:
+        wire.send(flat, wire.rank - 1)
+
+
+def _halve_and_double(tensor: Tensor, room: Tensor, distance: int, wire: Wire) -> None:
+    """Sums `tensor` over the processes whose ranks differ in the bits of `distance` and below.
+
+    Partners exchange halves, each sums up the one that it keeps with those that are nearer, and they
+    exchange the sums. `room` is to receive into.
+    """
+    if distance == 0:
+        return
+    halves = tensor.tensor_split(2)
+    kept, given = halves if not wire.rank & distance else halves[::-1]
+    partner, received = wire.rank ^ distance, room[: kept.numel()]
+    wire.exchange(given, partner, received, partner)
+    kept += received
+    _halve_and_double(kept, room, distance // 2, wire)
+    wire.exchange(kept, partner, given, partner)

@@ -1,0 +1,53 @@
+"""In two levels (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
+
+For machines that are near within a node and far between nodes: of n processes on k nodes only k speak over
+the far link, in 2 (k - 1) steps instead of 2 (n - 1).
+"""
+
+import torch
+from torch import Tensor
+
+from language_model.all_reduce import ring
+from language_model.all_reduce.wire import Wire
+
+
+def all_reduce(tensor: Tensor, wire: Wire, node_size: int) -> None:
+    """Sums a contiguous tensor over all processes of the wire, in place.
+
+    Each `node_size` of them that follow each other are a node; the last one may be smaller.
+    """
+    flat = tensor.view(-1)
+    leaders = range(0, wire.size, node_size)
+    leader = wire.rank - wire.rank % node_size
+    node = wire.among(range(leader, min(leader + node_size, wire.size)))
+    _reduce(flat, node)
+    if wire.rank == leader:
+        ring.all_reduce(flat, wire.among(leaders))
+    _broadcast(flat, node)
+
+
+def _reduce(tensor: Tensor, wire: Wire) -> None:
+    """Leaves the sum in rank 0; the others', who have sent all they had, are spoilt."""
+    received = torch.empty_like(tensor)
+    for child in children(wire.rank, wire.size):
+        wire.receive(received, child)
+        tensor += received
+    if wire.rank > 0:
+        wire.send(tensor, _parent(wire.rank))
+
+
+def _broadcast(tensor: Tensor, wire: Wire) -> None:
+    if wire.rank > 0:
+        wire.receive(tensor, _parent(wire.rank))
+    for child in reversed(children(wire.rank, wire.size)):  # that with the most children first
+        wire.send(tensor, child)
+
+
+def children(rank: int, size: int) -> list[int]:
+    """Those below `rank` in a binomial tree of `size` with its root at 0, the smallest subtree first."""
+    bits = range((rank & -rank).bit_length() - 1 if rank else size.bit_length())
+    return [rank + (1 << bit) for bit in bits if rank + (1 << bit) < size]
+
+
+def _parent(rank: int) -> int:
+    return rank & (rank - 1)  # without its lowest bit

@@ -1,0 +1,34 @@
+"""A 2-D torus (Mikami et al., arXiv:1811.05233, 2018; Ying et al., arXiv:1811.06992, 2018): rings both ways.
+
+Each row of a grid of processes sums up chunks, each column sums up its chunk over the rows, and each row
+gathers the chunks: the bytes of a ring in 2 (rows - 1) + 2 (columns - 1) steps.
+"""
+
+from math import isqrt
+
+from torch import Tensor
+
+from language_model.all_reduce import ring
+from language_model.all_reduce.wire import Wire
+
+
+def all_reduce(tensor: Tensor, wire: Wire, columns: int) -> None:
+    """Sums a contiguous tensor over all processes of the wire, in place; `columns` must divide their number.
+
+    Each `columns` of them that follow each other are a row.
+    """
+    if wire.size % columns:
+        raise ValueError(f"{wire.size} processes do not make rows of {columns}")
+    row_number, column_number = divmod(wire.rank, columns)
+    row = wire.among(range(row_number * columns, (row_number + 1) * columns))
+    column = wire.among(range(column_number, wire.size, columns))
+    chunks = tensor.view(-1).tensor_split(columns)
+    ring.reduce_scatter(chunks, row)
+    ring.all_reduce(chunks[column_number], column)
+    ring.all_gather(chunks, row)
+
+
+def squarest_columns(size: int) -> int:
+    """The columns of the grid of `size` processes with the fewest steps; a prime makes a single row."""
+    rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
+    return size // rows

@@ -1,0 +1,40 @@
+"""The weights of a model as one vector on the host, which is what goes over the wire."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+def weights_of(model: nn.Module) -> Tensor:
+    """A copy of the model's parameters."""
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).cpu()
+
+
+def gradient_of(model: nn.Module) -> Tensor:
+    """A copy of the gradients; zeros for a parameter that has none."""
+    return torch.cat(
+        [
+            (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).flatten()
+            for parameter in model.parameters()
+        ]
+    ).cpu()
+
+
+@torch.no_grad()
+def set_weights(model: nn.Module, weights: Tensor) -> None:
+    """Writes the parameters."""
+    for parameter, part in _parts(model.parameters(), weights):
+        parameter.copy_(part)
+
+
+def set_gradient(model: nn.Module, gradient: Tensor) -> None:
+    """Makes parts of `gradient` the gradients of the parameters."""
+    for parameter, part in _parts(model.parameters(), gradient):
+        parameter.grad = part.to(parameter)
+
+
+def _parts(parameters: Iterable[nn.Parameter], vector: Tensor) -> Iterable[tuple[nn.Parameter, Tensor]]:
+    own = list(parameters)
+    parts = torch.split(vector, [parameter.numel() for parameter in own])
+    return ((parameter, part.view_as(parameter)) for parameter, part in zip(own, parts, strict=True))
