@@ -44,9 +44,8 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
     library = max(statistics.median(rank["library"]) for rank in ranks)
     rows = []
     for topology in BY_HAND:
-        sent = max(
-            Traffic(Fraction(r[topology]["bytes"], r["bytes"]), r[topology]["messages"]) for r in ranks
-        )
+        counted = [rank[topology] for rank in ranks]
+        sent = max(Traffic(Fraction(c["bytes"], MEGABYTES * 2**20), c["messages"]) for c in counted)
         formula = max(_formula(topology, rank, size) for rank in range(size))
         taken = max(statistics.median(c["seconds"]) for c in counted)
         rows.append(
