@@ -5,6 +5,7 @@ import sys
 from rich.progress import Progress
 
 from benchmarks import (
+    all_reduce,
     checkpoints,
     idle,
     kills,
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "logs": logs.measure,
     "torchrun": torchrun.measure,
     "checkpoints": checkpoints.measure,
+    "all-reduce": all_reduce.measure,
     "idle": idle.measure,
     "redis": redis_store.measure,
     "replicas": replicas.measure,

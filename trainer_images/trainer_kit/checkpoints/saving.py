@@ -70,7 +70,9 @@ class Saver:
         started = time.monotonic()
         writer = PartsWriter(self._folder.filesystem, self._folder.path_of(checkpoint))
         try:
-            save(state, storage_writer=writer, process_group=self._exchange.process_group)
+            group = self._exchange.process_group
+            # One process saves alone, though there may be others: a parameter server's workers.
+            save(state, storage_writer=writer, process_group=group, no_dist=group is None)
             parts = self._exchange.all(writer.written)
             self._exchange.by_first(lambda: self._publish(checkpoint, parts))
         except SupersededError as error:

@@ -60,7 +60,8 @@ class State:
         if self.group.rank < world_size:
             state[self._own()] = b""
         try:
-            load(state, storage_reader=reader, process_group=exchange.process_group)
+            group = exchange.process_group
+            load(state, storage_reader=reader, process_group=group, no_dist=group is None)
         except CheckpointException as error:
             raise UnfitError(f"it does not fit this training: {reason_of(error)}") from error
         set_state_dict(

@@ -1,0 +1,128 @@
+"""All-reduce by hand: what is counted, beside the formula, and time beside the library's own.
+
+    python -m benchmarks.all_reduce [--quick]
+
+Each group sums a tensor of MEGABYTES by each algorithm. Bytes and messages are those of the busiest rank; the
+time is the slowest rank's median, as a ratio to gloo's all-reduce, which took turns with it. On a machine
+with fewer cores than processes a ratio tells more of the scheduler than of the algorithm.
+"""
+
+import json
+import os
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from language_model.all_reduce import theory
+from language_model.all_reduce.choosing import by_hand
+from language_model.all_reduce.theory import Traffic
+from language_model.all_reduce.topology import BY_HAND, Topology
+from language_model.all_reduce.torus import squarest_columns
+from language_model.all_reduce.wire import Wire
+from torch.multiprocessing.spawn import start_processes
+from trainer_kit.group import Group, join
+
+from benchmarks.support import Row, run_alone
+
+MEGABYTES = 4
+NODE_SIZE = 2
+
+
+def measure(quick: bool) -> list[Row]:
+    sizes, rounds = ([2, 3, 4], 3) if quick else ([2, 3, 4, 6, 8], 15)
+    return [row for size in sizes for row in _rows_of(size, _measured(size, rounds))]
+
+
+def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
+    library = max(statistics.median(rank["library"]) for rank in ranks)
+    rows = []
+    for topology in BY_HAND:
+        counted = [rank[topology] for rank in ranks]
+        sent = max(Traffic(Fraction(c["bytes"], MEGABYTES * 2**20), c["messages"]) for c in counted)
+        formula = max(_formula(topology, rank, size) for rank in range(size))
+        taken = max(statistics.median(c["seconds"]) for c in counted)
+        rows.append(
+            Row(
+                f"{size} processes, {topology}",
+                _told(sent),
+                _told(formula),
+                f"{taken / library:.1f} x gloo's time",
+                "counted = formula",
+                # Chunks of a tensor that the group does not divide differ by an element.
+                met=abs(float(sent.share - formula.share)) < 1e-5 and sent.messages == formula.messages,
+            )
+        )
+    return rows
+
+
+def _told(traffic: Traffic) -> str:
+    return f"{float(traffic.share):.3f} S in {traffic.messages} messages"
+
+
+def _formula(topology: Topology, rank: int, size: int) -> Traffic:
+    match topology:
+        case Topology.HALVING_DOUBLING:
+            return theory.halving_doubling(rank, size)
+        case Topology.HIERARCHICAL:
+            return theory.hierarchical(rank, size, NODE_SIZE)
+        case Topology.TORUS:
+            return theory.torus(size, squarest_columns(size))
+        case _:
+            return theory.ring(size)
+
+
+def _measured(size: int, rounds: int) -> list[dict[str, Any]]:
+    """What each rank of a group saw; it is forked, since to import PyTorch takes longer than all the rest."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        start_processes(  # type: ignore[no-untyped-call]
+            _be_a_rank, (size, rounds, folder, _free_port()), nprocs=size, start_method="fork"
+        )
+        return [json.loads((Path(folder) / str(rank)).read_text()) for rank in range(size)]
+
+
+def _be_a_rank(rank: int, size: int, rounds: int, folder: str, port: int) -> None:
+    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    os.environ |= {name: str(value) for name, value in places.items()}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    with join() as group:
+        (Path(folder) / str(rank)).write_text(json.dumps(_sums(group, rounds)))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _sums(group: Group, rounds: int) -> dict[str, Any]:
+    tensor = torch.ones(MEGABYTES * 2**20 // 4)
+    seen: dict[str, Any] = {"library": []}
+    for topology in BY_HAND:
+        seen[topology] = {"seconds": []}
+    for _ in range(rounds):
+        seen["library"].append(_seconds(lambda: dist.all_reduce(tensor.clone())))
+        for topology in BY_HAND:
+            wire, all_reduce = Wire(), by_hand(topology, group.size, NODE_SIZE)
+            taken = _seconds(lambda: all_reduce(tensor.clone(), wire))  # noqa: B023  # it is called at once
+            seen[topology]["seconds"].append(taken)
+            seen[topology] |= {"bytes": wire.sent.bytes, "messages": wire.sent.messages}
+    return seen
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    dist.barrier()
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    run_alone(measure)
