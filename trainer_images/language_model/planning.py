@@ -11,6 +11,9 @@ from trainer_kit.errors import ParameterError
 from language_model import theory
 from language_model.layout import Layout, Offload, Schedule, Strategy
 
+SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+"""What comes to the same model as one process; a parameter server is another algorithm."""
+
 RESERVE = 0.1
 """The share of a device that is left to the runtime: its context, buckets of gradients, fragments."""
 
@@ -63,14 +66,14 @@ def price(layout: Layout) -> Choice:
     )
 
 
-def choices(model: Layout, device: float) -> list[Choice]:
-    """Every layout of `model` on its WORLD_SIZE that fits devices of so many bytes, the best first.
+def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
+    """Every layout of `model` on so many ranks that fits devices of so many bytes, the best first.
 
     Best is what loses least time to waiting and to work done twice, then what sends least. Of layouts
     that differ in nothing but what they would not need (work done twice, state on the host), the plainest.
     """
     found: dict[tuple[object, ...], Choice] = {}
-    for layout in _layouts(model):
+    for layout in _layouts(model, ranks):
         choice = price(layout)
         if not choice.fits(device):
             continue
@@ -81,9 +84,10 @@ def choices(model: Layout, device: float) -> list[Choice]:
     return sorted(found.values(), key=_cost)
 
 
-def least(model: Layout) -> Choice:
-    """What needs the least memory of a device, whether it fits or not."""
-    return min((price(layout) for layout in _layouts(model)), key=lambda choice: choice.memory)
+def least(model: Layout, ranks: int) -> Choice | None:
+    """What needs the least memory of a device, whether it fits or not; None if there is no layout at all."""
+    priced = (price(layout) for layout in _layouts(model, ranks))
+    return min(priced, key=lambda choice: choice.memory, default=None)
 
 
 def _cost(choice: Choice) -> tuple[float, ...]:
@@ -91,23 +95,24 @@ def _cost(choice: Choice) -> tuple[float, ...]:
     return (is_offloaded, round(choice.slowdown, 3), choice.bytes_sent, choice.memory)
 
 
-def _layouts(model: Layout) -> Iterator[Layout]:
-    """All that the rules allow, of the same model and batch on as many ranks."""
-    for pipeline in _divisors(model.world_size):
-        for tensor in _divisors(model.world_size // pipeline):
-            for micro_batches in _micro_batches(model, model.world_size // (pipeline * tensor)):
-                for strategy in Strategy:
+def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:
+    """All that the rules allow, of the same model and batch."""
+    for pipeline in _divisors(ranks):
+        for tensor in _divisors(ranks // pipeline):
+            for micro_batches in _micro_batches(model, ranks // (pipeline * tensor)):
+                for strategy in SYNCHRONOUS:
                     for checkpointing in ("none", "selective", "full"):
                         for offload in Offload:
                             try:
                                 yield replace(
                                     model,
+                                    world_size=ranks,
                                     strategy=strategy,
                                     pipeline=pipeline,
                                     tensor=tensor,
                                     schedule=Schedule.ONE_FORWARD_ONE_BACKWARD,
                                     sequence_parallel=tensor > 1,
-                                    loss_parallel=tensor > 1,
+                                    loss_parallel=tensor > 1 and pipeline == 1,
                                     micro_batches=micro_batches,
                                     checkpointing=checkpointing,
                                     offload=offload,

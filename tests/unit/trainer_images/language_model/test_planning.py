@@ -1,0 +1,87 @@
+"""What a plan says of memory, beside what is counted; and which layouts it finds."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from language_model import planning, theory
+from language_model.held import Held
+from language_model.layout import Layout, Offload, Schedule, Strategy
+from language_model.memory import recompute
+from language_model.model import build, loss_of
+
+MODELS = (
+    Layout(layers=4, width=64, context=64, batch_size=16),
+    Layout(layers=8, width=128, context=128, batch_size=8),
+    Layout(layers=8, width=256, context=64, batch_size=8),
+)
+GIGABYTE = 10.0**9
+LARGE = Layout(layers=24, heads=16, width=2048, context=1024, batch_size=64)
+
+
+def counted(layout: Layout) -> int:
+    """The most that a step holds besides parameters and gradients, in bytes."""
+    model = build(layout, range(layout.layers), torch.device("cpu"))
+    recompute(model, layout)
+    tokens = torch.randint(0, 256, (layout.batch_size, layout.context + 1))
+    parameters = list(model.parameters())
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    kept = [*parameters, *(p.grad for p in parameters if p.grad is not None)]
+    with Held(kept) as memory:
+        torch.autograd.backward(loss_of(model(tokens[:, :-1]), tokens[:, 1:]))
+    held: int = sum(tensor.nbytes for tensor in kept)
+    return memory.peak - held
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full", "every:2"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"width {model.width}")
+def test_activations_are_those_of_the_formula(model: Layout, checkpointing: str) -> None:
+    layout = replace(model, checkpointing=checkpointing)
+    assert theory.activations(layout) == pytest.approx(counted(layout), rel=0.1)
+
+
+def test_a_pipeline_holds_as_many_micro_batches_as_its_schedule_says() -> None:
+    short = replace(LARGE, world_size=4, pipeline=4, micro_batches=16)
+    all_at_once = replace(short, schedule=Schedule.GPIPE)
+    assert theory.activations(all_at_once) > 3.5 * theory.activations(short)
+
+
+def test_what_is_found_fits_and_obeys_the_rules() -> None:
+    device = 16 * GIGABYTE
+    found = planning.choices(LARGE, 8, device)
+    assert found
+    for choice in found:
+        assert choice.memory <= device * (1 - planning.RESERVE)
+        assert choice.layout.data * choice.layout.pipeline * choice.layout.tensor == 8
+    assert found[0].slowdown == min(choice.slowdown for choice in found)
+    shapes = [(c.layout.strategy, c.layout.pipeline, c.layout.tensor) for c in found]
+    assert len(set(shapes)) == len(shapes)
+
+
+def test_a_device_with_room_for_all_needs_no_more_than_data_parallelism() -> None:
+    best = planning.choices(LARGE, 8, 1000 * GIGABYTE)[0]
+    assert (best.layout.pipeline, best.layout.tensor, best.layout.checkpointing) == (1, 1, "none")
+    assert best.layout.strategy is Strategy.DDP
+    assert best.layout.offload is Offload.NONE
+
+
+def test_less_memory_asks_for_more() -> None:
+    def strategies(gigabytes: float) -> set[Strategy]:
+        found = planning.choices(LARGE, 8, gigabytes * GIGABYTE)
+        return {c.layout.strategy for c in found if c.layout.pipeline == c.layout.tensor == 1}
+
+    assert strategies(100) == {*planning.SYNCHRONOUS}
+    assert Strategy.DDP not in {
+        c.layout.strategy
+        for c in planning.choices(LARGE, 8, 3 * GIGABYTE)
+        if c.layout.offload is Offload.NONE and c.layout.pipeline == 1 and c.layout.tensor == 1
+    }
+
+
+def test_where_nothing_fits_the_least_is_told() -> None:
+    assert planning.choices(LARGE, 1, GIGABYTE) == []
+    least = planning.least(LARGE, 1)
+    assert least is not None
+    assert least.memory > GIGABYTE * (1 - planning.RESERVE)
+    assert planning.least(replace(LARGE, batch_size=1), 7) is not None  # a pipeline, or tensors, of 1 or 7
