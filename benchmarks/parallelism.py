@@ -72,7 +72,7 @@ def main() -> None:
         }
         for name, job in jobs.items():
             ended = client.wait(job)
-            if not ended.model_uri or not (metrics := _metrics_of(ended.model_uri)):
+            if not ended.model_uri or not (metrics := metrics_of(ended.model_uri)):
                 raise SystemExit(f"job {job} ({name}) has made no model: {ended.message}")
             console.print(f"job {job}: {name}, loss {metrics['loss']:.6f}")
             measured.append(Measured(name, _layout_of(name, options.steps), metrics))
@@ -105,7 +105,7 @@ def _kilobytes(size: float) -> str:
     return f"{size / 1000:,.1f}"
 
 
-def _metrics_of(model_uri: str) -> dict[str, float]:
+def metrics_of(model_uri: str) -> dict[str, float]:
     """What the model's manifest says of its training; nothing where there is no model."""
     try:
         with fsspec.open(f"{model_uri}/manifest.json") as file:

@@ -36,7 +36,7 @@ _SERVICE_CONFIG: dict[str, Any] = {
                 "initialBackoff": "0.2s",
                 "backoffMultiplier": 2,
                 "maxBackoff": "2s",
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
             },
         }
     ]

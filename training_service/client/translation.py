@@ -33,6 +33,8 @@ _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
     grpc.StatusCode.UNAUTHENTICATED: NotAllowed,
     grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
+    # By the service, which ends calls so that its orderly stop finds in progress.
+    grpc.StatusCode.CANCELLED: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
 }
 

@@ -22,7 +22,7 @@ from job_tracker.model import GroupRef
 
 log = logging.getLogger(__name__)
 
-_GOING_SECONDS = 40.0
+_GOING_SECONDS = 90.0
 _LOOK_SECONDS = 0.25
 
 

@@ -262,11 +262,32 @@ def _publish(name: str, content: str) -> None:
 
 
 def _kernel_oom_kills() -> int:
+    """How often the kernel has killed for want of memory: in our cgroup, or else on the whole machine.
+
+    Where others run out of memory on the same machine, only the former tells who was meant.
+    """
+    for path in (*_cgroup_events(), "/proc/vmstat"):
+        try:
+            with open(path) as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+        except (OSError, StopIteration):
+            pass
+    return 0
+
+
+def _cgroup_events() -> list[str]:
+    """Where the kernel may count that for our cgroup (cgroups(7): its version 1, and 2)."""
     try:
-        with open("/proc/vmstat") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
-    except (OSError, StopIteration):
-        return 0
+        with open("/proc/self/cgroup") as file:
+            entries = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return []
+    of_memory = [path for _, kinds, path in entries if "memory" in kinds.split(",")]
+    unified = [path for _, kinds, path in entries if not kinds]
+    return [
+        *(f"/sys/fs/cgroup/memory{path}/memory.oom_control" for path in of_memory),
+        *(f"/sys/fs/cgroup{path}/memory.events" for path in unified),
+    ]
 
 
 def _prctl(option: int, value: int) -> None:

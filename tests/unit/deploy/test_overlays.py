@@ -377,7 +377,7 @@ def test_images_are_built_with_the_version_of_the_project() -> None:
     assert re.findall(r"^version=(.*)$", script, flags=re.MULTILINE) == [VERSION]
     assert re.findall(r'--tag "([^"]+)"', script) == [
         "training-service:$version",
-        "intent-classification:$version",
+        "${name//_/-}:$version",
     ]
     trainer = tomllib.loads((ROOT / "trainer_images/pyproject.toml").read_text())
     assert trainer["project"]["version"] == VERSION

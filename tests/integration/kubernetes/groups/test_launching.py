@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -263,16 +262,3 @@ async def test_what_the_api_server_would_refuse_is_refused_at_the_door(
         await backend.launch(backend.plan(job(FOREVER, algorithm="bad")))
     assert refused.value.diagnosis.category is Category.INVALID_OBJECT
     assert place.left() == []
-
-
-async def test_a_group_of_four_is_created_fast(world: KubernetesGroups, place: Place) -> None:
-    backend = world.open()
-    await backend.observe()
-    took = []
-    for number in range(1, 8):
-        plan = backend.plan(job(FOREVER, instances=4, job_id=number))
-        at = time.monotonic()
-        await backend.launch(plan)
-        took.append(time.monotonic() - at)
-    print("launches of 4 instances, s:", *(f"{seconds:.3f}" for seconds in sorted(took)))
-    assert sorted(took)[len(took) // 2] < 0.5  # 0.15 is the aim; test machines are busy

@@ -1,0 +1,61 @@
+"""Every parallelism, through the service: the same model under each comes to the loss of one process."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from language_model import corpus
+from language_model.prepare_data import prepare
+
+from benchmarks.parallelism import STRATEGIES, metrics_of
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+else:
+    Server = Any
+
+SMALL = {"LAYERS": "4", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE": "16", "STEPS": "20"}
+TOLERANCE = 1e-5
+MORE = {
+    "parameter server": (3, {"STRATEGY": "parameter_server"}),
+    "all-reduce by hand, a ring": (2, {"ALL_REDUCE": "ring"}),
+}
+
+
+@pytest.mark.timeout(600)
+def test_every_strategy_learns_what_one_process_learns(server: Server) -> None:
+    (server.folder / "config.toml").write_text("[scheduling]\ncapacity = 4\n")
+    version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
+    strategies = {**STRATEGIES, **MORE}
+    with server.start() as client:
+        jobs = {
+            name: client.submit(
+                "language-model", "dialog", version, instances=ranks, parameters={**SMALL, **parameters}
+            )
+            for name, (ranks, parameters) in strategies.items()
+        }
+        losses = {}
+        for name, job in jobs.items():
+            ended = client.wait(job, timeout=500)
+            log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
+            assert ended.status == pb.succeed, (name, ended.diagnosis, log)
+            losses[name] = metrics_of(ended.model_uri)["loss"]
+        expected = losses["one process"]
+        assert losses == {name: pytest.approx(expected, abs=TOLERANCE) for name in strategies}
+
+
+@pytest.mark.timeout(120)
+def test_a_layout_that_cannot_be_fails_at_once_and_names_the_numbers(server: Server) -> None:
+    (server.folder / "config.toml").write_text("")
+    version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
+    with server.start() as client:
+        job = client.submit(
+            "language-model",
+            "dialog",
+            version,
+            instances=2,
+            parameters={**SMALL, "PIPELINE": "2", "TENSOR": "2"},
+        )
+        ended = client.wait(job, timeout=100)
+        assert ended.status == pb.failure
+        assert "PIPELINE 2 x TENSOR 2 = 4 ranks do not divide WORLD_SIZE 2" in ended.diagnosis.detail
