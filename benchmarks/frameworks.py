@@ -129,9 +129,22 @@ def _docker(storage: Path) -> tuple[str, Mapping[str, str]]:
         ).stdout
         words = [word for word in shlex.split(told) if "=" in word]
         environment = dict(word.rstrip(";").split("=", 1) for word in words)
-    subprocess.run([ROOT / "scripts" / "images", *EXAMPLES], check=True, stdout=sys.stderr)
+    subprocess.run(
+        [ROOT / "scripts" / "images", *EXAMPLES],
+        check=True,
+        stdout=sys.stderr,
+        env={**os.environ, **environment},
+    )
+    # An engine need not have a default network, as that of the tests has none.
+    docker = ["docker", "network"]
+    subprocess.run(
+        [*docker, "rm", _NAMESPACE], check=False, capture_output=True, env={**os.environ, **environment}
+    )
+    subprocess.run(
+        [*docker, "create", _NAMESPACE], check=True, stdout=sys.stderr, env={**os.environ, **environment}
+    )
     mount = f'{{ source = "{storage}", mount_path = "{storage}" }}'
-    return f"[docker.container]\nvolumes = [{mount}]", environment
+    return f'[docker]\nnetwork = "{_NAMESPACE}"\n[docker.container]\nvolumes = [{mount}]', environment
 
 
 def _pods(storage: Path) -> tuple[str, Mapping[str, str]]:

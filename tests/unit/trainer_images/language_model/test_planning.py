@@ -30,8 +30,7 @@ def counted(layout: Layout) -> int:
     kept = [*parameters, *(p.grad for p in parameters if p.grad is not None)]
     with Held(kept) as memory:
         torch.autograd.backward(loss_of(model(tokens[:, :-1]), tokens[:, 1:]))
-    held: int = sum(tensor.nbytes for tensor in kept)
-    return memory.peak - held
+    return int(memory.peak - sum(tensor.nbytes for tensor in kept))
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full", "every:2"])
