@@ -107,6 +107,9 @@ async def test_memory_beyond_the_configured_limit_is_out_of_memory(world: Proces
     assert "BATCH_SIZE" in diagnosis.resolution
 
 
+EAT = 'python -c "x = bytearray(300 << 20)"'
+
+
 @pytest.fixture
 def small_cgroup() -> Iterator[Path]:
     """A memory control group of 64 MiB, in either version of the hierarchy."""
@@ -123,11 +126,24 @@ def small_cgroup() -> Iterator[Path]:
 @pytest.mark.skipif(
     not os.access("/sys/fs/cgroup", os.W_OK), reason="control groups can be made by root only"
 )
+async def test_a_kill_while_others_run_out_of_memory_is_no_want_of_memory(
+    world: ProcessGroups, small_cgroup: Path
+) -> None:
+    elsewhere = f"(echo $(exec sh -c 'echo $PPID') > {small_cgroup}/cgroup.procs; {EAT}) & wait"
+    world.add("program", "sh", "-c", f"{elsewhere}; kill -KILL $$")
+    diagnosis = await run_to_failure(world.open())
+    assert diagnosis.category is Category.KILLED
+
+
+@pytest.mark.skipif(
+    not os.access("/sys/fs/cgroup", os.W_OK), reason="control groups can be made by root only"
+)
 async def test_a_kill_by_the_kernel_for_memory_is_out_of_memory(
     world: ProcessGroups, small_cgroup: Path
 ) -> None:
-    eat = "x = bytearray(300 << 20)"
-    world.add("program", "sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs; exec python -c "{eat}"')
+    # With its supervisor, as all of a container would be.
+    enter = f"for pid in $PPID $$; do echo $pid > {small_cgroup}/cgroup.procs; done"
+    world.add("program", "sh", "-c", f'{enter}; exec {EAT}')
     diagnosis = await run_to_failure(world.open())
     assert diagnosis.category is Category.OUT_OF_MEMORY
     assert "kernel" in diagnosis.summary
