@@ -143,7 +143,7 @@ async def test_a_kill_by_the_kernel_for_memory_is_out_of_memory(
 ) -> None:
     # With its supervisor, as all of a container would be.
     enter = f"for pid in $PPID $$; do echo $pid > {small_cgroup}/cgroup.procs; done"
-    world.add("program", "sh", "-c", f'{enter}; exec {EAT}')
+    world.add("program", "sh", "-c", f"{enter}; exec {EAT}")
     diagnosis = await run_to_failure(world.open())
     assert diagnosis.category is Category.OUT_OF_MEMORY
     assert "kernel" in diagnosis.summary
