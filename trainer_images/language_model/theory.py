@@ -147,11 +147,19 @@ def gathered(layout: Layout) -> float:
 
 
 def recomputed(layout: Layout) -> float:
-    """Work that is done twice, as a share of a step's: a forward pass is a third of it."""
+    """Work that is done twice, as a share of a step's: multiplications, of which a forward pass has a third.
+
+    PyTorch computes a layer anew up to what the backward pass needs, so not its last product.
+    """
     if layout.checkpointing == "selective":
-        return 0.02  # norms and sums: no matrices
+        return 0.02  # norms and sums, which multiply nothing, and take time all the same
     every = layout.recomputed_every
-    return 1 / 3 / every if every else 0.0
+    if not every:
+        return 0.0
+    attention = 2 * layout.context * layout.width
+    of_layer, again = 12 * layout.width**2 + attention, 8 * layout.width**2 + attention
+    forward = layout.layers * of_layer + VOCABULARY * layout.width
+    return -(-layout.layers // every) * again / (3 * forward)
 
 
 def _recomputing(layout: Layout, layers: int, of_layer: float) -> tuple[float, float]:
