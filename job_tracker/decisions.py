@@ -89,7 +89,7 @@ def next_step(
 def _replaceable(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
     """A worker that failed and is to be started anew, as the others go on without it until then; and why."""
     elastic = job.spec.elastic
-    if elastic is None or job.state is not JobState.RUNNING or seen.master.status.phase is not Phase.RUNNING:
+    if elastic is None or seen.master.status.phase is not Phase.RUNNING:
         return None
     if sum(rank.restarts for rank in job.ranks) >= elastic.max_restarts:
         return None

@@ -27,7 +27,7 @@ def check_jobs(
         failures = tuple(move.diagnosis.category for move in job.moves if move.diagnosis.category)
         is_excused = job.status == pb.failure and failures[-1:] and failures[-1] in excused
         as_planned = job.status in plan.ends and plan.failures == tuple(
-            category for category in failures if category not in excused
+            category for category in failures if category not in (*excused, *plan.tolerated)
         )
         name = f"{plan.name} (job {job.job_id})"
         if not as_planned and not is_excused:

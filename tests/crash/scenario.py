@@ -28,6 +28,8 @@ class PlannedJob:
     algorithm: str = "witness"
     restarts: tuple[int, ...] = ()
     """How often each rank is started anew within an attempt, if that is known."""
+    tolerated: tuple[str, ...] = ()
+    """Categories that an attempt may fail with besides, as before its master was seen to run."""
 
 
 HOLD = {"DO": "hold"}
@@ -50,6 +52,7 @@ LOSING = PlannedJob(
     ranks={"DO": "lose a worker"},
     algorithm="elastic-witness",
     restarts=(0, 1),
+    tolerated=("killed",),
 )
 
 

@@ -12,7 +12,7 @@ from tests.crash.local import LocalWorld
 from tests.crash.soak import soak
 from tests.crash.sweep import Call, Sweep, errors, kills, with_recoveries
 
-KILLS = 200
+KILLS = 120
 """Of some thousand points, others in each run: `scripts/crash-points` tries all."""
 SAMPLE = 25
 SOAK_SECONDS = 20

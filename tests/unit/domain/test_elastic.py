@@ -36,6 +36,14 @@ def test_a_lost_worker_of_an_elastic_group_is_started_anew_once_that_is_written(
     assert [rank.restarts for rank in second.job.ranks] == [0, 0, 2]
 
 
+def test_a_worker_that_is_lost_before_the_job_counts_as_running_is_started_anew_too() -> None:
+    launching = replace(ELASTIC, state=JobState.LAUNCHING)
+    first = step(launching, lost(0))
+    assert isinstance(first, Save)
+    assert first.job.ending is None
+    assert first.job.restarts_of(2) == 1
+
+
 def test_a_tracker_that_does_not_know_of_a_restart_launches_but_never_a_group_that_is_gone() -> None:
     current = (
         ELASTIC.observed(seen(R, R, R).statuses)
