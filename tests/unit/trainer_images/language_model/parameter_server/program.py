@@ -97,7 +97,8 @@ class Losses(Silence):
         self.last: dict[str, float] = {}
 
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
-        self.losses.append(fresh["loss"])
+        if "loss" in fresh:
+            self.losses.append(fresh["loss"])
 
 
 def language_model(group: Group, parameters: dict[str, str]) -> Outcome:
