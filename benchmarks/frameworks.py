@@ -81,6 +81,7 @@ def cell(client: TrainingClient, training: Training, instances: int) -> str:
         return f"refused: {str(error).partition(':')[2].strip()}"
     ended = client.wait(job, timeout=_PATIENCE)
     if ended.status != pb.succeed:
+        print(ended.diagnosis.detail, file=sys.stderr)
         return f"**failed**: {ended.diagnosis.summary}"
     text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
     [accuracy] = re.findall(r"test accuracy (0\.\d+)", text)
