@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from language_model import theory
 from language_model.assembly import assemble
+from language_model.choices import Schedule
 from language_model.data import Batch
-from language_model.layout import Layout, Schedule
+from language_model.layout import Layout
 from torch.distributed.pipelining import PipelineStage
 from torch.multiprocessing.spawn import start_processes
 from torch.utils.flop_counter import FlopCounterMode

@@ -10,8 +10,9 @@ from torch.optim import Optimizer
 from trainer_kit.group import Group
 
 from language_model import data_parallel, memory, tensor, zero
+from language_model.choices import Precision
 from language_model.data import Batch
-from language_model.layout import Layout, Precision, uses_ddp
+from language_model.layout import Layout, uses_ddp
 from language_model.mesh import DATA, PIPELINE, Mesh
 from language_model.model import LanguageModel, build
 from language_model.passes import Passes, WholeDepth

@@ -3,7 +3,8 @@
 from math import sqrt
 from typing import NamedTuple
 
-from language_model.layout import Layout, RateScaling
+from language_model.choices import RateScaling
+from language_model.layout import Layout
 
 
 class StepSize(NamedTuple):

@@ -14,7 +14,8 @@ from language_model.all_reduce.choosing import by_hand
 from language_model.all_reduce.hook import register
 from language_model.all_reduce.topology import Topology
 from language_model.all_reduce.wire import Wire
-from language_model.layout import Compression, Layout
+from language_model.choices import Compression
+from language_model.layout import Layout
 from language_model.mesh import DATA, Mesh
 
 

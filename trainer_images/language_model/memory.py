@@ -9,7 +9,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from language_model.layout import Layout, Offload, Precision
+from language_model.choices import Offload, Precision
+from language_model.layout import Layout
 from language_model.model import LanguageModel
 from language_model.zero import uses_fully_shard
 

@@ -16,7 +16,7 @@ from torch.distributed.pipelining import (
     ScheduleInterleaved1F1B,
 )
 
-from language_model import layout as layouts
+from language_model.choices import Schedule
 from language_model.data import Batch
 from language_model.layout import Layout
 from language_model.mesh import PIPELINE, Mesh
@@ -72,6 +72,6 @@ class Pipelined:
 
 
 _SINGLE = {
-    layouts.Schedule.GPIPE: ScheduleGPipe,
-    layouts.Schedule.ONE_FORWARD_ONE_BACKWARD: Schedule1F1B,
+    Schedule.GPIPE: ScheduleGPipe,
+    Schedule.ONE_FORWARD_ONE_BACKWARD: Schedule1F1B,
 }

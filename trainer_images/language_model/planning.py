@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from trainer_kit.errors import ParameterError
 
 from language_model import theory
-from language_model.layout import Layout, Offload, Schedule, Strategy
+from language_model.choices import Offload, Schedule, Strategy
+from language_model.layout import Layout
 
 SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 """What comes to the same model as one process; a parameter server is another algorithm."""

@@ -16,7 +16,8 @@ Needs no PyTorch. Bytes are those of fp32.
 
 from dataclasses import dataclass
 
-from language_model.layout import VOCABULARY, Layout, Precision, Schedule, Strategy
+from language_model.choices import Precision, Schedule, Strategy
+from language_model.layout import VOCABULARY, Layout
 
 FLOAT = 4
 """Bytes of a number in fp32."""

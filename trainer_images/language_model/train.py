@@ -21,7 +21,8 @@ from trainer_kit.progress import Reporter, reporting
 
 from language_model import batch_size, counting, data, served
 from language_model.assembly import Learner, assemble
-from language_model.layout import Layout, Precision
+from language_model.choices import Precision
+from language_model.layout import Layout
 from language_model.weights import gather
 from language_model.zero import own_share
 

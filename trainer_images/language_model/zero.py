@@ -11,7 +11,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, Offlo
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import AdamW, Optimizer
 
-from language_model.layout import Layout, Offload, Precision, Strategy
+from language_model.choices import Offload, Precision, Strategy
+from language_model.layout import Layout
 from language_model.mesh import DATA, Mesh
 from language_model.model import LanguageModel
 

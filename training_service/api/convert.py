@@ -148,13 +148,13 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         ranks=[
             pb.RankStatus(
                 rank=r.rank,
-                role=spec.role_of_ranks[r.rank],
+                role=role,
                 restarts=r.restarts,
                 phase=_PHASES[r.phase],
                 exit_code=r.exit_code,
                 note=r.note,
             )
-            for r in job.ranks
+            for r, role in zip(job.ranks, spec.role_of_ranks, strict=False)
         ],
         diagnosis=_diagnosis(job.diagnosis),
         progress=_progress(job.progress),

@@ -53,6 +53,7 @@ def service(
 def pod(
     job: Job,
     rank: int,
+    role: str,
     *,
     name: str,
     namespace: str,
@@ -120,7 +121,7 @@ def pod(
         "labels": {
             **metadata.get("labels", {}),
             **group_labels(job, instance),
-            **rank_labels(rank, job.spec.role_of_ranks[rank]),
+            **rank_labels(rank, role),
         },
         "annotations": {**metadata.get("annotations", {}), **group_annotations(job)},
     }

@@ -79,6 +79,7 @@ def plan(
         manifests.pod(
             job,
             rank,
+            role,
             name=naming.instance_name(job.group.name, rank, role),
             namespace=options.namespace,
             instance=options.instance,

@@ -1,6 +1,7 @@
 import pytest
 from language_model.batch_size import StepSize, at_step, grown, scaled, warmed_up
-from language_model.layout import Layout, RateScaling
+from language_model.choices import RateScaling
+from language_model.layout import Layout
 
 
 def test_the_linear_rule_multiplies_the_rate_as_the_batch() -> None:

@@ -2,17 +2,8 @@ from typing import Any
 
 import pytest
 from language_model.all_reduce.topology import Topology
-from language_model.layout import (
-    Compression,
-    Layout,
-    Offload,
-    Precision,
-    RateScaling,
-    Schedule,
-    Split,
-    Strategy,
-    split,
-)
+from language_model.choices import Compression, Offload, Precision, RateScaling, Schedule, Split, Strategy
+from language_model.layout import Layout, split
 from language_model.parameter_server.synchrony import Synchrony
 from trainer_kit.errors import ParameterError
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 from language_model import planning, theory
+from language_model.choices import Offload, Schedule, Strategy
 from language_model.held import Held
-from language_model.layout import Layout, Offload, Schedule, Strategy
+from language_model.layout import Layout
 from language_model.memory import recompute
 from language_model.model import build, loss_of
 
