@@ -104,6 +104,11 @@ class Algorithm(Config):
             max_instances=self.max_instances,
         )
 
+    def command_of(self, role: str, command: tuple[str, ...]) -> tuple[str, ...]:
+        """What instances of a role run, where an engine's recipe has that command; nothing: the image's."""
+        own = self.roles.get(role)
+        return (own.command if own else ()) or command
+
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
         """The parameters that the processes get: those sent, checked, and the defaults of the others.
 

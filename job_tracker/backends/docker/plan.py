@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from job_tracker import naming
 from job_tracker.backends.docker import requests
 from job_tracker.backends.docker.names import network_name
+from job_tracker.backends.instances import options_of_role, told_alike
 from job_tracker.backends.labels import (
     PLAN_DIGEST,
     RESTARTS,
@@ -19,18 +20,15 @@ from job_tracker.backends.labels import (
     group_labels,
     rank_labels,
 )
-from job_tracker.catalog import Algorithm, ContainerOptions, RequestedPodOptions
+from job_tracker.catalog import Algorithm, ContainerOptions, DockerRecipe
 from job_tracker.catalog.containers import Pull
-from job_tracker.catalog.pods import HOME, TEMPORARY
-from job_tracker.catalog.syntax import CPU, amount
+from job_tracker.catalog.syntax import CPU
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.environment import job_environment
 from job_tracker.errors import LaunchFailed
-from job_tracker.frameworks import FRAMEWORKS, Address, Framework, GroupLayout
+from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.model import GroupRef, Job
 
 _ALONE = "127.0.0.1"
-_OF_TRAINERS = frozenset({"resources", "nproc_per_node"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,7 @@ def plan(
         raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
     framework, recipe = FRAMEWORKS[algorithm.framework], algorithm.docker
     roles = job.spec.role_of_ranks
-    of_role = {role: _container_options(job, algorithm, role, options.container) for role in {*roles}}
+    of_role = {role: _container_options(job, algorithm, recipe, role, options.container) for role in {*roles}}
     layout = _layout(job, options.master_port, max(each.nproc_per_node for each in of_role.values()))
     labels = {**group_labels(job, options.instance), **group_annotations(job)}
     network = network_name(job.group.name) if layout.size > 1 else None
@@ -108,9 +106,16 @@ def plan(
             requests.container(
                 name,
                 image=recipe.image,
-                command=_command(algorithm, role, framework, layout),
+                command=framework.command(layout, command) if command else (),
                 environment={
-                    **_environment(job, algorithm, of_role[role], told),
+                    **told_alike(
+                        job,
+                        algorithm,
+                        told,
+                        cpu=of_role[role].resources.get(CPU),
+                        processes=of_role[role].nproc_per_node,
+                        secret=of_role[role].secret_names,
+                    ),
                     **framework.environment(layout, rank),
                 },
                 labels={**labels, **rank_labels(rank, role)},
@@ -125,6 +130,7 @@ def plan(
             job.restarts_of(rank),
         )
         for rank, role in enumerate(roles)
+        for command in [algorithm.command_of(role, recipe.command)]
     ]
     digest = _digest(containers, options.pull)
     return DockerPlan(
@@ -140,31 +146,20 @@ def plan(
 
 
 def _container_options(
-    job: Job, algorithm: Algorithm, role: str, defaults: ContainerOptions
+    job: Job, algorithm: Algorithm, recipe: DockerRecipe, role: str, defaults: ContainerOptions
 ) -> ContainerOptions:
-    """Configuration for all, for the algorithm, then the request, each laid over the one before.
-
-    What a request says of resources and processes is said of those that train. Other roles have what is
-    configured, and resources of their own in place of the algorithm's, not on top.
-    """
-    recipe = algorithm.docker
-    assert recipe is not None, "the caller has looked"
+    own = algorithm.roles.get(role)
     try:
-        requested = RequestedPodOptions.model_validate(job.spec.pod_options)
-        if role not in algorithm.roles:
-            options = defaults.merged(recipe).merged(requested)
-        else:
-            own = algorithm.roles[role].docker
-            replaced: dict[str, Any] = {"nproc_per_node": 1} | ({"resources": {}} if own.resources else {})
-            base = defaults.merged(recipe).model_copy(update=replaced)
-            sent = {name: job.spec.pod_options[name] for name in job.spec.pod_options.keys() - _OF_TRAINERS}
-            options = base.merged(RequestedPodOptions.model_validate(sent)).merged(own)
-        if options.nproc_per_node > 1 and not recipe.command:
-            raise ValueError("nproc_per_node needs algorithms.NAME.docker.command")
+        return options_of_role(
+            ContainerOptions,
+            job,
+            configured=(defaults, recipe),
+            own=own.docker if own else None,
+            command=bool(recipe.command),
+        )
     except ValueError as error:  # the configuration has changed since the job was accepted
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise LaunchFailed(_options_do_not_fit(job.spec.algorithm, reason)) from error
-    return options
 
 
 def _layout(job: Job, port: int, processes: int) -> GroupLayout:
@@ -177,27 +172,6 @@ def _layout(job: Job, port: int, processes: int) -> GroupLayout:
         processes_per_instance=processes,
         elastic=job.spec.elastic,
     )
-
-
-def _command(algorithm: Algorithm, role: str, framework: Framework, layout: GroupLayout) -> tuple[str, ...]:
-    """What instances of the role run; nothing: what the image starts."""
-    own = algorithm.roles[role].command if role in algorithm.roles else ()
-    command = own or (algorithm.docker.command if algorithm.docker else ())
-    return framework.command(layout, command) if command else ()
-
-
-def _environment(
-    job: Job, algorithm: Algorithm, options: ContainerOptions, more: Mapping[str, str]
-) -> dict[str, str]:
-    """What every rank is told alike, but for secrets."""
-    defaults = {"PYTHONUNBUFFERED": "1"}  # so that logs can be followed
-    if CPU in options.resources:
-        # Libraries count the machine's cores, and would start a thread for each.
-        threads = int(amount(options.resources[CPU])) // options.nproc_per_node
-        defaults["OMP_NUM_THREADS"] = str(max(1, threads))
-    ours = {**job_environment(job), **more, "HOME": HOME, "TMPDIR": TEMPORARY}
-    told = {**defaults, **algorithm.environment, **ours}
-    return {name: value for name, value in told.items() if name not in options.secret_names}
 
 
 def _digest(containers: list[ContainerPlan], pull: Pull) -> str:

@@ -12,20 +12,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from job_tracker import naming
+from job_tracker.backends.instances import options_of_role, told_alike
 from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.labels import PLAN_DIGEST, RESTARTS
-from job_tracker.catalog import Algorithm, PodOptions, RequestedPodOptions
-from job_tracker.catalog.pods import HOME, TEMPORARY
-from job_tracker.catalog.syntax import amount
+from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.environment import job_environment
 from job_tracker.errors import LaunchFailed
-from job_tracker.frameworks import FRAMEWORKS, Address, Framework, GroupLayout
+from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.model import GroupRef, Job
 
 _ALONE = "127.0.0.1"
-_OF_TRAINERS = frozenset({"resources", "nproc_per_node"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,7 @@ def plan(
         raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
     framework, recipe = FRAMEWORKS[algorithm.framework], algorithm.kubernetes
     roles = job.spec.role_of_ranks
-    of_role = {role: _pod_options(job, algorithm, role, options.pod) for role in dict.fromkeys(roles)}
+    of_role = {role: _pod_options(job, algorithm, recipe, role, options.pod) for role in dict.fromkeys(roles)}
     every_rank = framework.traits.addresses_every_rank or job.spec.elastic is not None
     processes = max(each.nproc_per_node for each in of_role.values())
     layout = _layout(job, options.master_port, processes, every_rank=every_rank)
@@ -85,11 +82,18 @@ def plan(
             instance=options.instance,
             subdomain=naming.master_service_name(job.group.name) if layout.size > 1 else None,
             image=recipe.image,
-            command=_command(algorithm, role, framework, layout),
+            command=framework.command(layout, command) if command else (),
             environment=[
                 *manifests.variables(
                     {
-                        **_environment(job, algorithm, of_role[role], told),
+                        **told_alike(
+                            job,
+                            algorithm,
+                            told,
+                            cpu=of_role[role].cpu_limit,
+                            processes=of_role[role].nproc_per_node,
+                            secret=of_role[role].secret_environment,
+                        ),
                         **framework.environment(layout, rank),
                     }
                 ),
@@ -100,6 +104,7 @@ def plan(
             overlay=recipe.pod_template,
         )
         for rank, role in enumerate(roles)
+        for command in [algorithm.command_of(role, recipe.command)]
     ]
     service = None
     if layout.size > 1:
@@ -122,30 +127,21 @@ def plan(
     )
 
 
-def _pod_options(job: Job, algorithm: Algorithm, role: str, defaults: PodOptions) -> PodOptions:
-    """Configuration for all, for the algorithm, then the request, each laid over the one before.
-
-    What a request says of resources and processes is said of those that train. Other roles have what is
-    configured, and resources of their own in place of the algorithm's, not on top.
-    """
-    recipe = algorithm.kubernetes
-    assert recipe is not None, "the caller has looked"
+def _pod_options(
+    job: Job, algorithm: Algorithm, recipe: KubernetesRecipe, role: str, defaults: PodOptions
+) -> PodOptions:
+    own = algorithm.roles.get(role)
     try:
-        requested = RequestedPodOptions.model_validate(job.spec.pod_options)
-        if role not in algorithm.roles:
-            options = defaults.merged(recipe).merged(requested)
-        else:
-            own = algorithm.roles[role].kubernetes
-            replaced: dict[str, Any] = {"nproc_per_node": 1} | ({"resources": {}} if own.resources else {})
-            base = defaults.merged(recipe).model_copy(update=replaced)
-            sent = {name: job.spec.pod_options[name] for name in job.spec.pod_options.keys() - _OF_TRAINERS}
-            options = base.merged(RequestedPodOptions.model_validate(sent)).merged(own)
-        if options.nproc_per_node > 1 and not recipe.command:
-            raise ValueError("nproc_per_node needs algorithms.NAME.kubernetes.command")
+        return options_of_role(
+            PodOptions,
+            job,
+            configured=(defaults, recipe),
+            own=own.kubernetes if own else None,
+            command=bool(recipe.command),
+        )
     except ValueError as error:  # the configuration has changed since the job was accepted
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise LaunchFailed(_options_do_not_fit(job.spec.algorithm, reason)) from error
-    return options
 
 
 def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:
@@ -168,27 +164,6 @@ def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLa
         processes_per_instance=processes,
         elastic=job.spec.elastic,
     )
-
-
-def _command(algorithm: Algorithm, role: str, framework: Framework, layout: GroupLayout) -> tuple[str, ...]:
-    """What instances of the role run; nothing: what the image starts."""
-    own = algorithm.roles[role].command if role in algorithm.roles else ()
-    command = own or (algorithm.kubernetes.command if algorithm.kubernetes else ())
-    return framework.command(layout, command) if command else ()
-
-
-def _environment(
-    job: Job, algorithm: Algorithm, options: PodOptions, more: Mapping[str, str]
-) -> dict[str, str]:
-    """What every rank is told alike, but for secrets."""
-    defaults = {"PYTHONUNBUFFERED": "1"}  # so that logs can be followed
-    if options.cpu_limit is not None:
-        # Libraries count the machine's cores, and would start a thread for each.
-        threads = int(amount(options.cpu_limit)) // options.nproc_per_node
-        defaults["OMP_NUM_THREADS"] = str(max(1, threads))
-    ours = {**job_environment(job), **more, "HOME": HOME, "TMPDIR": TEMPORARY}
-    told = {**defaults, **algorithm.environment, **ours}
-    return {name: value for name, value in told.items() if name not in options.secret_environment}
 
 
 def _digest(service: Manifest | None, pods: list[dict[str, Any]]) -> str:

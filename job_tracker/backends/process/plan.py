@@ -84,7 +84,6 @@ def plan(
     recipe, spec = algorithm.process, job.spec
     processes = spec.pod_options.get("nproc_per_node", recipe.nproc_per_node)
     roles = spec.role_of_ranks
-    own = {role: algorithm.roles[role].command for role in roles if role in algorithm.roles}
     defaults = {
         # Each process would otherwise start a thread a core, and they would slow each other down.
         "OMP_NUM_THREADS": str(max(1, cores // (spec.instances * processes))),
@@ -93,7 +92,7 @@ def plan(
     return ProcessPlan(
         group=job.group,
         roles=roles,
-        commands={role: own.get(role) or recipe.command for role in roles},
+        commands={role: algorithm.command_of(role, recipe.command) for role in roles},
         memory_limit_bytes=recipe.memory_limit_bytes,
         framework=algorithm.framework,
         processes_per_instance=processes,
