@@ -18,6 +18,7 @@ from job_tracker.backends.docker.logs import LiveLogs
 from job_tracker.backends.docker.names import of_group, ours
 from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.labels import ALGORITHM, group_named
+from job_tracker.backends.shared_work import SharedWork
 from job_tracker.errors import BackendUnavailable
 from job_tracker.model import GroupRef
 
@@ -50,7 +51,7 @@ class Stopper:
         self._live = live
         self._kept = kept
         self._instance = instance
-        self._stops: dict[GroupRef, asyncio.Task[Observation | None]] = {}
+        self._stops: SharedWork[GroupRef, Observation | None] = SharedWork()
 
     async def stop(
         self,
@@ -65,12 +66,8 @@ class Stopper:
         Containers that have ended by themselves stay until `keep_until`, if that is given. Stops of one
         group share the work, which goes on if one who waits for it gives up.
         """
-        running = self._stops.get(ref)
-        if running is None:
-            work = self._stop(ref, grace.total_seconds(), keep_until, keep_logs)
-            running = self._stops[ref] = asyncio.create_task(work, name=f"stop {ref.name}")
-            running.add_done_callback(lambda task: self._stopped(ref, task))
-        return await asyncio.shield(running)
+        work = partial(self._stop, ref, grace.total_seconds(), keep_until, keep_logs)
+        return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def sweep(self, now: datetime) -> None:
         """Remove what was kept until `now`, and what stops that were cut short have left.
@@ -106,21 +103,14 @@ class Stopper:
         """Remove a container whose rank is to be started anew; what it printed is kept."""
         group = self._groups.get(container.group) if container.group else None
         if group is not None and container.rank is not None and container.has_started:
-            async with asyncio.timeout(_LOG_SECONDS):
-                await self._keep_log(group, container.rank)
+            with suppress(TimeoutError):  # what is not read by then is lost: the rank need not be
+                async with asyncio.timeout(_LOG_SECONDS):
+                    await self._keep_log(group, container.rank)
         await self._remove(container)
 
     async def close(self) -> None:
         """Leave what is being stopped as it is."""
-        tasks = list(self._stops.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _stopped(self, ref: GroupRef, task: asyncio.Task[Observation | None]) -> None:
-        del self._stops[ref]
-        if not task.cancelled():
-            task.exception()  # who waited has it; if nobody did, the next stop meets it again
+        await self._stops.close()
 
     async def _stop(
         self, ref: GroupRef, grace: float, keep_until: datetime | None, keep_logs: bool

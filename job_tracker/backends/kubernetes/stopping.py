@@ -32,6 +32,7 @@ from job_tracker.backends.kubernetes.labels import (
     selector,
 )
 from job_tracker.backends.kubernetes.logs import LiveLogs
+from job_tracker.backends.shared_work import SharedWork
 from job_tracker.errors import BackendUnavailable
 from job_tracker.model import MASTER_RANK, GroupRef
 
@@ -71,7 +72,7 @@ class Stopper:
         self._keeper = keeper
         self._instance = instance
         self._margin = margin
-        self._stops: dict[GroupRef, asyncio.Task[Observation | None]] = {}
+        self._stops: SharedWork[GroupRef, Observation | None] = SharedWork()
 
     async def stop(
         self,
@@ -86,12 +87,8 @@ class Stopper:
         Pods that have ended by themselves stay until `keep_until`, if that is given. Stops of one group
         share the work, which goes on if one who waits for it gives up.
         """
-        running = self._stops.get(ref)
-        if running is None:
-            work = self._stop(ref, max(1, math.ceil(grace.total_seconds())), keep_until, keep_logs)
-            running = self._stops[ref] = asyncio.create_task(work, name=f"stop {ref.name}")
-            running.add_done_callback(lambda task: self._stopped(ref, task))
-        return await asyncio.shield(running)
+        work = partial(self._stop, ref, max(1, math.ceil(grace.total_seconds())), keep_until, keep_logs)
+        return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
         """Remove a pod that has failed, so that its rank can be started anew; what it printed is kept."""
@@ -129,15 +126,7 @@ class Stopper:
 
     async def close(self) -> None:
         """Leave what is being stopped to the cluster."""
-        tasks = list(self._stops.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _stopped(self, ref: GroupRef, task: asyncio.Task[Observation | None]) -> None:
-        del self._stops[ref]
-        if not task.cancelled():
-            task.exception()  # who waited has it; if nobody did, the next stop meets it again
+        await self._stops.close()
 
     async def _stop(
         self, ref: GroupRef, grace: int, keep_until: datetime | None, keep_logs: bool
