@@ -323,6 +323,9 @@ class Tracker:
                 log.info(
                     "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why
                 )
+            for rank in after.ranks:
+                if rank.restarts > before.restarts_of(rank.rank):
+                    log.warning("job %d: rank %d: %s", after.id, rank.rank, rank.note)
 
     def _too_large(self, job: Job) -> Diagnosis:
         return Diagnosis(

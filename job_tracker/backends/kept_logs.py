@@ -26,9 +26,19 @@ class KeptLogs:
     Of a rank that was started anew each start has one of its own: <rank>, <rank>.1, <rank>.2, …
     """
 
-    def __init__(self, root: Path, most_log: int, away: type[BackendUnavailable]) -> None:
-        """Of each rank's log, `most_log` bytes are kept. What raises `away` may be read a moment later."""
+    def __init__(
+        self,
+        root: Path,
+        most_log: int,
+        away: type[BackendUnavailable],
+        gone: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """Of each rank's log, `most_log` bytes are kept.
+
+        What raises `away` may be read a moment later; what raises one of `gone` is no more.
+        """
         self._away = away
+        self._gone = gone
         self._root = root
         self._most_log = most_log
 
@@ -62,6 +72,37 @@ class KeptLogs:
             async with aclosing(segments.read(folder, after=after, tail_lines=tail_lines)) as pieces:
                 async for piece in pieces:
                     yield piece
+
+    async def read_on(
+        self,
+        ref: GroupRef,
+        rank: int,
+        current: int,
+        live: Callable[[], AsyncGenerator[bytes, None]],
+        *,
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """What the rank printed from its first start to its `current` one, which `live` reads.
+
+        If that is gone by now, it was stopped, and its log is kept. Raises LogsNotFound if there is none.
+        """
+        try:
+            if current and tail_lines is None:
+                async with aclosing(self.read(ref, rank, before=current, after=after)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            async with aclosing(live()) as pieces:
+                async for piece in pieces:
+                    yield piece
+            return
+        except self._gone:
+            pass
+        async with aclosing(
+            self.read(ref, rank, first=current, after=after, tail_lines=tail_lines)
+        ) as pieces:
+            async for piece in pieces:
+                yield piece
 
     def groups(self) -> list[GroupRef]:
         """Of which groups logs are kept."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -61,7 +62,7 @@ class DockerBackend:
         )
         self._images = Images(self._client)
         self._launches: WeakValueDictionary[GroupRef, asyncio.Lock] = WeakValueDictionary()
-        self._kept = KeptLogs(root, options.plan.most_log, Unreachable)
+        self._kept = KeptLogs(root, options.plan.most_log, Unreachable, gone=(NotFound, Conflict))
         self._live = LiveLogs(self._client, self._groups)
         self._stopper = Stopper(
             self._client, self._cache, self._groups, endings, self._live, self._kept, instance=instance
@@ -134,21 +135,13 @@ class DockerBackend:
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         await self._cache.sync()
-        live, current = self._groups.get(group), 0
-        try:
-            if live is not None and not live.is_kept and rank < live.instances:
-                current = live.restarts_of(rank)
-                if current and tail_lines is None:
-                    async for piece in self._kept.read(group, rank, before=current, after=after):
-                        yield piece
-                pieces = self._live.read(live, rank, follow=follow, after=after, tail_lines=tail_lines)
-                async with aclosing(pieces):
-                    async for piece in pieces:
-                        yield piece
-                return
-        except (NotFound, Conflict):
-            pass  # stopped by now, perhaps
-        pieces = self._kept.read(group, rank, first=current, after=after, tail_lines=tail_lines)
+        live = self._groups.get(group)
+        if live is None or live.is_kept or rank >= live.instances:
+            pieces = self._kept.read(group, rank, after=after, tail_lines=tail_lines)
+        else:
+            read = partial(self._live.read, live, rank, follow=follow, after=after, tail_lines=tail_lines)
+            current = live.restarts_of(rank)
+            pieces = self._kept.read_on(group, rank, current, read, after=after, tail_lines=tail_lines)
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece

@@ -1,15 +1,14 @@
 """Live groups, put together from the containers that the cache tells of."""
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.endings import Ending
 from job_tracker.backends.docker.status import observe_rank
-from job_tracker.feed import Feed
+from job_tracker.backends.live_groups import LiveGroup, LiveGroups
 from job_tracker.model import MASTER_RANK, GroupRef, Phase
 
 # A group that is found with containers missing may be one that is being launched beside us, or that a
@@ -18,19 +17,11 @@ _LAUNCH_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class Group:
-    """One group between launch and stop. `containers` are as last seen, also those that are gone."""
+class Group(LiveGroup):
+    """See LiveGroup. `containers` are as last seen, also those that are gone."""
 
-    ref: GroupRef
-    instances: int
     containers: dict[int, Container] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
     ending: Ending | None = None
-    launching: bool = False
-    held: bool = False
-    """Whether somebody here waits for its end, and will drop it."""
-    timer: asyncio.TimerHandle | None = None
-    last: Observation | None = None
     _ended: dict[int, RankObservation] = field(default_factory=dict)
 
     @property
@@ -97,42 +88,28 @@ class Group:
         return Observation(tuple(ranks), master.program if master else "")
 
 
-class Groups:
-    """All live groups. Tells `feed` of new observations, and `touched` of every change of a container."""
+class Groups(LiveGroups[Group]):
+    """See LiveGroups. Which of them are ending is written down apart from their containers."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.feed: Feed[GroupRef, Observation] = Feed()
-        self.touched: Feed[GroupRef, None] = Feed()
+        super().__init__(Group)
         self._clock = clock
-        self._groups: dict[GroupRef, Group] = {}
         self._endings: dict[GroupRef, Ending] = {}
-
-    def __iter__(self) -> Iterator[Group]:
-        return iter(list(self._groups.values()))
-
-    def get(self, ref: GroupRef) -> Group | None:
-        """The group, if it is known."""
-        return self._groups.get(ref)
-
-    def begin(self, ref: GroupRef, instances: int) -> Group:
-        """The group that is about to be launched, or is already."""
-        group = self._groups.setdefault(ref, Group(ref, instances))
-        group.launching = True
-        return group
 
     def drop(self, ref: GroupRef) -> None:
         """Forget a group that is gone."""
-        group = self._groups.pop(ref, None)
+        super().drop(ref)
         self._endings.pop(ref, None)
-        if group is not None and group.timer is not None:
-            group.timer.cancel()
 
     def put(self, container: Container) -> None:
         """Take in a container as it is now."""
         ref, rank, instances = container.group, container.rank, container.instances
         if ref is None or rank is None or instances is None or rank >= instances:
             return  # somebody else's, with our labels on it
-        group = self._groups.setdefault(ref, Group(ref, instances, ending=self._endings.get(ref)))
+        is_new = self.get(ref) is None
+        group = self._known_or_new(ref, instances)
+        if is_new:
+            group.ending = self._endings.get(ref)
         if group.take(rank, container):
             self._touch(group)
 
@@ -157,36 +134,14 @@ class Groups:
     def observe(self, group: Group) -> Observation:
         """What the group is doing; who watches is told if that is new."""
         seen = group.observe(self._clock())
-        if seen != group.last:
-            group.last = seen
-            self.feed.publish(group.ref, seen)
-        if group.timer is not None:
-            group.timer.cancel()
-            group.timer = None
-        if group.is_waiting and any(rank.status.phase is Phase.PENDING for rank in seen.ranks):
-            later = _LAUNCH_SECONDS / 10
-            group.timer = asyncio.get_running_loop().call_later(later, self.observe, group)
+        self._tell(group, seen)
+        may_change = group.is_waiting and any(rank.status.phase is Phase.PENDING for rank in seen.ranks)
+        self._look_again(group, self.observe, _LAUNCH_SECONDS / 10 if may_change else None)
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
         """Every group of which there is, or was, a container, but for those that are kept."""
         return {group.ref: self.observe(group) for group in self if group.containers and not group.is_kept}
-
-    async def wait(self, group: Group, condition: Callable[[Group], bool], within: float | None) -> bool:
-        """Wait until the condition holds, which only a change of its containers can bring, or for so long."""
-        try:
-            async with asyncio.timeout(within):
-                with self.touched.subscribe(group.ref) as changes:
-                    while not condition(group):
-                        await anext(changes)
-        except TimeoutError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Let go of all groups; they live on."""
-        for group in self:
-            self.drop(group.ref)
 
     def _touch(self, group: Group) -> None:
         self.observe(group)

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from job_tracker.backends.base import Observation
@@ -80,7 +81,7 @@ class KubernetesBackend:
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self.events = EventRecorder(self.client, self._groups, options.plan)
-        self._kept = KeptLogs(root, options.most_log, Unreachable)
+        self._kept = KeptLogs(root, options.most_log, Unreachable, gone=(NotFound, Invalid))
         self._live = LiveLogs(self.client, self._groups)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
@@ -169,21 +170,13 @@ class KubernetesBackend:
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
         await self._cache.sync()
-        live, current = self._groups.get(group), 0
-        try:
-            if live is not None and rank < live.instances:
-                current = restarts_of(live.pods.get(rank, {}))
-                if current and tail_lines is None:
-                    async for piece in self._kept.read(group, rank, before=current, after=after):
-                        yield piece
-                pieces = self._live.read(live, rank, follow=follow, after=after, tail_lines=tail_lines)
-                async with aclosing(pieces):
-                    async for piece in pieces:
-                        yield piece
-                return
-        except (NotFound, Invalid):
-            pass  # stopped by now, perhaps
-        pieces = self._kept.read(group, rank, first=current, after=after, tail_lines=tail_lines)
+        live = self._groups.get(group)
+        if live is None or rank >= live.instances:
+            pieces = self._kept.read(group, rank, after=after, tail_lines=tail_lines)
+        else:
+            read = partial(self._live.read, live, rank, follow=follow, after=after, tail_lines=tail_lines)
+            current = restarts_of(live.pods.get(rank, {}))
+            pieces = self._kept.read_on(group, rank, current, read, after=after, tail_lines=tail_lines)
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece

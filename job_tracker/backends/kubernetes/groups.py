@@ -1,7 +1,6 @@
 """Live groups, put together from the pods that the cache tells of."""
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,8 +13,8 @@ from job_tracker.backends.kubernetes.labels import (
     restarts_of,
 )
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank, program_of
+from job_tracker.backends.live_groups import LiveGroup, LiveGroups
 from job_tracker.catalog.pods import CONTAINER
-from job_tracker.feed import Feed
 from job_tracker.model import MASTER_RANK, GroupRef, Phase, RankStatus
 
 Change = tuple[Manifest, bool]
@@ -38,19 +37,11 @@ class Graces:
 
 
 @dataclass(slots=True)
-class Group:
-    """One group between launch and stop. `pods` are as they were last seen, also those that are gone."""
+class Group(LiveGroup):
+    """See LiveGroup. `pods` are as they were last seen, also those that are gone."""
 
-    ref: GroupRef
-    instances: int
     pods: dict[int, Manifest] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
-    launching: bool = False
     stopping: bool = False
-    held: bool = False
-    """Whether somebody here waits for its end, and will drop it."""
-    timer: asyncio.TimerHandle | None = None
-    last: Observation | None = None
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _changed: set[int] = field(default_factory=set)
@@ -132,38 +123,17 @@ class Group:
         )
 
 
-class Groups:
-    """All live groups. Tells `feed` of every new observation, and `touched` of every change of a pod."""
+class Groups(LiveGroups[Group]):
+    """See LiveGroups."""
 
     def __init__(
         self,
         graces: Graces | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.feed: Feed[GroupRef, Observation] = Feed()
-        self.touched: Feed[GroupRef, None] = Feed()
+        super().__init__(Group)
         self._graces = graces or Graces()
         self._clock = clock
-        self._groups: dict[GroupRef, Group] = {}
-
-    def __iter__(self) -> Iterator[Group]:
-        return iter(self._groups.values())
-
-    def get(self, ref: GroupRef) -> Group | None:
-        """The group, if it is known."""
-        return self._groups.get(ref)
-
-    def begin(self, ref: GroupRef, instances: int) -> Group:
-        """The group that is about to be launched, or is already."""
-        group = self._groups.setdefault(ref, Group(ref, instances))
-        group.launching = True
-        return group
-
-    def drop(self, ref: GroupRef) -> None:
-        """Forget a group that is gone."""
-        group = self._groups.pop(ref, None)
-        if group is not None and group.timer is not None:
-            group.timer.cancel()
 
     def take(self, changes: Iterable[Change]) -> None:
         """Take in pods as they are now; the cache calls it.
@@ -175,12 +145,10 @@ class Groups:
             ref, rank, instances = group_of(pod), rank_of(pod), instances_of(pod)
             if ref is None or rank is None or instances is None or rank >= instances:
                 continue  # somebody else's, with our label on it
-            if ref not in self._groups:
-                if gone:
-                    continue
-                self._groups[ref] = Group(ref, instances)
-            self._groups[ref].take(rank, pod, gone)
-            touched[ref] = self._groups[ref]
+            if gone and self.get(ref) is None:
+                continue
+            group = touched[ref] = self._known_or_new(ref, instances)
+            group.take(rank, pod, gone)
         for ref, group in touched.items():
             self.observe(group, changed_only=True)
             self.touched.publish(ref, None)
@@ -190,36 +158,15 @@ class Groups:
     def observe(self, group: Group, *, changed_only: bool = False) -> Observation:
         """What the group is doing; who watches is told if that is new."""
         seen = group.observe(self._clock(), self._graces, changed_only=changed_only)
-        if seen != group.last:
-            group.last = seen
-            self.feed.publish(group.ref, seen)
-        if group.timer is not None:
-            group.timer.cancel()
-            group.timer = None
-        if group.may_change_by_itself and self._groups.get(group.ref) is group:
-            later = max(0.2, min(self._graces.start, _LAUNCH_TIME).total_seconds() / 10)
-            group.timer = asyncio.get_running_loop().call_later(later, self.observe, group)
+        self._tell(group, seen)
+        may_change = group.may_change_by_itself and self.get(group.ref) is group
+        later = max(0.2, min(self._graces.start, _LAUNCH_TIME).total_seconds() / 10)
+        self._look_again(group, self.observe, later if may_change else None)
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
         """Every group of which there is, or was, a pod. What time alone changes has timers of its own."""
-        return {group.ref: self.observe(group, changed_only=True) for group in list(self) if group.pods}
-
-    async def wait(self, group: Group, condition: Callable[[Group], bool], within: float | None) -> bool:
-        """Wait until the condition holds, which only a change of its pods can bring, or for so long."""
-        try:
-            async with asyncio.timeout(within):
-                with self.touched.subscribe(group.ref) as changes:
-                    while not condition(group):
-                        await anext(changes)
-        except TimeoutError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Let go of all groups; they live on."""
-        for group in list(self):
-            self.drop(group.ref)
+        return {group.ref: self.observe(group, changed_only=True) for group in self if group.pods}
 
 
 def has_started(pod: Manifest) -> bool:

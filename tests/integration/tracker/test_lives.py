@@ -9,6 +9,7 @@ from job_tracker.backends.fake import FakeBackend
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import BackendUnavailable, LaunchFailed
 from job_tracker.model import GroupRef, JobState, Phase
+from job_tracker.policies import Elastic
 from job_tracker.store.base import JobFilter
 from tests.support.jobs import NOON
 
@@ -41,6 +42,22 @@ async def test_the_failure_of_any_rank_ends_the_job_and_stops_the_others(service
     assert job.diagnosis is not None
     assert (job.diagnosis.category, job.diagnosis.rank) == (Category.CRASHED, 2)
     assert service.world.live == {}
+
+
+async def test_a_lost_worker_of_an_elastic_group_is_started_anew_and_the_log_says_why(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    elastic = Elastic(min_instances=1, max_restarts=3)
+    job = await service.reaches((await service.submit(FOREVER, 3, elastic=elastic)).id, JobState.RUNNING)
+    service.world.end_rank(job.group, 2, 9)
+    job = await service.until(
+        job.id, lambda job: [(rank.phase, rank.restarts) for rank in job.ranks][2] == (Phase.RUNNING, 1)
+    )
+    assert (job.state, job.attempt) == (JobState.RUNNING, 1)
+    assert [rank.restarts for rank in job.ranks] == [0, 0, 1]
+    told = [record.getMessage() for record in caplog.records if "rank 2" in record.getMessage()]
+    assert len(told) == 1
+    assert "started anew" in told[0]
 
 
 async def test_workers_may_end_by_themselves_after_the_master(service: Service) -> None:

@@ -48,7 +48,7 @@ class Waits(Groups):
 async def pauses(node: Node, number: int) -> list[float]:
     """The first pauses of one that follows the log of a running pod."""
     waits = Waits(number)
-    group = Group(GroupRef("program-1", 1, 1), 1, {0: RUNNING})
+    group = Group(GroupRef("program-1", 1, 1), 1, pods={0: RUNNING})
     with pytest.raises(asyncio.CancelledError):
         async for _ in LiveLogs(cast(KubernetesClient, node), waits).read(group, 0, follow=True):
             pass
