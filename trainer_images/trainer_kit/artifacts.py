@@ -43,7 +43,9 @@ def publishing(uri: str, description: Mapping[str, Any], reporter: Reporter | No
         manifest = json.dumps({**description, "files": files}, indent=2) + "\n"
         (folder / MANIFEST).write_text(manifest, encoding="utf-8")
         storage.publish(folder, uri, [*names, MANIFEST])
-        for name in [*names, MANIFEST] if reporter else ():
+        if reporter is None:
+            return
+        for name in [*names, MANIFEST]:
             path, kind = folder / name, "manifest" if name == MANIFEST else "model"
             size, digest = path.stat().st_size, _hash_of(path)
             reporter.artifact(name, f"{uri}/{name}", kind=kind, size=size, sha256=digest)
