@@ -151,9 +151,9 @@ def _docker(storage: Path) -> tuple[str, Mapping[str, str]]:
 def _pods(storage: Path) -> tuple[str, Mapping[str, str]]:
     subprocess.run([CLUSTER, "up"], check=True, stdout=sys.stderr)
     subprocess.run([ROOT / "scripts" / "images", "--load", *EXAMPLES], check=True, stdout=sys.stderr)
-    kubeconfig = _kubectl_script("kubeconfig").strip()
-    _kubectl_script("kubectl", "delete", "namespace,pv", _NAMESPACE, "--ignore-not-found")
-    _kubectl_script("kubectl", "create", "namespace", _NAMESPACE)
+    kubeconfig = _cluster("kubeconfig").strip()
+    _cluster("kubectl", "delete", "namespace,pv", _NAMESPACE, "--ignore-not-found")
+    _cluster("kubectl", "create", "namespace", _NAMESPACE)
     common = {"storageClassName": "by-hand", "accessModes": ["ReadWriteOnce"]}
     items = [
         {
@@ -175,7 +175,7 @@ def _pods(storage: Path) -> tuple[str, Mapping[str, str]]:
         },
     ]
     objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    _kubectl_script("kubectl", "apply", "-f", "-", stdin=objects)
+    _cluster("kubectl", "apply", "-f", "-", stdin=objects)
     return (
         f'[kubernetes]\nnamespace = "{_NAMESPACE}"\nkubeconfig = "{kubeconfig}"\n'
         f'[kubernetes.pod]\nvolumes = [{{ claim = "storage", mount_path = "{storage}" }}]',
@@ -183,7 +183,7 @@ def _pods(storage: Path) -> tuple[str, Mapping[str, str]]:
     )
 
 
-def _kubectl_script(*arguments: str, stdin: str | None = None) -> str:
+def _cluster(*arguments: str, stdin: str | None = None) -> str:
     done = subprocess.run(
         [CLUSTER, *arguments], check=True, stdout=subprocess.PIPE, text=True, input=stdin or ""
     )
