@@ -58,7 +58,8 @@ class Tenure:
     async def is_over(self, *, within: float) -> bool:
         """Whether it ends within so many seconds; returns as soon as that is known."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), min(within, max(0.0, self.seconds_left)))
+            async with asyncio.timeout(min(within, max(0.0, self.seconds_left))):
+                await self._ended.wait()
         return self.seconds_left <= 0
 
 
@@ -106,7 +107,8 @@ class Leadership:
                 # Not all of them at the same moment, and none later than it has to be.
                 pause = self._seconds / _CAMPAIGNS * random.uniform(0.5, 1)  # noqa: S311
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(anext(resignations), pause)
+                    async with asyncio.timeout(pause):
+                        await anext(resignations)
 
     async def _lead(self, tenure: Tenure) -> None:
         log.info("%s leads now (term %d)", self._holder, tenure.term.number)

@@ -73,6 +73,8 @@ class _Pump(Generic[T]):
                 if self._closed:
                     break
                 self._tell(self._items.append, item)
+            for _ in stream:  # what is left of one that was closed: its connection is let go at the end
+                pass
         except Exception as raised:
             error = raised
         finally:

@@ -54,7 +54,8 @@ class RankProcess:
                 _spawn_supervisor(self.folder.path, ready_in, self._errors)
                 os.close(ready_in)
                 ready_in = -1
-                await asyncio.wait_for(_closed(ready), _START_SECONDS)
+                async with asyncio.timeout(_START_SECONDS):
+                    await _closed(ready)
             except OSError as error:  # a TimeoutError is one as well
                 raise LaunchFailed(_no_supervisor(self.rank, str(error) or "timed out")) from error
             finally:

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _MESSAGE = re.compile(rf"(\d+) ({'|'.join(JobState)}) (\S+)", re.ASCII)
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
+_CANCEL_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -61,9 +62,11 @@ class Changes:
 
     async def close(self) -> None:
         """Listen no more."""
-        if self._listener is not None:
+        while self._listener is not None and not self._listener.done():
             self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
+            # Again, if need be: the library calls asyncio.wait_for, which before Python 3.12 loses a cancel
+            # that comes as the call ends (https://github.com/python/cpython/issues/86296).
+            await asyncio.wait([self._listener], timeout=_CANCEL_SECONDS)
 
     @contextmanager
     def writing(self) -> Iterator[Write]:

@@ -23,11 +23,11 @@ GRACE = timedelta(seconds=5)
 
 
 async def test_who_only_reads_does_not_clear_up_after_a_killed_supervisor(world: ProcessGroups) -> None:
-    world.add("program", "sh", "-c", "setsid sleep 1000 & echo up; sleep 1000")
+    world.add("program", "sh", "-c", "setsid sh -c 'echo up; exec sleep 1000' & sleep 1000")
     first = world.open()
     await first.launch(first.plan(job()))
     await printed(first, job().group)
-    [left] = [each for each in rank_process().children() if each.name() == "sleep" and is_leader(each)]
+    [left] = [each for each in rank_process().children() if is_leader(each)]
     supervisor = rank_process().parent()
     assert supervisor is not None
     await first.close()

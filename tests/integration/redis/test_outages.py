@@ -12,6 +12,7 @@ from job_tracker.errors import StoreUnavailable
 from job_tracker.model import Job, JobState
 from job_tracker.reports import ReportBook
 from job_tracker.store.redis import RedisStore
+from job_tracker.store.redis.changes import Changes
 from job_tracker.tracker import Tracker, TrackerOptions, utc_now
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
@@ -156,3 +157,25 @@ async def test_a_write_whose_caller_has_gone_is_told_all_the_same(server: RedisS
         impatient.cancel()
         server.resume()
         assert await asyncio.wait_for(anext(changes), 5) == (job.id, JobState.LAUNCHING)
+
+
+async def test_a_store_is_closed_though_its_library_loses_a_cancel(
+    server: RedisServer, connect: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As asyncio.wait_for does, in Python 3.11, with one that comes as the call ends."""
+    lost = asyncio.Event()
+
+    async def follow(*_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if lost.is_set():
+                raise
+            lost.set()
+
+    monkeypatch.setattr(Changes, "_follow", follow)
+    store = await connect()
+    await asyncio.sleep(0)  # it listens now
+    async with asyncio.timeout(10):
+        await store.close()
+    assert lost.is_set()

@@ -56,7 +56,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+        async with asyncio.timeout(GRACE_SECONDS):
+            await process.wait()
     except TimeoutError:
         process.kill()
         await process.wait()
