@@ -13,7 +13,7 @@ from tests.support.cluster import Cluster
 from tests.support.redis_server import RedisServer, server_or_skip
 
 LANES = 3
-KILLS, ERRORS = 6, 6
+KILLS, ERRORS = 4, 4
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -12,9 +12,9 @@ from tests.crash.local import LocalWorld
 from tests.crash.soak import soak
 from tests.crash.sweep import Call, Sweep, errors, kills, with_recoveries
 
-KILLS = 120
+KILLS = 60
 """Of some thousand points, others in each run: `scripts/crash-points` tries all."""
-SAMPLE = 25
+SAMPLE = 15
 SOAK_SECONDS = 20
 
 pytestmark = pytest.mark.timeout(1200)

@@ -137,7 +137,7 @@ def test_a_framework_trains_in_pods(service: Server, version: str, case: Case) -
 def test_a_worker_s_pod_that_is_lost_is_replaced_without_ending_the_attempt(
     service: Server, version: str, cluster: Cluster, namespace: str
 ) -> None:
-    often = {"EPOCHS": "60", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}
+    often = {"EPOCHS": "20", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}
     case = Case("pytorch-elastic", 3, often)
     with service.start() as client:
         job = train(client, case, version)

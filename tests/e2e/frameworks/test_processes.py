@@ -54,7 +54,7 @@ def seen(client: TrainingClient, job: int, *, step: int, restarts: int = 0) -> p
 
 @pytest.mark.timeout(300)
 def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, version: str) -> None:
-    often = {"EPOCHS": "60", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}
+    often = {"EPOCHS": "20", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}
     case = Case("pytorch-elastic", 3, often)
     with server.start() as client:
         job = train(client, case, version)
