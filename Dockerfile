@@ -4,8 +4,11 @@ WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY job_tracker job_tracker
 COPY training_service training_service
+COPY trainer_images trainer_images
+# Of the training code only its rules are wanted (checks at the door, `trainctl plan`), so not what it trains with.
 RUN python -m venv /opt/training-service \
-    && /opt/training-service/bin/pip install --no-cache-dir --constraint constraints.txt .
+    && /opt/training-service/bin/pip install --no-cache-dir --constraint constraints.txt . \
+    && /opt/training-service/bin/pip install --no-cache-dir --no-deps ./trainer_images
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/training-service /opt/training-service

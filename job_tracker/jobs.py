@@ -19,6 +19,10 @@ from job_tracker.tracker import utc_now
 _POSITION_SECONDS = 1.0
 
 
+Rehearsal = Callable[[JobSpec], Awaitable[None]]
+"""Looks whether a spec could run, beyond what the door can tell by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job, and how many are queued before it (0 unless it is queued itself)."""
@@ -45,16 +49,16 @@ class Jobs:
         door: Door,
         *,
         max_queued: int,
-        rehearse: Callable[[JobSpec], Awaitable[None]] | None = None,
+        rehearsals: Sequence[Rehearsal] = (),
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
     ) -> None:
-        """`rehearse` raises InvalidField for a spec that the backend's engine would not take."""
+        """Each of `rehearsals` raises InvalidField for a spec that would fail once it is launched."""
         self._store = store
         self._logs = logs
         self._door = door
         self._max_queued = max_queued
-        self._rehearse = rehearse
+        self._rehearsals = rehearsals
         self._clock = clock
         self._on_save = on_save
 
@@ -65,8 +69,8 @@ class Jobs:
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
         spec = await self._door.check(request)
-        if self._rehearse is not None:
-            await self._rehearse(spec)
+        for rehearse in self._rehearsals:
+            await rehearse(spec)
         return await self._store.submit(spec, self._clock(), key, self._max_queued)
 
     async def get(self, job_id: int) -> JobView:

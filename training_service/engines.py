@@ -8,7 +8,7 @@ from job_tracker.backends.base import Backend
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.environment import Telling, nothing_more
-from job_tracker.model import JobSpec
+from job_tracker.jobs import Rehearsal
 from job_tracker.observers import JobObserver, RequestObserver, ignore_job, ignore_request
 from training_service.settings import Settings
 
@@ -26,7 +26,7 @@ class Engine:
 
     backend: Backend[Any]
     connect: Callable[[], Awaitable[None]] = _nothing
-    rehearse: Callable[[JobSpec], Awaitable[None]] | None = None
+    rehearse: Rehearsal | None = None
     on_save: JobObserver = ignore_job
 
 
@@ -82,7 +82,7 @@ def _docker(settings: Settings, tell: Telling) -> Engine:
 def _kubernetes(settings: Settings, tell: Telling, on_request: RequestObserver) -> Engine:
     # Its client takes as long to import as all the rest, and only this backend needs it.
     from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
-    from job_tracker.backends.kubernetes.rehearsal import Rehearsal
+    from job_tracker.backends.kubernetes.rehearsal import DryRun
 
     kubernetes = settings.kubernetes
     plan = PlanOptions(
@@ -103,4 +103,4 @@ def _kubernetes(settings: Settings, tell: Telling, on_request: RequestObserver) 
     backend = KubernetesBackend(
         settings.storage.data_dir / "logs", settings.algorithms, options, tell, on_request
     )
-    return Engine(backend, backend.connect, Rehearsal(backend), backend.events.job_saved)
+    return Engine(backend, backend.connect, DryRun(backend), backend.events.job_saved)

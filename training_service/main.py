@@ -24,6 +24,7 @@ from job_tracker.log_reader import LogReader
 from job_tracker.logs.archive import LogArchive
 from job_tracker.model import Job
 from job_tracker.outside import observed
+from job_tracker.parameter_check import ParameterCheck
 from job_tracker.reports import ReportBook, ReportEnvironment, ReportTokens
 from job_tracker.store.base import JobStore
 from job_tracker.submission import Door
@@ -124,12 +125,13 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metr
         pod_policy=settings.pod_policy,
         job_policy=settings.job_policy,
     )
+    own_rules = ParameterCheck(settings.algorithms, settings.pod_policy, settings.process.path)
     return Jobs(
         store,
         LogReader(store, engine.backend, log_archive(settings)),
         door,
         max_queued=settings.scheduling.max_queued,
-        rehearse=engine.rehearse,
+        rehearsals=[own_rules, *([engine.rehearse] if engine.rehearse else [])],
         on_save=metrics.observe_job,
     )
 

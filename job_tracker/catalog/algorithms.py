@@ -74,6 +74,11 @@ class Algorithm(Config):
     elastic: ElasticRecipe | None = Field(
         default=None, description="that the group goes on when it loses workers; none: it ends with any"
     )
+    check: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="a program and its arguments that the service runs itself, at the door, with the "
+        "parameters and WORLD_SIZE as environment; exit code 65 refuses them, for the reason on stderr",
+    )
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
         default={}, description="variables set for every process; nothing secret"
     )

@@ -90,6 +90,10 @@ class PodPolicy:
         self._check_processes(options, algorithm)
         return options.model_dump(mode="json", exclude_unset=True)
 
+    def processes_of(self, options: Mapping[str, Any], algorithm: Algorithm) -> int:
+        """How many training processes each instance has, with the options that a request has set."""
+        return int(options.get("nproc_per_node", self.configured(algorithm).processes))
+
     def _check_amounts(self, options: RequestedPodOptions) -> None:
         for name, quantity in options.resources.items():
             if self.resource_names is not None and name not in self.resource_names:
@@ -114,8 +118,7 @@ class PodPolicy:
 
     def _check_processes(self, requested: RequestedPodOptions, algorithm: Algorithm) -> None:
         configured = self.configured(algorithm)
-        is_sent = "nproc_per_node" in requested.model_fields_set
-        processes = requested.nproc_per_node if is_sent else configured.processes
+        processes = self.processes_of(requested.model_dump(exclude_unset=True), algorithm)
         field = f"{FIELD}.nproc_per_node"
         if processes == 1:
             return

@@ -12,6 +12,7 @@ from language_model.prepare_data import prepare
 
 from benchmarks.parallelism import STRATEGIES, metrics_of
 from training_service._generated import training_service_pb2 as pb
+from training_service.client import InvalidRequest
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Server
@@ -52,17 +53,13 @@ def test_a_strategy_of_each_kind_learns_what_one_process_learns(server: Server) 
 
 
 @pytest.mark.timeout(120)
-def test_a_layout_that_cannot_be_fails_at_once_and_names_the_numbers(server: Server) -> None:
+def test_a_layout_that_cannot_be_is_refused_at_the_door_and_the_numbers_are_named(server: Server) -> None:
     (server.folder / "config.toml").write_text("")
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
     with server.start() as client:
-        job = client.submit(
-            "language-model",
-            "dialog",
-            version,
-            instances=2,
-            parameters={**SMALL, "PIPELINE": "2", "TENSOR": "2"},
-        )
-        ended = client.wait(job, timeout=100)
-        assert ended.status == pb.failure
-        assert "PIPELINE 2 x TENSOR 2 = 4 ranks do not divide WORLD_SIZE 2" in ended.diagnosis.detail
+        wrong = {**SMALL, "PIPELINE": "2", "TENSOR": "2"}
+        with pytest.raises(
+            InvalidRequest, match="parameters: PIPELINE 2 x TENSOR 2 = 4 ranks do not divide WORLD_SIZE 2"
+        ):
+            client.submit("language-model", "dialog", version, instances=2, parameters=wrong)
+        assert list(client.list()) == []

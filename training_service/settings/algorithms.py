@@ -37,7 +37,11 @@ def default_algorithms() -> dict[str, Algorithm]:
         "language-model": Algorithm(
             description="Trains a small GPT on bytes, by any parallelism (PyTorch): see docs/parallelism.md",
             other_parameters=True,
+            check=("python", "-m", "language_model.check"),
             process=ProcessRecipe(command=("python", "-m", "language_model.train")),
+            docker=DockerRecipe(
+                image="language-model:0.1.0", command=("python", "-m", "language_model.train")
+            ),
             kubernetes=KubernetesRecipe(
                 image="language-model:0.1.0", command=("python", "-m", "language_model.train")
             ),

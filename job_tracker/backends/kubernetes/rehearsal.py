@@ -19,7 +19,7 @@ _MOST_TRUSTED = 1024
 Key = tuple[str, str, bool]
 
 
-class Rehearsal:
+class DryRun:
     """Asks once a minute for each algorithm and set of options: parameters make no pod invalid.
 
     Those who come while it is asking get the same answer, so jobs that are submitted together cost one

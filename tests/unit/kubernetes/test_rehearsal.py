@@ -7,7 +7,7 @@ import pytest
 
 from job_tracker.backends.kubernetes.api_errors import Unreachable
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
-from job_tracker.backends.kubernetes.rehearsal import Rehearsal
+from job_tracker.backends.kubernetes.rehearsal import DryRun
 from job_tracker.errors import InvalidField
 from job_tracker.model import Job
 from tests.support.jobs import spec
@@ -32,11 +32,11 @@ class Door:
         self._answered.set()
 
 
-def rehearsal_of(door: Door) -> Rehearsal:
-    return Rehearsal(cast(KubernetesBackend, door))
+def rehearsal_of(door: Door) -> DryRun:
+    return DryRun(cast(KubernetesBackend, door))
 
 
-async def submitted(rehearsal: Rehearsal, number: int, **changes: Any) -> list[asyncio.Task[None]]:
+async def submitted(rehearsal: DryRun, number: int, **changes: Any) -> list[asyncio.Task[None]]:
     """So many jobs that are all waiting for an answer."""
     waiting = [asyncio.create_task(rehearsal(spec(**changes))) for _ in range(number)]
     await asyncio.sleep(0)

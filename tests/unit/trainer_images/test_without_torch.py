@@ -23,6 +23,21 @@ process.run(train)
 """
 
 
+CHECK = f"""{WITHOUT_TORCH}
+from language_model.check import main
+sys.exit(main())
+"""
+
+
+def test_the_rules_of_the_language_model_are_known(launcher: Launcher) -> None:
+    assert launcher.run("-c", CHECK, HEADS="4", WIDTH="64") == (0, "", "")
+    assert launcher.run("-c", CHECK, HEADS="5", WIDTH="64") == (
+        65,
+        "",
+        "WIDTH 64 is no multiple of HEADS 5\n",
+    )
+
+
 def test_a_program_reads_its_job_reports_publishes_and_ends(launcher: Launcher, tmp_path: Path) -> None:
     model = tmp_path / "model"
     ended = launcher.run("-c", PROGRAM, JOB_ID="7", TRAINING_DATA_URI="nowhere", MODEL_URI=str(model))

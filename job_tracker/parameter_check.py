@@ -1,0 +1,95 @@
+"""An algorithm's own rules at the door: a program of it says whether its parameters can be."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+from job_tracker.catalog import Algorithm, PodPolicy, shown
+from job_tracker.errors import InvalidField
+from job_tracker.frameworks.base import TRAINERS
+from job_tracker.model import JobSpec
+
+log = logging.getLogger(__name__)
+
+REFUSED = os.EX_DATAERR
+"""The exit code of a program that refuses: 65, by sysexits.h."""
+
+_AT_ONCE = 4
+_SECONDS = 10.0
+_LONGEST_REASON = 1000
+
+
+class ParameterCheck:
+    """Runs the `check` of algorithms that have one. One that cannot be run refuses nothing.
+
+    Its environment is the job's parameters, WORLD_SIZE and PATH; no secret, and nothing of the service's own.
+    """
+
+    def __init__(
+        self,
+        algorithms: Mapping[str, Algorithm],
+        pod_policy: PodPolicy | None = None,
+        path: str = os.defpath,
+        seconds: float = _SECONDS,
+    ) -> None:
+        """`path` is where programs are looked up, `seconds` how long one may take."""
+        self._algorithms = algorithms
+        self._pod_policy = pod_policy
+        self._path = path
+        self._seconds = seconds
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def __call__(self, spec: JobSpec) -> None:
+        """Raise InvalidField with the program's last line if it refuses the parameters."""
+        algorithm = self._algorithms[spec.algorithm]
+        if not algorithm.check:
+            return
+        environment = {
+            **algorithm.environment,
+            **spec.environment,
+            "WORLD_SIZE": str(self._processes(spec, algorithm)),
+            "PATH": self._path,
+        }
+        try:
+            async with self._turns, asyncio.timeout(self._seconds):
+                code, told = await _run(algorithm.check, environment)
+        except OSError as error:  # a TimeoutError is one as well
+            code, told = None, str(error) or f"no answer within {self._seconds:g} s"
+        lines = told.strip().splitlines() or [""]
+        if code == REFUSED:
+            raise InvalidField("parameters", _printable(lines[-1]) or "refused by the algorithm")
+        if code != 0:
+            log.warning(
+                "algorithms.%s.check could not be made, and refuses nothing: %s",
+                spec.algorithm, shown(lines[-1] or f"exit code {code}"),
+            )  # fmt: skip
+
+    def _processes(self, spec: JobSpec, algorithm: Algorithm) -> int:
+        """Of the job, that train: not those of other roles."""
+        each = self._pod_policy.processes_of(spec.pod_options, algorithm) if self._pod_policy else 1
+        return each * sum(role in TRAINERS for role in spec.role_of_ranks)
+
+
+async def _run(command: tuple[str, ...], environment: Mapping[str, str]) -> tuple[int | None, str]:
+    """The exit code, and what was printed to stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, told = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return process.returncode, told.decode(errors="replace")
+
+
+def _printable(line: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in line)[:_LONGEST_REASON]

@@ -1,0 +1,117 @@
+"""An algorithm's own rules at the door: what its program is told, and what becomes of what it says."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from job_tracker.catalog import Algorithm, PodPolicy
+from job_tracker.errors import InvalidField
+from job_tracker.parameter_check import ParameterCheck
+from tests.support.jobs import spec
+
+Program = Callable[[str], tuple[str, ...]]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Makes a program of shell lines."""
+
+    def made(lines: str) -> tuple[str, ...]:
+        path = tmp_path / "check"
+        path.write_text(f"#!/bin/sh\n{lines}\n")
+        path.chmod(0o700)
+        return (str(path), "strict")
+
+    return made
+
+
+def checking(command: tuple[str, ...], *, seconds: float = 10, **algorithm: Any) -> ParameterCheck:
+    made = Algorithm(check=command, **algorithm)
+    return ParameterCheck({"program": made}, PodPolicy(), os.defpath, seconds)
+
+
+async def test_parameters_that_the_algorithm_refuses_are_refused_with_its_reason(program: Program) -> None:
+    check = checking(program('echo "a warning" >&2; echo "HEADS $HEADS is odd" >&2; exit 65'))
+    with pytest.raises(InvalidField, match=r"^parameters: HEADS 3 is odd$"):
+        await check(spec({"HEADS": "3"}))
+
+
+async def test_what_it_says_stays_on_its_line_and_has_an_end(program: Program) -> None:
+    check = checking(program(r"printf 'no\033[2J%05000d\n' 1 >&2; exit 65"))
+    with pytest.raises(InvalidField) as refused:
+        await check(spec())
+    assert str(refused.value).startswith("parameters: no?[2J000")
+    assert len(str(refused.value)) < 1100
+
+
+async def test_it_is_told_the_parameters_and_how_many_train_and_no_more(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "of the service")
+    told = tmp_path / "told"
+    check = checking(
+        program(f'echo "$1" >{told}; env >>{told}'),
+        framework="pytorch",
+        environment={"MODE": "fast"},
+        kubernetes={"image": "i:1", "command": ["c"], "nproc_per_node": 2},
+    )
+    await check(spec({"LR": "1"}, instances=3))
+    first, *lines = told.read_text().splitlines()
+    assert first == "strict"
+    environment = dict(line.split("=", 1) for line in lines)
+    assert environment.pop("PATH") == os.defpath
+    assert environment.pop("PWD")  # the shell's own
+    environment.pop("_", None)
+    assert environment == {"MODE": "fast", "LR": "1", "WORLD_SIZE": "6"}
+    await check(spec(instances=3, pod_options={"nproc_per_node": 4}))
+    assert "WORLD_SIZE=12" in told.read_text()
+
+
+async def test_instances_that_do_not_train_do_not_count(program: Program, tmp_path: Path) -> None:
+    check = checking(
+        program(f"echo $WORLD_SIZE >{tmp_path}/told"), framework="tensorflow", roles={"ps": {"instances": 2}}
+    )
+    await check(spec(instances=5, roles={"master": 1, "worker": 2, "ps": 2}))
+    assert (tmp_path / "told").read_text() == "3\n"
+
+
+@pytest.mark.parametrize("lines", ["echo broken >&2; exit 1", "kill -9 $$"])
+async def test_a_program_that_fails_refuses_nothing_and_the_log_says_so(
+    program: Program, lines: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await checking(program(lines))(spec())
+    assert "algorithms.program.check could not be made" in caplog.text
+
+
+async def test_a_program_that_is_not_there_refuses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    await checking(("no-such-program",))(spec())
+    assert "no-such-program" in caplog.text
+
+
+async def test_a_program_that_takes_too_long_is_ended_and_refuses_nothing(
+    program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await checking(program(f"echo $$ >{tmp_path}/pid; exec sleep 1000"), seconds=0.5)(spec())
+    assert "no answer within 0.5 s" in caplog.text
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_caller_that_goes_away_ends_the_program(program: Program, tmp_path: Path) -> None:
+    started = tmp_path / "pid"
+    check = checking(program(f"echo $$ >{started}.new; mv {started}.new {started}; exec sleep 1000"))
+    calling = asyncio.create_task(check(spec()))
+    while not started.exists():
+        await asyncio.sleep(0.01)
+    calling.cancel()
+    await asyncio.wait([calling])
+    assert calling.cancelled()
+    assert not psutil.pid_exists(int(started.read_text()))
+
+
+async def test_an_algorithm_without_a_check_is_not_asked() -> None:
+    await checking(())(spec())
