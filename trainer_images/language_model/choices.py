@@ -62,6 +62,7 @@ class Compression(StrEnum):
 
     NONE = "none"
     FP16 = "fp16"
+    BF16 = "bf16"
     POWERSGD = "powersgd"
 
 

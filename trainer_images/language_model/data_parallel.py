@@ -34,6 +34,18 @@ def _to_fp16(replica: DistributedDataParallel, _: Layout) -> None:
     replica.register_comm_hook(None, default_hooks.fp16_compress_hook)
 
 
+def _to_bf16(replica: DistributedDataParallel, _: Layout) -> None:
+    """Halves what is sent, and keeps the range of fp32."""
+
+    # By another name: DistributedDataParallel wants NCCL for the hook itself, though gloo sums bf16 as well.
+    def compress(
+        group: dist.ProcessGroup | None, bucket: dist.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        return default_hooks.bf16_compress_hook(group, bucket)
+
+    replica.register_comm_hook(None, compress)
+
+
 def _to_low_rank(replica: DistributedDataParallel, layout: Layout) -> None:
     """PowerSGD (Vogels et al., NeurIPS 2019): sends two thin factors of each matrix, of rank 1.
 
@@ -53,6 +65,7 @@ POWERSGD_START = 2
 
 HOOKS: Mapping[str, Callable[[DistributedDataParallel, Layout], None]] = {
     Compression.FP16: _to_fp16,
+    Compression.BF16: _to_bf16,
     Compression.POWERSGD: _to_low_rank,
 }
 """What makes gradients smaller, or averages them in another way, by name."""

@@ -47,6 +47,7 @@ ROUNDED: dict[int, dict[str, dict[str, str]]] = {
         "bf16": {"PRECISION": "bf16"},
         "zero3, bf16": {"STRATEGY": "zero3", "PRECISION": "bf16"},
         "gradients in fp16": {"GRADIENT_COMPRESSION": "fp16"},
+        "gradients in bf16": {"GRADIENT_COMPRESSION": "bf16"},
     }
 }
 """Those that round on purpose."""
