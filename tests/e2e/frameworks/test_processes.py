@@ -59,6 +59,10 @@ def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, ve
     with server.start() as client:
         job = train(client, case, version)
         before = seen(client, job, step=1)
+        lines = client.logs(
+            job, all_ranks=True, follow=True
+        )  # which of them is rank 0, they agree on themselves
+        assert any("checkpoint of step" in piece.text for piece in lines)
         agent(server, job, 2).kill()
         after = seen(client, job, step=before.progress.step, restarts=1)
         assert [rank.restarts for rank in after.ranks] == [0, 0, 1]
