@@ -22,7 +22,7 @@ demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, 
 
 test:        ## everything that CI checks: format, lint, types, layers, all tests
 	@scripts/install
-	@scripts/install-frameworks & frameworks=$$!; scripts/check && wait $$frameworks && scripts/test
+	@scripts/install-frameworks & frameworks=$$!; scripts/check && scripts/test && wait $$frameworks
 
 check:       ## all of that but the tests
 	@scripts/install

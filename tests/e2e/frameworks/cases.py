@@ -1,6 +1,7 @@
 """The trainings of every framework, as they are run on every engine: small, real, to a real accuracy."""
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
+from tests.support.frameworks import python_of
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 
@@ -51,7 +53,10 @@ def prepare_questions(storage: Path) -> str:
 
 
 def train(client: TrainingClient, case: Case, version: str) -> int:
-    """Submit it; the job's id."""
+    """Submit it, once there is what it runs in; the job's id."""
+    process = tomllib.loads(ALGORITHMS.read_text())["algorithms"][case.algorithm]["process"]
+    if environment := process.get("virtual_environment"):
+        python_of(Path(environment).name)
     options = pb.PodOptions(nproc_per_node=case.processes) if case.processes > 1 else None
     return client.submit(
         case.algorithm,

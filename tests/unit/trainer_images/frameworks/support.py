@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.frameworks import python_of
 from tests.unit.trainer_images.support import Ended, Launcher, end_of, free_port
 
-ROOT = Path(__file__).parents[4]
 GROUP_BATCH = 96
 """Examples in a step of the whole group, so that groups of 1, 2 and 3 take the same ones."""
 PATIENCE = 120
@@ -43,10 +43,7 @@ class Trained(NamedTuple):
 
 def launcher_of(example: str, folder: Path) -> Launcher:
     """Starts processes in the environment of the example."""
-    python = ROOT / ".venv" / "frameworks" / example / "bin" / "python"
-    if not python.exists():
-        pytest.fail(f"there is no {python}: run scripts/install-frameworks")
-    return Launcher(folder, str(python))
+    return Launcher(folder, python_of(example))
 
 
 def progress_of(stdout: str) -> list[str]:

@@ -9,7 +9,8 @@ import psutil
 import pytest
 from trainer_kit.mpi.agent import Daemon, daemon_of
 
-from tests.unit.trainer_images.frameworks.support import ROOT, Trained
+from tests.support.frameworks import ROOT
+from tests.unit.trainer_images.frameworks.support import Trained
 from tests.unit.trainer_images.support import Launcher, end_of, first_line_of, free_port
 
 PYTHON = str(ROOT / ".venv" / "frameworks" / "mpi_questions" / "bin" / "python")
