@@ -8,16 +8,22 @@ from pathlib import Path
 import psutil
 import pytest
 
+_WAITING = ("contract", "integration")
+"""Folders of tests that wait for servers, processes and clocks more than they compute."""
+
 # A shell that runs us with & has us ignore it, and our children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a cluster or a Docker engine: scripts/test runs them beside the others."""
+    """Mark the tests that need a cluster or a Docker engine, and all that wait more than they compute."""
     for item in items:
         if {"cluster", "docker_engine"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("cluster")
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if item.get_closest_marker("cluster") or folder in _WAITING:
+            item.add_marker("waits")
 
 
 @pytest.fixture(autouse=True)
