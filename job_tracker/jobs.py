@@ -1,7 +1,7 @@
 """What users may do with jobs: the operations behind the API, without its protocol."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -149,7 +149,7 @@ class Jobs:
         files, reported = await asyncio.gather(artifacts.files_of(job), self._store.artifacts(job_id))
         return job, artifacts.merged(files, reported)
 
-    async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
+    async def fetch(self, job_id: int, name: str) -> AsyncGenerator[bytes, None]:
         """The content of one of the job's artifacts.
 
         Raises JobNotFound, InvalidField, UnknownReference and StorageUnavailable.

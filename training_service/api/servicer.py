@@ -1,8 +1,9 @@
 """The calls of training.TrainingService."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import TypeVar
 
 from job_tracker import log_context
 from job_tracker.jobs import Jobs
@@ -12,13 +13,15 @@ from training_service.api import convert
 from training_service.api.errors import ServiceClosing
 from training_service.api.interceptors import Context
 
+T = TypeVar("T")
+
 
 class TrainingServicer(TrainingServiceServicer):
     """Converts and passes on; errors are the interceptor's."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self._streams: set[asyncio.Timeout] = set()
+        self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
@@ -57,18 +60,16 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
         """See training_service.proto."""
         _is_about(request.job_id)
-        async with self._until_closed():
-            async for view in self._jobs.watch(request.job_id):
-                yield convert.status_of(view)
+        async for view in self._until_closed(self._jobs.watch(request.job_id)):
+            yield convert.status_of(view)
 
     async def GetTrainingLogs(
         self, request: pb.GetTrainingLogsRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         """See training_service.proto."""
         _is_about(request.job_id, request.attempt)
-        async with self._until_closed(), aclosing(self._jobs.logs(*convert.logs_of(request))) as pieces:
-            async for piece in pieces:
-                yield convert.log_of(piece, timestamps=request.timestamps)
+        async for piece in self._until_closed(self._jobs.logs(*convert.logs_of(request))):
+            yield convert.log_of(piece, timestamps=request.timestamps)
 
     async def GetTrainingMetrics(
         self, request: pb.GetTrainingMetricsRequest, context: Context
@@ -87,29 +88,38 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.FetchTrainingArtifactRequest, context: Context
     ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
         """See training_service.proto."""
-        async with self._until_closed():
-            async for content in self._jobs.fetch(request.job_id, request.name):
-                yield pb.FetchTrainingArtifactResponse(content=content)
+        async for content in self._until_closed(self._jobs.fetch(request.job_id, request.name)):
+            yield pb.FetchTrainingArtifactResponse(content=content)
 
     def close(self) -> None:
         """End the streams: their clients are told to come again. Other calls end by themselves."""
         self._closing = True
-        for stream in self._streams:
-            stream.reschedule(asyncio.get_running_loop().time())
+        for waiting in self._waiting:
+            waiting.reschedule(asyncio.get_running_loop().time())
 
-    @asynccontextmanager
-    async def _until_closed(self) -> AsyncIterator[None]:
-        if self._closing:
-            raise ServiceClosing
-        try:
-            async with asyncio.timeout(None) as stream:
-                self._streams.add(stream)
+    async def _until_closed(self, items: AsyncGenerator[T, None]) -> AsyncIterator[T]:
+        """The items as they come. Raises ServiceClosing in place of the next once the service ends.
+
+        What is given up is the waiting for an item, never the sending of one: gRPC tells the client
+        nothing, for ever, if the handler is cancelled while it sends.
+        """
+        async with aclosing(items):
+            while not self._closing:
                 try:
-                    yield
-                finally:
-                    self._streams.discard(stream)
-        except TimeoutError as error:
-            raise ServiceClosing from error
+                    async with asyncio.timeout(None) as waiting:
+                        self._waiting.add(waiting)
+                        try:
+                            item = await anext(items)
+                        finally:
+                            self._waiting.discard(waiting)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    if not waiting.expired():
+                        raise
+                    break
+                yield item
+        raise ServiceClosing
 
 
 def _is_about(job_id: int, attempt: int = 0) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -258,6 +259,24 @@ async def test_streams_are_told_to_come_again_when_the_service_ends(service: Ser
                 pass
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert caught.value.details() == "the service is being restarted; connect again"
+
+
+async def test_a_stream_whose_client_reads_slowly_is_told_to_come_again(service: Service) -> None:
+    """The service is closed while it sends: what is to end is the waiting, not the sending."""
+    job_id = await service.train({"RUN_SECONDS": "forever"})
+    folder = Path((await service.status(job_id)).model_uri)
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_bytes(bytes(64 * 2**20))
+    request = pb.FetchTrainingArtifactRequest(job_id=job_id, name="model.pt")
+    pieces = aiter(service.stub.FetchTrainingArtifact(request))
+    await anext(pieces)
+    await asyncio.sleep(0.2)  # nobody tells when a connection is full
+    service.servicer.close()
+    await asyncio.sleep(0.2)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for _ in pieces:
+            pass
+    assert caught.value.details() == "the service is being restarted; connect again"
 
 
 @pytest.fixture
