@@ -233,17 +233,28 @@ class DockerClient:
                     self._api = await self._in_thread(self._connection)
         return self._api
 
-    def _connection(self) -> docker.APIClient:
+    def _connection(self) -> "_Api":
         environment = dict(os.environ)
         if self._access.base_url is not None:
             environment["DOCKER_HOST"] = self._access.base_url
-        return docker.APIClient(
+        return _Api(
             version="auto",
             timeout=self._seconds,
             user_agent="training-service",
             max_pool_size=self._calls_limit,
             **kwargs_from_env(environment=environment),
         )
+
+
+class _Api(docker.APIClient):
+    """The library's client, without a look at the container between a log's request and its reading.
+
+    If the container is gone by then, the library forgets the answer, whose connection stays open until
+    the garbage collector finds it.
+    """
+
+    def _check_is_tty(self, _container: str) -> bool:
+        return False  # none of ours has a terminal
 
 
 class _Plain:

@@ -1,13 +1,16 @@
 """Every way in which a group fails on an engine, provoked for real, and that nothing of it is left."""
 
 import asyncio
+import gc
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from job_tracker.backends.docker import DockerBackend
+from job_tracker.backends.docker import Access, DockerBackend
+from job_tracker.backends.docker.client import DockerClient
+from job_tracker.backends.docker.engine_errors import NotFound
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
 from job_tracker.model import Phase
@@ -157,3 +160,14 @@ async def test_what_is_printed_during_the_grace_is_kept(world: DockerGroups) -> 
     await anext(backend.logs(job().group, 0, follow=True))
     assert await stop(backend) == [Phase.STOPPED]
     assert await text_of(backend.logs(job().group, 0)) == "up\nbye\n"
+
+
+async def test_a_log_of_a_container_that_is_gone_keeps_no_connection(world: DockerGroups) -> None:
+    client = DockerClient(Access(base_url=world.engine.url))
+    await client.ping()
+    for _ in range(3):
+        with pytest.raises(NotFound):
+            async for _ in client.logs("gone", follow=True, since=None, tail_lines=None, silence=None):
+                pass
+        gc.collect()  # a socket that is left to it is a warning, which fails the test
+    await client.close()
