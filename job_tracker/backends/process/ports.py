@@ -1,8 +1,9 @@
 """Free ports for the instances of groups."""
 
+import random
 import socket
 from collections.abc import Collection
-from itertools import islice
+from itertools import chain, islice
 
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import LaunchFailed
@@ -13,8 +14,13 @@ def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> lis
 
     The range should lie outside that of outgoing connections (net.ipv4.ip_local_port_range), whose
     ports may be gone the moment after they were seen free.
+
+    A master listens seconds after its port was seen free. So that another service on this machine does not
+    choose the same one meanwhile, and its workers join the wrong master, the search begins anywhere.
     """
-    free = (port for port in range(first, last + 1) if port not in taken and _is_free(port))
+    start = random.randint(first, last)  # noqa: S311
+    everywhere = chain(range(start, last + 1), range(first, start))
+    free = (port for port in everywhere if port not in taken and _is_free(port))
     ports = list(islice(free, count))
     if len(ports) == count:
         return ports

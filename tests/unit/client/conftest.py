@@ -287,8 +287,8 @@ class Trainctl:
         self._address = address
 
     def __call__(self, *arguments: str) -> Result:
-        """In this process, its output going to a pipe."""
-        return self._invoke(arguments, {"TTY_COMPATIBLE": "0"})
+        """In this process, its output going to a pipe; no sentence is broken into lines."""
+        return self._invoke(arguments, {"TTY_COMPATIBLE": "0", "COLUMNS": "500"})
 
     def on_terminal(self, *arguments: str) -> Result:
         """In this process, as if on a terminal of 100 columns."""

@@ -64,4 +64,4 @@ def test_what_cannot_be_is_refused_with_the_rule(
 ) -> None:
     told = trainctl("plan", "-n", "2", "-m", "1Gi", *options)
     assert told.exit_code == 2
-    assert complaint in told.stderr.replace("\n", " ").replace("│", "").replace("  ", " ")
+    assert complaint in told.stderr
