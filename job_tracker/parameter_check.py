@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -86,7 +87,9 @@ async def _run(command: tuple[str, ...], environment: Mapping[str, str]) -> tupl
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
-                process.kill()
+                # process.kill would take the exit code of one that has ended away from asyncio, which
+                # then tells the log of an unknown child (cpython 127049).
+                os.kill(process.pid, signal.SIGKILL)
             await process.wait()
     return process.returncode, told.decode(errors="replace")
 

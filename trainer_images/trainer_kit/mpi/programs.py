@@ -3,8 +3,10 @@
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -54,10 +56,17 @@ async def run(program: Sequence[str], environment: Mapping[str, str]) -> int:
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is not None:
         return
-    process.terminate()
+    _signal(process, signal.SIGTERM)
     try:
         async with asyncio.timeout(GRACE_SECONDS):
             await process.wait()
     except TimeoutError:
-        process.kill()
+        _signal(process, signal.SIGKILL)
         await process.wait()
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    # The methods of `process` look first whether it has ended, and so take its exit code away from
+    # asyncio, which then tells the log of an unknown child (cpython 127049).
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, number)

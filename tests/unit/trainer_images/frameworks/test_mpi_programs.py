@@ -1,0 +1,41 @@
+"""Running the programs of Open MPI."""
+
+import asyncio
+import os
+import threading
+import time
+
+import psutil
+import pytest
+from trainer_kit.mpi import programs
+
+
+async def test_a_program_that_ends_as_it_is_told_to_is_no_unknown_child(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio waits for children in threads, which a busy machine may wake late."""
+    late, waitpid = threading.Event(), os.waitpid
+    monkeypatch.setattr(os, "waitpid", lambda *args: (late.wait(), waitpid(*args))[1])
+    running = asyncio.create_task(programs.run(["sleep", "0"], {}))
+    while not any(child.status() == psutil.STATUS_ZOMBIE for child in psutil.Process().children()):
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.sleep(0)
+    late.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert caplog.text == ""
+
+
+async def test_a_program_that_does_not_end_as_it_is_told_to_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(programs, "GRACE_SECONDS", 0.2)
+    running = asyncio.create_task(programs.run(["sh", "-c", "trap '' TERM; exec sleep 1000"], {}))
+    while [child.name() for child in psutil.Process().children()] != ["sleep"]:
+        await asyncio.sleep(0.01)
+    started = time.monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert time.monotonic() - started < 5
