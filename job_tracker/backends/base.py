@@ -89,11 +89,13 @@ class Backend(Protocol[Plan]):
         ...
 
     async def launch(self, plan: Plan) -> Observation:
-        """Start the group, all of it or nothing, and say how it is.
+        """Start the group, and say how it is.
 
         Repeating it is harmless: what is there already is adopted. A rank that has failed, and of which
         the plan wants a later start than that, is started anew, and prints into the same log.
-        Raises LaunchFailed when trying again is pointless and BackendUnavailable when it is not.
+        Raises LaunchFailed when trying again is pointless and BackendUnavailable when it is not. What was
+        made until then is there in both cases, for the next `launch` or for `stop`: who calls writes down
+        why it failed before anything is cleaned up.
         """
         ...
 

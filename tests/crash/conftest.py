@@ -20,4 +20,6 @@ def survives(sweep: Sweep, tried: Sequence[tuple[str, ...]], capsys: pytest.Capt
         print("\n".join(("", f"CRASH_SEED={SEED}", *summary(outcomes))))
     assert len(outcomes) == len(tried)
     broken = [outcome for outcome in outcomes if outcome.problems]
-    assert not broken, "\n".join(f"{outcome}\n{outcome.log}" for outcome in broken)
+    for outcome in broken:
+        print(f"{outcome}\n{outcome.log}")
+    assert not broken, "\n".join(map(str, broken))

@@ -55,4 +55,5 @@ def test_jobs_survive_a_soak_of_kills_and_errors(tmp_path: Path, capsys: pytest.
         record = soak(forks, world, SEED, SOAK_SECONDS)
     with capsys.disabled():
         print(f"\nCRASH_SEED={SEED}: {record}")
-    assert not record.problems, "\n".join((*record.problems, record.log))
+    print(record.log)
+    assert not record.problems, "\n".join(record.problems)

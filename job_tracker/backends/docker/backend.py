@@ -23,7 +23,6 @@ from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.catalog import Algorithm
 from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import LaunchFailed
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
 
@@ -86,18 +85,12 @@ class DockerBackend:
         async with one_at_a_time:
             known = self._groups.get(plan.group)
             if known is not None and known.ending is not None:
-                # Of a store that was lost, or of a launch that failed and was cut short as it cleaned up.
+                # Of a store that was lost.
                 await self._stopper.stop(plan.group, timedelta(0), keep_logs=False)
                 await self._stopper.clear(plan.group)
             group = self._groups.begin(plan.group, plan.instances)
-            try:
-                await self._launcher.launch(plan, group)
-            except LaunchFailed:
-                await self._stopper.stop(plan.group, timedelta(0), keep_logs=False)
-                self._groups.drop(plan.group)
-                raise
-            finally:
-                group.launching = False
+            await self._launcher.launch(plan, group)
+            group.launching = False
             return self._groups.observe(group)
 
     async def observe(self) -> Mapping[GroupRef, Observation]:

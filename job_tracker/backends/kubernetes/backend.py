@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -124,13 +124,7 @@ class KubernetesBackend:
         """See Backend."""
         await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
-        try:
-            await self._launcher.launch(plan)
-        except LaunchFailed:
-            with suppress(Forbidden):  # what we may not even look for is not worth hiding the reason
-                await self._stopper.stop(plan.group, timedelta(0), keep_logs=False)
-            self._groups.drop(plan.group)
-            raise
+        await self._launcher.launch(plan)
         group.launching = False
         return self._groups.observe(group)
 

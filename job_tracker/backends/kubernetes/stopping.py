@@ -79,15 +79,13 @@ class Stopper:
         ref: GroupRef,
         grace: timedelta,
         keep_until: datetime | None = None,
-        *,
-        keep_logs: bool = True,
     ) -> Observation | None:
         """End the group, and say how its ranks ended; None if there is no such group.
 
         Pods that have ended by themselves stay until `keep_until`, if that is given. Stops of one group
         share the work, which goes on if one who waits for it gives up.
         """
-        work = partial(self._stop, ref, max(1, math.ceil(grace.total_seconds())), keep_until, keep_logs)
+        work = partial(self._stop, ref, max(1, math.ceil(grace.total_seconds())), keep_until)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
@@ -128,9 +126,7 @@ class Stopper:
         """Leave what is being stopped to the cluster."""
         await self._stops.close()
 
-    async def _stop(
-        self, ref: GroupRef, grace: int, keep_until: datetime | None, keep_logs: bool
-    ) -> Observation | None:
+    async def _stop(self, ref: GroupRef, grace: int, keep_until: datetime | None) -> Observation | None:
         group = await self._find(ref)
         if group is None:
             await self.remove_service(ref)
@@ -139,7 +135,7 @@ class Stopper:
         group.held = group.stopping = True
         try:
             await self._announce(group)
-            async with self._keeping_logs(group, enabled=keep_logs):
+            async with self._keeping_logs(group):
                 await self._delete(group, grace, keep_until)
                 await self._groups.wait(group, _has_stopped, grace + self._margin)
             await self._remove_leftovers(group)
@@ -179,12 +175,12 @@ class Stopper:
             log.warning("a restart now would take the end of %s for a failure: %s", group.ref.name, error)
 
     @asynccontextmanager
-    async def _keeping_logs(self, group: Group, *, enabled: bool) -> AsyncIterator[None]:
+    async def _keeping_logs(self, group: Group) -> AsyncIterator[None]:
         """Keep what the ranks have printed, and within what they still print.
 
         A node that does not answer holds this up for no longer than _LOG_SECONDS.
         """
-        started = [rank for rank, pod in group.living.items() if enabled and has_started(pod)]
+        started = [rank for rank, pod in group.living.items() if has_started(pod)]
         kept = [asyncio.create_task(self.keep_log(group, rank)) for rank in started]
         await _within(_LOG_SECONDS, kept)
         ended = {r.status.rank for r in self._groups.observe(group).ranks if r.status.phase.has_ended}

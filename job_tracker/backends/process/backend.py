@@ -92,10 +92,7 @@ class ProcessBackend:
             await group.forget_lost(plan.restarts)
             await asyncio.to_thread(_prepare, group.folder, plan, self._options.most_log)
             await group.start()
-        except (OSError, LaunchFailed) as error:
-            await self.stop(plan.group, timedelta(0))
-            if isinstance(error, LaunchFailed):
-                raise
+        except OSError as error:
             raise LaunchFailed(_not_writable(self._root, error)) from error
         return group.observe()
 

@@ -186,7 +186,10 @@ class ProcessGroup:
 
     async def start(self) -> None:
         """Start every rank that was not started before. Raises LaunchFailed."""
-        await asyncio.gather(*(rank.start() for rank in self._ranks))
+        # All of them are waited for even if one fails, so that nothing is started after this has returned.
+        for result in await asyncio.gather(*(rank.start() for rank in self._ranks), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
     async def follow(self) -> None:
         """Take up a group that was started before."""

@@ -32,6 +32,7 @@ async def refusal(world: DockerGroups, instances: int = 1, **plan: Any) -> Diagn
     backend = world.open(plan=plan)
     with pytest.raises(LaunchFailed) as refused:
         await backend.launch(backend.plan(job(FOREVER, instances=instances)))
+    await backend.stop(job().group, SHORT)
     assert await backend.observe() == {}
     assert world.engine.left() == []
     return refused.value.diagnosis

@@ -1,4 +1,4 @@
-"""All or nothing: launches that are cut short, refused, or meet what is there already."""
+"""Launches that are cut short, refused, or meet what is there already."""
 
 import asyncio
 from dataclasses import replace
@@ -97,6 +97,7 @@ async def test_a_stranger_under_our_name_is_left_alone(world: DockerGroups, name
             await backend.launch(backend.plan(job(FOREVER, instances=3)))
         assert refused.value.diagnosis.category is Category.NAME_TAKEN
         assert name in refused.value.diagnosis.summary
+        await backend.stop(job().group, SHORT)
         assert engine.left() == []
         assert engine.inspect(name)[0]["Id"] == stranger
     finally:
@@ -110,6 +111,7 @@ async def test_a_network_of_a_stranger_is_left_alone(world: DockerGroups) -> Non
         with pytest.raises(LaunchFailed) as refused:
             await backend.launch(backend.plan(job(FOREVER, instances=2)))
         assert refused.value.diagnosis.category is Category.NAME_TAKEN
+        await backend.stop(job().group, SHORT)
         assert world.engine.left() == []
     finally:
         world.engine.docker("network", "rm", network)

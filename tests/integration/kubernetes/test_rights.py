@@ -112,6 +112,7 @@ class Life:
 
         with pytest.raises(LaunchFailed) as refused:
             await second.launch(second.plan(self.job(5, instances=2)))
+        await second.stop(self.job(5).group, SHORT)
         if refused.value.diagnosis.category is not Category.NAME_TAKEN:
             raise refused.value
         assert await second.observe() == {}

@@ -1,5 +1,6 @@
 """Every way in which a process fails here, provoked for real, and what the user is told."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -7,13 +8,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
 from job_tracker.backends.process import ProcessBackend
+from job_tracker.backends.process import group as group_module
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import LaunchFailed
+from job_tracker.errors import BackendUnavailable, LaunchFailed
 from job_tracker.model import Phase
 from tests.support.backends import ProcessGroups, printed, seen
 from tests.support.jobs import NOON, job
@@ -163,6 +167,33 @@ async def test_a_folder_that_cannot_be_written_fails_the_launch(tmp_path: Path) 
         await backend.launch(backend.plan(job()))
     assert raised.value.diagnosis.category is Category.STORAGE_NOT_WRITABLE
     assert str(tmp_path / "file") in raised.value.diagnosis.summary
+    assert await backend.observe() == {}
+
+
+async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_away(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: neither the second rank nor the move of the group's folder has room."""
+    world.add("program", "sleep", "1000")
+    backend = world.open()
+    spawn, full = group_module._spawn_supervisor, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def spawn_one(folder: Path, *fds: Any) -> None:
+        if not folder.name.endswith("master"):
+            raise full
+        spawn(folder, *fds)
+
+    monkeypatch.setattr(group_module, "_spawn_supervisor", spawn_one)
+    with pytest.raises(LaunchFailed) as raised:
+        await backend.launch(backend.plan(job(instances=2)))
+    assert raised.value.diagnosis.category is Category.LAUNCH_FAILED
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", Mock(side_effect=full))
+        with pytest.raises(BackendUnavailable, match="No space left"):
+            await backend.stop(job().group, timedelta(seconds=1))
+    end = await backend.stop(job().group, timedelta(seconds=1))
+    assert end is not None
+    assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 2
     assert await backend.observe() == {}
 
 

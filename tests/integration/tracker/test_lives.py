@@ -143,6 +143,27 @@ async def test_a_launch_that_cannot_succeed_fails_the_job_with_its_reason(
     assert job.started_at is None
 
 
+async def test_a_launch_that_fails_half_way_is_told_with_its_reason_though_stopping_fails_at_first(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diagnosis = Diagnosis(category=Category.NO_FREE_PORT, summary="None.", resolution="Wait.")
+    launch, stop, failures = FakeBackend.launch, FakeBackend.stop, [BackendUnavailable("away")]
+
+    async def refuse(self: FakeBackend, plan: Any) -> None:
+        await launch(self, plan)
+        raise LaunchFailed(diagnosis)
+
+    async def unreliable(self: FakeBackend, *how: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await stop(self, *how)
+
+    monkeypatch.setattr(FakeBackend, "launch", refuse)
+    monkeypatch.setattr(FakeBackend, "stop", unreliable)
+    job = await service.reaches((await service.submit(FOREVER)).id, JobState.FAILED)
+    assert (job.diagnosis, failures, service.world.live) == (diagnosis, [], {})
+
+
 async def test_a_backend_that_is_away_is_waited_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

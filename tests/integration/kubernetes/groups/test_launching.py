@@ -1,4 +1,4 @@
-"""All or nothing: launches that are cut short, refused, or meet what is there already."""
+"""Launches that are cut short, refused, or meet what is there already."""
 
 import asyncio
 import json
@@ -26,6 +26,7 @@ async def refusal(world: KubernetesGroups, instances: int = 3) -> Diagnosis:
     backend = world.open()
     with pytest.raises(LaunchFailed) as refused:
         await backend.launch(backend.plan(job(FOREVER, instances=instances)))
+    await backend.stop(job().group, SHORT)
     assert await backend.observe() == {}
     return refused.value.diagnosis
 
@@ -261,4 +262,5 @@ async def test_what_the_api_server_would_refuse_is_refused_at_the_door(
     with pytest.raises(LaunchFailed) as refused:
         await backend.launch(backend.plan(job(FOREVER, algorithm="bad")))
     assert refused.value.diagnosis.category is Category.INVALID_OBJECT
+    await backend.stop(job().group, SHORT)
     assert place.left() == []
