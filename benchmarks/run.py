@@ -23,7 +23,7 @@ from benchmarks import (
     torchrun,
     train,
 )
-from benchmarks.support import Row, print_table
+from benchmarks.support import Row, clean_up_when_told_to_end, print_table
 
 BENCHMARKS = {
     "status": status.measure,
@@ -53,6 +53,7 @@ def main(arguments: list[str]) -> int:
     if unknown := set(names) - set(BENCHMARKS):
         print(f"there is no {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
+    clean_up_when_told_to_end()
     with Progress(transient=True) as progress:
         for name in progress.track(names, description="measuring"):
             rows += BENCHMARKS[name](quick)

@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 import grpc
+import psutil
 
 from job_tracker.model import Ending, JobSpec, JobState, Phase, RankStatus
 from job_tracker.store.sqlite import SqliteStore
@@ -59,14 +60,30 @@ def print_table(rows: Sequence[Row]) -> None:
 
 def run_alone(measure: Callable[[bool], list[Row]]) -> None:
     """What `python -m benchmarks.NAME [--quick]` does."""
+    clean_up_when_told_to_end()
     print_table(measure("--quick" in sys.argv[1:]))
+
+
+def clean_up_when_told_to_end() -> None:
+    """Have SIGTERM, as of `timeout`, end servers and groups too, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A folder for everything that a benchmark writes."""
+    """A folder for everything that a benchmark writes. Groups outlive their service, but not the folder."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        finally:
+            _end_processes_of(folder)
+
+
+def _end_processes_of(folder: str) -> None:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(place.startswith(folder) for place in (process.cwd(), *process.cmdline())):
+                process.kill()
 
 
 # --- the service, and the ceiling ---------------------------------------------------------------
