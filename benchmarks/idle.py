@@ -49,7 +49,8 @@ def _idle(finished: int, seconds: float) -> list[Row]:
 def ready(running: int, name: str = "ready", *, within: float = 1, **settings: str) -> list[Row]:
     """How soon a service with these settings answers after a kill -9; the target is `within` seconds."""
     queued = 10 * running
-    settings = {"retry__max_attempts": "1", **settings}  # or the one that is killed would wait in the queue again
+    # Or the one that is killed would wait in the queue again.
+    settings = {"retry__max_attempts": "1", **settings}
     with workspace() as folder:
         with (
             service(folder, command=_FOR_EVER, capacity=running, **settings) as server,

@@ -1,10 +1,12 @@
-"""A benchmark ends what it has started."""
+"""Benchmarks measure what they should, and end what they have started."""
 
 import signal
 import subprocess
 import sys
 
 import psutil
+
+from benchmarks import idle
 
 _HOLDING = """
 import signal
@@ -29,6 +31,11 @@ def test_a_benchmark_that_is_told_to_end_leaves_no_process() -> None:
         benchmark.terminate()
         assert benchmark.wait(timeout=60) == 128 + signal.SIGTERM
     assert processes_of(folder) == []
+
+
+def test_what_ran_is_found_again_and_a_job_killed_meanwhile_ends() -> None:
+    *_, found_again = idle.ready(3)
+    assert found_again.measured == "2 of 2"
 
 
 def processes_of(folder: str) -> list[psutil.Process]:
