@@ -16,7 +16,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from benchmarks.support import make_dataset, script, serving
+from benchmarks.support import clean_up_when_told_to_end, make_dataset, script, serving, workspace
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import TrainingServiceError
@@ -224,10 +223,11 @@ def main() -> int:
     sizes = [int(size) for size in asked.sizes.split(",")]
     trainings = [training for training in TRAININGS if asked.only.lower() in training.name.lower()]
     cells: dict[str, str] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    clean_up_when_told_to_end()
     for backend in asked.backends.split(","):
         with (
-            tempfile.TemporaryDirectory(prefix="frameworks-", ignore_cleanup_errors=True) as folder,
-            service(backend, Path(folder)) as client,
+            workspace() as folder,
+            service(backend, folder) as client,
             Progress(transient=True) as progress,
         ):
             todo = [(training, size) for training in trainings for size in sizes]

@@ -76,14 +76,17 @@ def workspace() -> Iterator[Path]:
         try:
             yield Path(folder)
         finally:
-            _end_processes_of(folder)
+            for process in processes_in(folder):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
-def _end_processes_of(folder: str) -> None:
+def processes_in(folder: str) -> Iterator[psutil.Process]:
+    """Those that run in the folder, or were started with a path in it."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if any(place.startswith(folder) for place in (process.cwd(), *process.cmdline())):
-                process.kill()
+                yield process
 
 
 # --- the service, and the ceiling ---------------------------------------------------------------

@@ -4,9 +4,8 @@ import signal
 import subprocess
 import sys
 
-import psutil
-
 from benchmarks import idle
+from benchmarks.support import processes_in
 
 _HOLDING = """
 import signal
@@ -27,25 +26,13 @@ def test_a_benchmark_that_is_told_to_end_leaves_no_process() -> None:
     with subprocess.Popen([sys.executable, "-c", _HOLDING], stdout=subprocess.PIPE, text=True) as benchmark:
         assert benchmark.stdout is not None
         folder = benchmark.stdout.readline().strip()
-        assert processes_of(folder)
+        assert folder
+        assert list(processes_in(folder))
         benchmark.terminate()
         assert benchmark.wait(timeout=60) == 128 + signal.SIGTERM
-    assert processes_of(folder) == []
+    assert list(processes_in(folder)) == []
 
 
 def test_what_ran_is_found_again_and_a_job_killed_meanwhile_ends() -> None:
     *_, found_again = idle.ready(3)
     assert found_again.measured == "2 of 2"
-
-
-def processes_of(folder: str) -> list[psutil.Process]:
-    """Those that were started in the folder, or for it."""
-    assert folder
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if any(place.startswith(folder) for place in (process.cwd(), *process.cmdline())):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found

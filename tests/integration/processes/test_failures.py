@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -173,7 +172,6 @@ async def test_a_folder_that_cannot_be_written_fails_the_launch(tmp_path: Path) 
 async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_away(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a full disk: neither the second rank nor the move of the group's folder has room."""
     world.add("program", "sleep", "1000")
     backend = world.open()
     spawn, full = group_module._spawn_supervisor, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -187,10 +185,11 @@ async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_
     with pytest.raises(LaunchFailed) as raised:
         await backend.launch(backend.plan(job(instances=2)))
     assert raised.value.diagnosis.category is Category.LAUNCH_FAILED
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", Mock(side_effect=full))
-        with pytest.raises(BackendUnavailable, match="No space left"):
-            await backend.stop(job().group, timedelta(seconds=1))
+    in_the_way = world.root / "kept"
+    in_the_way.touch()
+    with pytest.raises(BackendUnavailable, match="cannot be put away"):
+        await backend.stop(job().group, timedelta(seconds=1))
+    in_the_way.unlink()
     end = await backend.stop(job().group, timedelta(seconds=1))
     assert end is not None
     assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 2
