@@ -19,7 +19,7 @@ from job_tracker.backends.process.ports import free_ports
 from job_tracker.catalog import Algorithm
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound
+from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound, NoRoom
 from job_tracker.feed import Feed
 from job_tracker.local_faults import remedy_of
 from job_tracker.logs import segments
@@ -101,7 +101,7 @@ class ProcessBackend:
             await group.start()
         except OSError as error:
             if remedy := remedy_of(error):
-                raise BackendUnavailable(f"nothing can be started now: {remedy} ({error})") from error
+                raise NoRoom(f"it cannot be started now: {remedy} ({error})") from error
             raise LaunchFailed(_not_writable(self._root, error)) from error
         return group.observe()
 
