@@ -266,7 +266,7 @@ class Tracker:
                 now=self._clock(),
                 finish_grace=self._options.finish_grace,
             )
-            if job.state is JobState.RUNNING:
+            if job.state is JobState.RUNNING and not self._stops.has_ended(job.group):
                 self._followers.follow(job)
             try:
                 match step:
