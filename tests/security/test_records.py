@@ -1,0 +1,236 @@
+"""What a job writes over the service's records of its group fails that group only, and nothing is left."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from job_tracker.diagnosis import Category
+from job_tracker.errors import LogsNotFound
+from job_tracker.model import Job, Phase
+from tests.support.backends import ProcessGroups, printed, seen, text_of
+from tests.support.jobs import job
+
+GRACE = timedelta(seconds=2)
+FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
+GIB = 1 << 30
+
+DEEP = "[" * 200_000
+CONTENTS = {
+    "nothing": "",
+    "one letter": "x",
+    "deep nesting": DEEP,
+    "no object": "[]",
+    "an error that is none": '{"code": 1, "stopped": false, "oom_kills": 0, "error": "x"}',
+    "a pid that is none": '{"supervisor": 99999999999999999999, "child": 1}',
+    "numbers without end": '{"code": 1e400, "stopped": 1, "oom_kills": 1e999, "at": 1e999}',
+    "another's pids": '{"supervisor": 1, "child": 1}',
+}
+
+
+def _write(text: str) -> Callable[[Path], None]:
+    return lambda path: (path.unlink(missing_ok=True), path.write_text(text))[0]
+
+
+def _pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def _link(target: str) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+
+    return make
+
+
+def _huge(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.truncate(64 * GIB)
+
+
+SPOILS: dict[str, Callable[[Path], None]] = {
+    **{name: _write(text) for name, text in CONTENTS.items()},
+    "a pipe": _pipe,
+    "a folder": _folder,
+    "a link without end": _link("/dev/zero"),
+    "a link to a terminal": _link("/dev/tty"),
+    "a link to itself": _link("itself"),
+    "a file without end": _huge,
+    "no file": lambda path: path.unlink(missing_ok=True),
+}
+OF_A_RANK = ("command", "process.json", "exit.json", "lock", "restarts")
+OF_A_GROUP = ("group.json", "stop.json", "supervisors.log")
+
+
+def hostile(job_id: int = 1) -> Job:
+    made = job(FOREVER, job_id=job_id, instances=2)
+    return replace(made, spec=replace(made.spec, algorithm="program"))
+
+
+def rank_folder(world: ProcessGroups, group: Job) -> Path:
+    return world.root / "live" / group.group.name / f"{group.group.name}-master"
+
+
+def processes_of(world: ProcessGroups, group: Job) -> list[psutil.Process]:
+    """Every process of the group but its supervisors."""
+    home = str(world.root / "live" / group.group.name)
+    return [each for each in psutil.process_iter() if _home(each).startswith(home)]
+
+
+def _home(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("HOME", "")
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.parametrize("how", SPOILS)
+@pytest.mark.parametrize("name", [*OF_A_RANK, *OF_A_GROUP])
+async def test_a_spoilt_record_holds_up_no_other_group_and_the_spoilt_one_can_be_stopped(
+    world: ProcessGroups, name: str, how: str
+) -> None:
+    spoiler, honest = hostile(1), job(FOREVER, job_id=2)
+    first = world.open()
+    for each in (spoiler, honest):
+        await first.launch(first.plan(each))
+        await printed(first, each.group)
+    folder = rank_folder(world, spoiler)
+    SPOILS[how]((folder.parent if name in OF_A_GROUP else folder) / name)
+    processes = processes_of(world, spoiler)
+    assert len(processes) == 2
+
+    assert {*await first.observe()} == {spoiler.group, honest.group}
+    await first.close()
+    second = world.open()
+    observed = await second.observe()
+    assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
+    await text_of(second.logs(honest.group, 0))
+    await second.stop(spoiler.group, GRACE)
+    assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert spoiler.group not in await second.observe()
+    assert [rank.phase for rank in (await second.observe())[honest.group].statuses] == [Phase.RUNNING]
+
+
+@pytest.mark.parametrize("how", ["a pipe", "a link without end", "a folder", "a file without end"])
+async def test_a_spoilt_log_is_no_log_and_holds_nothing_up(world: ProcessGroups, how: str) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(hostile()))
+    await printed(backend, hostile().group)
+    folder = rank_folder(world, hostile()) / "log"
+    SPOILS[how](folder / f"{0:020d}")
+    SPOILS[how](folder / f"{9:020d}")
+    assert "up" not in await text_of(backend.logs(hostile().group, 0))
+    await text_of(backend.logs(hostile().group, 0, tail_lines=10))
+    assert await backend.stop(hostile().group, GRACE) is not None
+
+
+async def test_a_log_that_is_a_link_is_no_log(world: ProcessGroups, tmp_path: Path) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(hostile()))
+    await printed(backend, hostile().group)
+    log = rank_folder(world, hostile()) / "log"
+    shutil.move(log, tmp_path / "elsewhere")
+    log.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LogsNotFound):
+        await text_of(backend.logs(hostile().group, 0))
+    await backend.stop(hostile().group, GRACE)
+
+
+async def test_a_rank_folder_that_leads_elsewhere_has_nothing_removed_there(
+    world: ProcessGroups, tmp_path: Path
+) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(hostile()))
+    await printed(backend, hostile().group)
+    folder, elsewhere = rank_folder(world, hostile()), tmp_path / "elsewhere"
+    for name in ("work", "tmp"):
+        (elsewhere / name).mkdir(parents=True)
+        (elsewhere / name / "precious").touch()
+    (elsewhere / "command").touch()
+    shutil.move(folder, tmp_path / "moved")
+    folder.symlink_to(elsewhere)
+    await backend.stop(hostile().group, GRACE)
+    await backend.discard(hostile().group)
+    assert {path.name for path in elsewhere.rglob("*")} == {"work", "tmp", "precious", "command"}
+
+
+async def test_what_is_nested_deeper_than_a_descriptor_for_each_level_is_removed(
+    world: ProcessGroups,
+) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(job(FOREVER)))
+    await printed(backend, job().group)
+    place = rank_folder(world, job()) / "work"
+    descriptor = os.open(place, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("deeper", dir_fd=descriptor)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    await backend.stop(job().group, GRACE)
+    assert not list(world.root.glob("*/*/*/work"))
+
+
+async def test_a_record_that_names_the_supervisor_of_another_does_not_have_it_ended(
+    world: ProcessGroups,
+) -> None:
+    spoiler, honest = job(FOREVER, job_id=1), job(FOREVER, job_id=2)
+    first = world.open()
+    for each in (spoiler, honest):
+        await first.launch(first.plan(each))
+        await printed(first, each.group)
+    mine, others = (rank_folder(world, each) / "process.json" for each in (spoiler, honest))
+    pids = json.loads(others.read_text())
+    mine.write_text(json.dumps(pids))
+    await first.close()
+    second = world.open()
+    await second.observe()
+    await second.stop(spoiler.group, GRACE)
+    assert all(psutil.pid_exists(pid) for pid in pids.values())
+    assert [rank.phase for rank in (await second.observe())[honest.group].statuses] == [Phase.RUNNING]
+
+
+async def test_a_group_whose_folder_is_removed_while_it_runs_is_ended_before_anything_follows(
+    world: ProcessGroups,
+) -> None:
+    backend = world.open()
+    await backend.launch(backend.plan(hostile()))
+    await printed(backend, hostile().group)
+    processes = processes_of(world, hostile())
+    shutil.rmtree(world.root)
+    failure = (await seen(backend, hostile().group, lambda o: bool(o.first_failure))).first_failure
+    assert failure is not None
+    assert (failure.category, failure.retryable) == (Category.RECORDS_LOST, True)
+    await backend.stop(hostile().group, GRACE)
+    assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert await backend.observe() == {}
+
+
+async def test_a_group_whose_folder_was_removed_while_no_service_ran_is_ended_by_its_stop(
+    world: ProcessGroups,
+) -> None:
+    first = world.open()
+    await first.launch(first.plan(hostile()))
+    await printed(first, hostile().group)
+    await first.close()
+    processes = processes_of(world, hostile())
+    shutil.rmtree(world.root)
+    second = world.open()
+    assert await second.observe() == {}
+    assert await second.stop(hostile().group, GRACE) is None
+    assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
