@@ -19,6 +19,7 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
 
+from trainer_kit.checkpoints import durable
 from trainer_kit.checkpoints.folder import storage_errors
 from trainer_kit.checkpoints.manifest import Part
 
@@ -69,7 +70,7 @@ class Parts(FileSystemBase):
                 with self._filesystem.open(path, mode) as file:
                     hashed = _HashedFile(file)
                     yield hashed
-                    _sync(file)
+                    durable.sync_open(file)
                 self.written[path] = hashed.part()
 
     def concat_path(self, path: StrPath, suffix: str) -> str:
@@ -144,13 +145,3 @@ class _HashedFile(io.RawIOBase):
 
     def part(self) -> Part:
         return Part(self._size, self._digest.hexdigest())
-
-
-def _sync(file: IO[bytes]) -> None:
-    """Waits until a local file is on the disk; an object is there when it is closed."""
-    try:
-        number = file.fileno()
-    except (AttributeError, io.UnsupportedOperation):
-        return
-    file.flush()
-    os.fsync(number)
