@@ -12,7 +12,7 @@ from trainer_kit import storage
 from trainer_kit.checkpoints import durable
 from trainer_kit.checkpoints.manifest import Manifest, Part
 from trainer_kit.checkpoints.names import Checkpoint, Listing, Run
-from trainer_kit.errors import DamagedError, StorageError, SupersededError
+from trainer_kit.errors import DamagedError, StorageError, SupersededError, TrainingError
 
 _BLOCK = 4 << 20
 
@@ -22,7 +22,7 @@ def storage_errors(uri: str) -> Iterator[None]:
     """Makes what a storage library raises, which may be anything, a StorageError that can be sent."""
     try:
         yield
-    except (DamagedError, SupersededError, StorageError):
+    except TrainingError:
         raise
     except Exception as error:
         raise StorageError(f"{uri}: {error or type(error).__name__}") from error

@@ -146,7 +146,7 @@ def test_older_checkpoints_are_removed_only_once_the_new_one_is_on_the_disk(
     def noted_fsync(number: int) -> None:
         fsync(number)
         kind = "folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file"
-        events.append((f"sync {kind}", os.readlink(f"/proc/self/fd/{number}")))
+        events.append((f"sync {kind}", str(Path(f"/proc/self/fd/{number}").readlink())))
 
     def noted_move(self: CountedFileSystem, path: str, new_path: str, **options: Any) -> None:
         move(self, path, new_path, **options)
