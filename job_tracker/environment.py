@@ -36,7 +36,7 @@ _RESERVED_NAMES = _SERVICE_NAMES.union(
         *("OLDPWD", "IFS", "ENV", "TEMP", "TMP", "HOSTNAME", "CDPATH", "CUDA_VISIBLE_DEVICES"),
         *("NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "RUBYOPT", "GCONV_PATH", "LOCPATH", "NLSPATH"),
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy"),
-        *("no_proxy", "_"),
+        *("no_proxy", "_", "CHECKPOINT_WEIGHTS_ONLY"),
     )
 )
 _RESERVED_PREFIXES = (

@@ -1,14 +1,15 @@
 """What can stop a training process and be said in one line, with no traceback.
 
 TrainingError
-├── ParameterError    a variable of the environment is missing or wrong
-├── GroupError        the processes that train together did not find each other, or lost one
-├── DataError         the training data is missing or malformed
-├── StorageError      storage is of an unknown kind, away, full or not to be written
-├── ArtifactError     a folder does not hold the model that it should
-├── DamagedError      a checkpoint is not whole
-├── UnfitError        a checkpoint is of a training with other parts than this one
-└── SupersededError   a later attempt at the same job has begun
+├── ParameterError      a variable of the environment is missing or wrong
+├── GroupError          the processes that train together did not find each other, or lost one
+├── DataError           the training data is missing or malformed
+├── StorageError        storage is of an unknown kind, away, full or not to be written
+├── ArtifactError       a folder does not hold the model that it should
+├── DamagedError        a checkpoint is not whole
+├── UnfitError          a checkpoint is of a training with other parts than this one
+├── UntrustedTypeError  a checkpoint holds an object of a type that is not loaded
+└── SupersededError     a later attempt at the same job has begun
 """
 
 
@@ -42,6 +43,10 @@ class DamagedError(TrainingError):
 
 class UnfitError(TrainingError):
     """A checkpoint is whole, but its model or optimizer has not the parts that the training code has."""
+
+
+class UntrustedTypeError(TrainingError):
+    """A checkpoint holds an object of a type that may run code when it is loaded."""
 
 
 class SupersededError(TrainingError):

@@ -38,6 +38,7 @@ RESERVED_NAMES = (
     *("TRAINING_DATA_URI", "TRAINING_ANYTHING", "PET_NNODES", "MINIO_SERVER", "TF_CONFIG"),
     *("PATH", "HOME", "LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "TMPDIR"),
     *("AWS_SECRET_ACCESS_KEY", "https_proxy", "HTTPS_PROXY", "NODE_OPTIONS", "GIT_SSH_COMMAND"),
+    "CHECKPOINT_WEIGHTS_ONLY",  # only the algorithm's configuration may set it
     "MODE_OF_THE_SITE",  # the algorithm's configuration sets it
 )
 NO_MESSAGES = (b"\xff", b"no protobuf", b"\x0a\xff\xff\xff\xff\x0f", b"\x00" * 64)

@@ -10,7 +10,8 @@
 * `pace` says when, `saving` saves, `resuming` finds what to go on from;
 * `state` gathers a run and puts it back, `random_state` the generators;
 * `folder` is where checkpoints lie, under the `names` that say which counts, each with its `manifest`;
-* `parts` writes and reads their files, `exchange` lets the processes agree.
+* `parts` writes and reads their files, `packing` says what may be in them, `durable` gets them onto the disk;
+* `exchange` lets the processes agree.
 """
 
 from trainer_kit.checkpoints.keeping import Kept, kept

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from trainer_kit import storage
+from trainer_kit.checkpoints import durable
 from trainer_kit.checkpoints.manifest import Manifest, Part
 from trainer_kit.checkpoints.names import Checkpoint, Listing, Run
-from trainer_kit.errors import DamagedError, StorageError, SupersededError
+from trainer_kit.errors import DamagedError, StorageError, SupersededError, TrainingError
 
 _BLOCK = 4 << 20
 
@@ -21,7 +22,7 @@ def storage_errors(uri: str) -> Iterator[None]:
     """Makes what a storage library raises, which may be anything, a StorageError that can be sent."""
     try:
         yield
-    except (DamagedError, SupersededError, StorageError):
+    except TrainingError:
         raise
     except Exception as error:
         raise StorageError(f"{uri}: {error or type(error).__name__}") from error
@@ -58,7 +59,7 @@ class CheckpointFolder:
         """
         run = Run.after(self.look().runs, attempt)
         with storage_errors(self.uri):
-            self.filesystem.makedirs(self.path, exist_ok=True)
+            durable.make_folder(self.filesystem, self.path)
             self.filesystem.pipe_file(f"{self.path}/{run.fence}", b"")
         self.check_not_superseded(run)
         return run
@@ -74,12 +75,32 @@ class CheckpointFolder:
         return listing
 
     def publish(self, checkpoint: Checkpoint, manifest: Manifest) -> None:
-        """Makes the checkpoint exist; raises SupersededError instead when a later run has begun."""
+        """Makes the checkpoint exist, even after a power cut, once all of its parts are on the disk.
+
+        Raises SupersededError instead when a later run has begun. After a StorageError the checkpoint
+        may exist: `is_published` says so.
+        """
         self.check_not_superseded(checkpoint.run)
         aside = f"{self.path_of(checkpoint)}/manifest.partial"
         with storage_errors(self.uri):
             self.filesystem.pipe_file(aside, manifest.to_json())
-            self.filesystem.mv(aside, f"{self.path}/{checkpoint.manifest}")
+            durable.sync_file(self.filesystem, aside)
+            durable.sync_folder(self.filesystem, self.path_of(checkpoint))
+            try:
+                self.filesystem.mv(aside, f"{self.path}/{checkpoint.manifest}")
+            except Exception:
+                # An object store copies and then removes: only the second may have failed.
+                if not self.is_published(checkpoint):
+                    raise
+            durable.sync_folder(self.filesystem, self.path)
+
+    def is_published(self, checkpoint: Checkpoint) -> bool:
+        """Whether the checkpoint has a manifest that can be read."""
+        try:
+            self.manifest_of(checkpoint)
+        except DamagedError:
+            return False
+        return True
 
     def manifest_of(self, checkpoint: Checkpoint) -> Manifest:
         """The checkpoint's manifest; raises DamagedError where that is gone or not whole."""
@@ -105,13 +126,15 @@ class CheckpointFolder:
             raise DamagedError(f"{name} is not what was written ({size} of {expected.size} bytes)")
 
     def discard(self, checkpoint: Checkpoint) -> None:
-        """Removes what was written of a checkpoint that came to nothing."""
-        with storage_errors(self.uri):
-            self._remove_parts(checkpoint)
+        """Removes what was written of a checkpoint, unless it is published."""
+        if not self.is_published(checkpoint):
+            with storage_errors(self.uri):
+                self._remove_parts(checkpoint)
 
     def tidy(self, run: Run, keep: int, unusable: Collection[Checkpoint] = ()) -> None:
         """Removes all but the newest `keep` checkpoints, those `unusable`, and what earlier runs left.
 
+        Call it only once `publish` has returned: the older checkpoints are all there is until then.
         Nothing is removed once a later run has begun, for it may be reading. One list shows both what
         there is and that nobody has begun: who begins after it finds the newest checkpoint in place.
         Raises SupersededError then.

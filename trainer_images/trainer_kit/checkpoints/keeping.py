@@ -15,6 +15,7 @@ from trainer_kit import meeting, termination
 from trainer_kit.checkpoints.exchange import Exchange
 from trainer_kit.checkpoints.folder import CheckpointFolder
 from trainer_kit.checkpoints.pace import Pace
+from trainer_kit.checkpoints.packing import Packing
 from trainer_kit.checkpoints.resuming import resume
 from trainer_kit.checkpoints.saving import Saver
 from trainer_kit.checkpoints.settings import Settings
@@ -41,8 +42,9 @@ class Kept:
     def step(self) -> None:
         """Says that a step is done; every process must, and its optimizer's step must be over.
 
-        Saves when that is due. Raises Terminated once the group was told to end and has saved, and
-        SupersededError when a later attempt has begun.
+        Saves when that is due. Raises Terminated once the group was told to end and has saved,
+        SupersededError when a later attempt has begun, and UntrustedTypeError when there is something
+        to save that could not be loaded again.
         """
         self.steps += 1
 
@@ -134,7 +136,7 @@ def kept(
     within the block. Every process of the group must do this.
 
     Without CHECKPOINT_URI steps are counted, and nothing else happens. Raises ParameterError,
-    StorageError when what is there cannot be read, UnfitError, and SupersededError.
+    StorageError when what is there cannot be read, UnfitError, UntrustedTypeError, and SupersededError.
     """
     settings = Settings.from_environment()
     if settings.uri is None:
@@ -145,7 +147,9 @@ def kept(
         run = _KeptInFolder(
             settings,
             group,
-            lambda run: State(group, model, optimizers, {**others, "kept": run}),
+            lambda run: State(
+                group, model, optimizers, {**others, "kept": run}, Packing(settings.weights_only)
+            ),
             was_told_to_end,
         )
         yield run

@@ -43,7 +43,7 @@ class Manifest:
                 raise DamagedError(f"its format is {content['format']!r}, and not {FORMAT}")
             parts = {name: Part(int(p["size"]), str(p["sha256"])) for name, p in content["parts"].items()}
             world_size = int(content["world_size"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise DamagedError("its manifest is not whole") from error
         if not parts or any(PurePosixPath(name).name != name for name in parts):
             raise DamagedError("its manifest names no parts, or some that lie elsewhere")

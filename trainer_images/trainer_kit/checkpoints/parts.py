@@ -9,18 +9,25 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
+from torch.futures import Future
 
+from trainer_kit.checkpoints import durable
 from trainer_kit.checkpoints.folder import storage_errors
 from trainer_kit.checkpoints.manifest import Part
+from trainer_kit.checkpoints.packing import Packing, only_named_types, read_metadata
+from trainer_kit.errors import DamagedError, StorageError
 
 StrPath = str | PathLike[str]
 
@@ -43,10 +50,59 @@ class PartsWriter(FileSystemWriter):
 class PartsReader(FileSystemReader):
     """Reads what this process needs of a checkpoint that was found whole."""
 
-    def __init__(self, filesystem: AbstractFileSystem, path: str) -> None:
+    def __init__(self, filesystem: AbstractFileSystem, path: str, names: Collection[str]) -> None:
         super().__init__(path)
         self.path = path
         self.fs = Parts(filesystem)  # type: ignore[assignment]  # as above
+        self._names = names
+        """The files that were found whole; no other is read."""
+        self._metadata: Metadata | None = None
+
+    def look_inside(self) -> None:
+        """Reads which tensors there are, and where; raises DamagedError, and UntrustedTypeError."""
+        name = ".metadata"
+        if name not in self._names:
+            raise DamagedError("its manifest names no list of tensors")
+        with self.fs.create_stream(f"{self.path}/{name}", "rb") as file:
+            metadata = read_metadata(cast(IO[bytes], file))
+        try:
+            elsewhere = {each.relative_path for each in metadata.storage_data.values()}.difference(
+                self._names
+            )
+        except (AttributeError, TypeError) as error:
+            raise DamagedError("its list of tensors is none") from error
+        if elsewhere:
+            raise DamagedError(
+                f"its list of tensors names files that are not its own: {sorted(elsewhere)[0]}"
+            )
+        metadata.storage_meta = StorageMeta(load_id=self.load_id)
+        self._metadata = metadata
+
+    def read_metadata(self, *_arguments: Any, **_options: Any) -> Metadata:
+        """What `look_inside` has read."""
+        assert self._metadata is not None, "look_inside comes first"
+        return self._metadata
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Reads what `plan` names; raises UntrustedTypeError."""
+        with only_named_types():
+            return super().read_data(plan, planner)
+
+
+class PlainPlanner(DefaultLoadPlanner):
+    """Puts what was read to its place; what is no tensor as `packing` allows."""
+
+    def __init__(self, packing: Packing) -> None:
+        super().__init__()
+        self._packing = packing
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        """Puts back what is no tensor."""
+        *above, name = self.mappings[read_item.dest_index.fqn]
+        place: Any = self.original_state_dict
+        for key in above:
+            place = place[key]
+        place[name] = self._packing.unpack(value.getvalue())
 
 
 class Parts(FileSystemBase):
@@ -61,16 +117,8 @@ class Parts(FileSystemBase):
     def create_stream(self, path: StrPath, mode: str) -> Generator[Any, None, None]:
         """A file to write from its start ("wb"), or one to read anywhere ("rb")."""
         path = os.fspath(path)
-        with storage_errors(path):
-            if mode == "rb":
-                with self._seekable(path) as stream:
-                    yield stream
-            else:
-                with self._filesystem.open(path, mode) as file:
-                    hashed = _HashedFile(file)
-                    yield hashed
-                    _sync(file)
-                self.written[path] = hashed.part()
+        with self._to_read(path) if mode == "rb" else self._to_write(path, mode) as stream:
+            yield stream
 
     def concat_path(self, path: StrPath, suffix: str) -> str:
         """The path of something in a folder."""
@@ -105,6 +153,25 @@ class Parts(FileSystemBase):
         """Removes a file."""
         with storage_errors(os.fspath(path)):
             self._filesystem.rm_file(os.fspath(path))
+
+    @contextmanager
+    def _to_write(self, path: str, mode: str) -> Iterator[Any]:
+        with storage_errors(path):
+            with self._filesystem.open(path, mode) as file:
+                hashed = _HashedFile(file)
+                yield hashed
+                durable.sync_open(file)
+            self.written[path] = hashed.part()
+
+    @contextmanager
+    def _to_read(self, path: str) -> Iterator[Any]:
+        with ExitStack() as stack:
+            with storage_errors(path):
+                stream = stack.enter_context(self._seekable(path))
+            try:
+                yield stream
+            except OSError as error:  # anything else is about what was read
+                raise StorageError(f"{path}: {error}") from error
 
     @contextmanager
     def _seekable(self, path: str) -> Iterator[IO[bytes]]:
@@ -144,13 +211,3 @@ class _HashedFile(io.RawIOBase):
 
     def part(self) -> Part:
         return Part(self._size, self._digest.hexdigest())
-
-
-def _sync(file: IO[bytes]) -> None:
-    """Waits until a local file is on the disk; an object is there when it is closed."""
-    try:
-        number = file.fileno()
-    except (AttributeError, io.UnsupportedOperation):
-        return
-    file.flush()
-    os.fsync(number)

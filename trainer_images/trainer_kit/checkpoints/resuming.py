@@ -34,7 +34,7 @@ def resume(folder: CheckpointFolder, state: State, attempt: int, exchange: Excha
     """Begins a run of `attempt`: puts the newest whole checkpoint back into `state`, if there is one.
 
     Every process of the group must call it. Raises SupersededError when a later attempt has begun,
-    StorageError when storage stays away, and UnfitError.
+    StorageError when storage stays away, UnfitError and UntrustedTypeError.
     """
     run = exchange.by_first(lambda: patiently(lambda: folder.begin(attempt)))
     # Only now: who began before may have published until then, and removes nothing any more.
@@ -45,12 +45,13 @@ def resume(folder: CheckpointFolder, state: State, attempt: int, exchange: Excha
         try:
             manifest = exchange.by_first(lambda c=checkpoint: patiently(lambda: folder.manifest_of(c)))  # type: ignore[misc]
             _check_together(folder, checkpoint, manifest, state, exchange)
+            reader = PartsReader(folder.filesystem, folder.path_of(checkpoint), manifest.parts)
+            exchange.agreed(lambda r=reader: patiently(r.look_inside))  # type: ignore[misc]
         except DamagedError as error:
             damaged.add(checkpoint)
             if exchange.is_first:
                 log.warning("checkpoint %s is damaged and is passed over: %s", checkpoint, error)
         else:
-            reader = PartsReader(folder.filesystem, folder.path_of(checkpoint))
             state.restore(reader, manifest.world_size, exchange)
             return Resumed(run, checkpoint, frozenset(damaged))
     if damaged and exchange.is_first:

@@ -23,6 +23,8 @@ class Settings:
     """How many of the newest checkpoints are kept."""
     grace: int
     """Seconds from SIGTERM until the process ends in any case, saved or not."""
+    weights_only: bool = True
+    """Whether only types that run no code are loaded. The service lets no request choose this."""
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -35,4 +37,5 @@ class Settings:
             every_seconds=environment.positive_number("CHECKPOINT_EVERY_SECONDS", default=60.0),
             keep=environment.integer("CHECKPOINT_KEEP", default=3, at_least=1, at_most=1000),
             grace=environment.integer("CHECKPOINT_GRACE_SECONDS", default=8, at_least=1, at_most=_DAY),
+            weights_only=environment.flag("CHECKPOINT_WEIGHTS_ONLY", default=True),
         )

@@ -1,8 +1,8 @@
 """What a training run is made of: gathered to be saved, and put back."""
 
-import io
+import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,9 @@ from torch.optim import Optimizer
 
 from trainer_kit.checkpoints import random_state
 from trainer_kit.checkpoints.exchange import Exchange
-from trainer_kit.checkpoints.parts import PartsReader
-from trainer_kit.errors import UnfitError
+from trainer_kit.checkpoints.packing import Packing
+from trainer_kit.checkpoints.parts import PartsReader, PlainPlanner
+from trainer_kit.errors import TrainingError, UnfitError
 from trainer_kit.group import Group
 
 # A group of one has no torch.distributed, which is as it should be.
@@ -39,6 +40,7 @@ class State:
     optimizers: Sequence[Optimizer]
     others: Mapping[str, Stateful]
     """Whatever else has a state, the same in all processes: a schedule, the place in the data."""
+    packing: Packing
 
     def gather(self) -> StateDict:
         """The state as torch.distributed.checkpoint takes it.
@@ -46,9 +48,12 @@ class State:
         Tensors of the model and of its optimizers are those in use, not copies; each process gives
         its own shards of them, and its own random state. The rest is rank 0's.
         """
-        others = _packed({name: other.state_dict() for name, other in self.others.items()})
+        tensors = self._tensors()
+        # An object that could not be loaded again is refused now, and not when the work is to go on.
+        self.packing.pack([value for value in _values(tensors) if not isinstance(value, torch.Tensor)])
+        others = self.packing.pack({name: other.state_dict() for name, other in self.others.items()})
         common = {"others": others} if self.group.is_master else {}
-        return {**self._tensors(), **common, self._own(): _packed(random_state.current())}
+        return {**tensors, **common, self._own(): self.packing.pack(random_state.current())}
 
     def restore(self, reader: PartsReader, world_size: int, exchange: Exchange) -> None:
         """Puts back what `reader` reads, which `world_size` processes saved.
@@ -61,9 +66,14 @@ class State:
             state[self._own()] = b""
         try:
             group = exchange.process_group
-            load(state, storage_reader=reader, process_group=group, no_dist=group is None)
+            planner = PlainPlanner(self.packing)
+            load(state, storage_reader=reader, planner=planner, process_group=group, no_dist=group is None)
         except CheckpointException as error:
+            if isinstance(cause := _cause_of(error), TrainingError):
+                raise cause from error
             raise UnfitError(f"it does not fit this training: {reason_of(error)}") from error
+        plain: StateDict = {}
+        exchange.agreed(lambda: plain.update(self._unpacked(state)))
         set_state_dict(
             self.model,
             self.optimizers,
@@ -71,11 +81,15 @@ class State:
             optim_state_dict=state["optimizer"],
             options=_BY_NAME,
         )
-        for name, saved in _unpacked(state["others"]).items():
+        for name, saved in plain["others"].items():
             if name in self.others:
                 self.others[name].load_state_dict(saved)
-        if self._own() in state:
-            random_state.restore(_unpacked(state[self._own()]))
+        if self._own() in plain:
+            random_state.restore(plain[self._own()])
+
+    def _unpacked(self, state: StateDict) -> StateDict:
+        names = {"others", self._own()} & state.keys()
+        return {name: self.packing.unpack(state[name]) for name in names}
 
     def _tensors(self) -> StateDict:
         model, optimizer = get_state_dict(self.model, self.optimizers, options=_BY_NAME)
@@ -87,17 +101,14 @@ class State:
 
 def reason_of(error: CheckpointException) -> str:
     """What went wrong in the first of the processes in which something did."""
-    cause, _ = next(iter(error.failures.values()))
+    cause = _cause_of(error)
     return str(cause).partition("\n")[0] or type(cause).__name__
 
 
-def _packed(state: StateDict) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+def _cause_of(error: CheckpointException) -> BaseException:
+    cause, _ = next(iter(error.failures.values()))
+    return cause
 
 
-def _unpacked(packed: bytes) -> StateDict:
-    # Training code keeps objects of any type; who can write its checkpoints can run its code anyway.
-    state: StateDict = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
-    return state
+def _values(tensors: StateDict) -> Iterator[Any]:
+    return itertools.chain.from_iterable(part.values() for part in tensors.values())

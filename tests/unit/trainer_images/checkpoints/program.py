@@ -1,14 +1,16 @@
 """A training with dropout, momentum and chance of every kind, that tells each loss to the last bit.
 
 SHARDED has every process hold its shard of the model only, and WAIT has each step wait for its save.
-With URIs of the form hindered://, HINDER=stall holds the writing of a manifest up for ever, and
-HINDER=refuse lets rank 1 write nothing.
+With URIs of the form hindered://, HINDER=stall holds the writing of a manifest up for ever, HINDER=refuse
+lets rank 1 write nothing, and HINDER=hold waits, once a manifest is in its place, until something is
+written to the pipe HOLD.
 """
 
 import hashlib
 import os
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -33,6 +35,12 @@ class HinderedFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has n
             print("stalled", flush=True)
             time.sleep(600)
         super().pipe_file(path, value, *arguments, **options)
+
+    def mv(self, path: str, new_path: str, **options: Any) -> None:
+        super().mv(path, new_path, **options)
+        if new_path.endswith(".json") and os.environ.get("HINDER") == "hold":
+            print("published", flush=True)
+            Path(os.environ["HOLD"]).read_text()
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         if mode == "wb" and (os.environ.get("HINDER"), os.environ["RANK"]) == ("refuse", "1"):
