@@ -89,9 +89,9 @@ def flag(name: str, default: bool) -> bool:
 
 
 def free_parameters() -> dict[str, str]:
-    """The parameters that the algorithm does not declare, by name: those of the object in TRAINING_PARAMETERS.
+    """The parameters that the algorithm does not declare, by name: the JSON object in TRAINING_PARAMETERS.
 
-    Only an algorithm with `free_parameters` gets any.
+    There are none unless the algorithm has `free_parameters`.
     """
     given = os.environ.get(FREE_PARAMETERS) or "{}"
     try:
