@@ -97,7 +97,7 @@ def modules_of(entry: str) -> set[str]:
 
 
 def names_in(module: str) -> Iterator[str]:
-    """The variables that a module reads or sets, and words that it gives to functions, which may be readers."""
+    """The variables that a module reads or sets, and words it gives to functions, which may be readers."""
     for node in executed(tree_of(module)):
         match node:
             case ast.Call(func=function, args=[first, *_]) if isinstance(function, ast.Name) or is_reader(
