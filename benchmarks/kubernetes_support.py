@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from kubernetes.aio import client, config
 
-from benchmarks.support import ALGORITHM, Row, Server, make_dataset, request, script, serving
+from benchmarks.support import ALGORITHM, DECLARED, Row, Server, make_dataset, request, script, serving
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
 from job_tracker.catalog import Algorithm, KubernetesRecipe
@@ -136,7 +136,7 @@ def service_on(
     make_dataset(data_dir)
     config_file = data_dir / "bench.toml"
     config_file.write_text(
-        f"[algorithms.{ALGORITHM}]\nother_parameters = true\n[algorithms.{ALGORITHM}.kubernetes]\n{recipe}"
+        f"[algorithms.{ALGORITHM}]\n{DECLARED}\n[algorithms.{ALGORITHM}.kubernetes]\n{recipe}"
     )
     with serving(
         [
@@ -176,9 +176,7 @@ def planned(
     )
     now = datetime.now(UTC)
     job = Job(id=job_id, version=1, spec=spec, state=JobState.LAUNCHING, submitted_at=now, attempt=1)
-    algorithm = Algorithm(
-        other_parameters=True, kubernetes=KubernetesRecipe.model_validate(tomllib.loads(recipe))
-    )
+    algorithm = Algorithm(kubernetes=KubernetesRecipe.model_validate(tomllib.loads(recipe)))
     return plan(job, {ALGORITHM: algorithm}, PlanOptions(namespace=namespace, instance="bench"))
 
 

@@ -31,6 +31,10 @@ Measured = TypeVar("Measured")
 
 IN_FLIGHT = 64
 ALGORITHM = "bench"
+PARAMETERS = ("LR", "EPOCHS", "BATCH_SIZE", "FC_SIZE", "RUN_SECONDS", "SECONDS_TO_RUN", "RECORD", "SIZE")
+"""Of any text: those that clients send, and those that the programs of the benchmarks read."""
+DECLARED = f"parameters = {{ {', '.join(f'{name} = {{}}' for name in PARAMETERS)} }}"
+"""The line of the algorithm's table, in TOML, that declares them."""
 _START_SECONDS = 60.0
 _SEED_IN_FLIGHT = 256
 
@@ -118,12 +122,12 @@ def service(
 ) -> Iterator[Server]:
     """The service on `data_dir`: with plain processes that run `command`, or with the fake backend.
 
-    Settings are given as `jobs__stop_grace="1"`. Its one algorithm takes any parameter.
+    Settings are given as `jobs__stop_grace="1"`. Its one algorithm takes PARAMETERS.
     """
     make_dataset(data_dir)
     config = data_dir / "bench.toml"
     argv = json.dumps(list(command) or ["true"])
-    config.write_text(f"[algorithms.{ALGORITHM}]\nother_parameters = true\nprocess.command = {argv}\n")
+    config.write_text(f"[algorithms.{ALGORITHM}]\n{DECLARED}\nprocess.command = {argv}\n")
     flags = [f"--set={key.replace('__', '.')}={value}" for key, value in settings.items()]
     backend = "process" if command else "fake"
     arguments = ["--config", config, "--data-dir", data_dir, "--address", "127.0.0.1:0"]

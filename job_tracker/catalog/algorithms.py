@@ -1,18 +1,21 @@
 """Training code that may be run, and how each backend runs it."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
 from job_tracker.catalog.containers import DockerRecipe
 from job_tracker.catalog.groups import GROUP_PARAMETERS, Composer, ElasticRecipe, RoleRecipe
-from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Config, Parameter, shown
+from job_tracker.catalog.parameters import PARAMETER_NAME, Config, Parameter, shown
 from job_tracker.catalog.pods import MAX_PROCESSES_PER_INSTANCE, KubernetesRecipe
-from job_tracker.environment import is_reserved
+from job_tracker.environment import FREE_PARAMETERS, is_reserved
 from job_tracker.errors import InvalidField
 from job_tracker.frameworks import FRAMEWORKS
+
+_MAX_FREE_BYTES = 96 * 1024  # Linux takes at most 128 KiB a variable
 
 
 class ProcessRecipe(Config):
@@ -43,7 +46,10 @@ def _parameter_name(name: str) -> str:
     if not PARAMETER_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a name for an environment variable")
     if is_reserved(name) or name in GROUP_PARAMETERS:
-        raise ValueError(f"{name!r} is a reserved name, set by the service")
+        raise ValueError(
+            f"{name!r} is a reserved name: the service sets it, or it can change which code runs, so no "
+            "request may set it; a value of your own goes into the algorithm's environment"
+        )
     return name
 
 
@@ -62,8 +68,10 @@ class Algorithm(Config):
     )
     framework: Annotated[str, AfterValidator(_framework_name)] = "pytorch"
     parameters: dict[Annotated[str, AfterValidator(_parameter_name)], Parameter] = Field(default={})
-    other_parameters: bool = Field(
-        default=False, description="whether parameters that are not listed are passed on as well, as text"
+    free_parameters: bool = Field(
+        default=False,
+        description="whether a request may send parameters that are not declared: they are passed as one "
+        f"JSON object of texts in {FREE_PARAMETERS}, never as variables of their own",
     )
     max_instances: int | None = Field(
         default=None, ge=1, description="the most PARALLEL_INSTANCES that a job may have"
@@ -85,6 +93,17 @@ class Algorithm(Config):
     process: ProcessRecipe | None = None
     kubernetes: KubernetesRecipe | None = None
     docker: DockerRecipe | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_variables_of_any_name(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "other_parameters" in values:
+            raise ValueError(
+                "other_parameters is no longer a setting, since a variable of any name can run any program: "
+                "declare the parameters that the program reads, or set free_parameters = true and read the "
+                f"others from the JSON object in {FREE_PARAMETERS}"
+            )
+        return values
 
     @model_validator(mode="after")
     def _the_framework_can_do_that(self) -> "Algorithm":
@@ -115,35 +134,40 @@ class Algorithm(Config):
         return (own.command if own else ()) or command
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """The parameters that the processes get: those sent, checked, and the defaults of the others.
+        """The variables that the processes get: what was sent, checked, and the defaults of the others.
 
         Raises InvalidField with the name of the first parameter that is not allowed.
         """
+        free = {}
         for name, value in sent.items():
             field = f"parameters.{shown(name)[1:-1]}"
             if not PARAMETER_NAME.fullmatch(name):
                 raise InvalidField(
                     field, "a parameter's name has letters, digits and _, no digit first, 128 at most"
                 )
-            if is_reserved(name) or (name in self._set_by_recipe and name not in self.parameters):
-                raise InvalidField(field, "is a reserved name: it is set by the service")
             if name in GROUP_PARAMETERS:
                 self.composer.check_name(name)
+            elif name in self.parameters:
+                self.parameters[name].check(field, value)
+            elif self.free_parameters:
+                Parameter().check(field, value)
+                free[name] = value
             else:
-                self._parameter(name, field).check(field, value)
+                allowed = ", ".join([*self.parameters, *self.composer.parameters])
+                raise InvalidField(field, f"is not a parameter of this algorithm; allowed are {allowed}")
         defaults = {n: p.default for n, p in self.parameters.items() if p.default is not None}
-        return {**defaults, **sent}
+        variables = {name: value for name, value in sent.items() if name not in free}
+        together = {FREE_PARAMETERS: _as_json(free)} if self.free_parameters else {}
+        return {**defaults, **variables, **together}
 
-    @property
-    def _set_by_recipe(self) -> frozenset[str]:
-        in_pods = self.kubernetes.secret_environment if self.kubernetes else {}
-        in_containers = self.docker.secret_names if self.docker else ()
-        return frozenset((*self.environment, *in_pods, *in_containers))
 
-    def _parameter(self, name: str, field: str) -> Parameter:
-        if name in self.parameters:
-            return self.parameters[name]
-        if self.other_parameters:
-            return Parameter()
-        allowed = ", ".join([*self.parameters, INSTANCES_PARAMETER])
-        raise InvalidField(field, f"is not a parameter of this algorithm; allowed are {allowed}")
+def _as_json(free: Mapping[str, str]) -> str:
+    # Characters stay as they are: escaped, the largest request that is allowed would not fit into a variable.
+    text = json.dumps(free, ensure_ascii=False, sort_keys=True)
+    if len(text.encode()) > _MAX_FREE_BYTES:
+        raise InvalidField(
+            "parameters",
+            f"those that the algorithm does not declare have {len(text.encode())} bytes as JSON; at most "
+            f"{_MAX_FREE_BYTES} are allowed",
+        )
+    return text

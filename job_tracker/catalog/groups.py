@@ -91,6 +91,12 @@ class Composer:
         """Of the algorithm's framework."""
         return FRAMEWORKS[self.framework].traits
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that say what the group is."""
+        least = (MIN_INSTANCES_PARAMETER,) if self.elastic else ()
+        return (INSTANCES_PARAMETER, *least, *map(instances_parameter, self.roles))
+
     def problem(self) -> str | None:
         """What of the configuration the framework does not know, if there is something."""
         for role, recipe in self.roles.items():

@@ -13,7 +13,8 @@ from typing import ClassVar
 import psutil
 
 from job_tracker.naming import instance_name
-from tests.crash.scenario import CAPACITY, JOBS, LOSING, PlannedJob
+from tests.crash.scenario import CAPACITY, JOBS, LOSING, RANK_PARAMETERS, PlannedJob
+from tests.support.parameters import declared
 
 _RANK = Path(__file__).with_name("rank.sh")
 _OF_A_GROUP = {"group.json", "stop.json", "supervisors.log"}
@@ -61,12 +62,12 @@ class LocalWorld:
             [retry]
             backoff = 0.05
             [algorithms.witness]
-            other_parameters = true
+            {declared(RANK_PARAMETERS)}
             environment = {{ WITNESS = {json.dumps(str(self.witness))} }}
             [algorithms.witness.process]
             command = ["sh", {json.dumps(str(_RANK))}]
             [algorithms.elastic-witness]
-            other_parameters = true
+            {declared(RANK_PARAMETERS)}
             elastic = {{ max_restarts = 3 }}
             environment = {{ WITNESS = {json.dumps(str(self.witness))} }}
             [algorithms.elastic-witness.process]

@@ -13,9 +13,10 @@ from typing import Any
 
 from job_tracker.backends.labels import ATTEMPT, JOB_ID
 from job_tracker.catalog.pods import CONTAINER
-from tests.crash.scenario import CAPACITY, JOBS, PlannedJob
+from tests.crash.scenario import CAPACITY, JOBS, RANK_PARAMETERS, PlannedJob
 from tests.support.cluster import SCRIPT, Cluster
 from tests.support.cluster_fixtures import wait_for_account
+from tests.support.parameters import declared
 from tests.support.redis_server import RedisServer
 
 # What rank.sh does, without its witness: here the API server's watch is one.
@@ -80,7 +81,7 @@ class RemoteWorld:
             kubeconfig = {json.dumps(str(self._cluster.kubeconfig))}
             namespace = "{self._namespace}"
             [algorithms.witness]
-            other_parameters = true
+            {declared(RANK_PARAMETERS)}
             [algorithms.witness.kubernetes]
             image = "{self._image}"
             command = ["python3", "-c", {json.dumps(_RANK)}]

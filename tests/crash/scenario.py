@@ -10,6 +10,8 @@ from training_service.client import TrainingClient
 from training_service.client.watching import has_ended
 
 CAPACITY = 2
+RANK_PARAMETERS = ("DO", "EXIT_CODE")
+"""What rank.sh reads of a job's parameters."""
 
 
 @dataclass(frozen=True, slots=True)

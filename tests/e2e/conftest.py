@@ -13,13 +13,14 @@ import pytest
 
 from tests.support.cluster_fixtures import *  # noqa: F403
 from tests.support.docker_fixtures import *  # noqa: F403
+from tests.support.parameters import declared
 from tests.support.redis_server import RedisServer, server_or_skip
 from training_service.client import TrainingClient
 
 PROGRAM = Path(__file__).parents[1] / "support" / "program.py"
 CONFIG = f"""
 [algorithms.program]
-other_parameters = true
+{declared()}
 [algorithms.program.process]
 command = ["python", "{PROGRAM}"]
 """

@@ -12,6 +12,7 @@ from tests.e2e.conftest import Server
 from tests.e2e.test_kubernetes import all_run, comes, printed
 from tests.support.cluster import PROGRAM_IMAGE
 from tests.support.docker_engine import DockerEngine
+from tests.support.parameters import declared
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import InvalidRequest
@@ -39,11 +40,10 @@ def service(docker_engine: DockerEngine, server: Server) -> Iterator[Server]:
         base_url = "{docker_engine.url}"
         instance = "{INSTANCE}"
         [algorithms.program]
-        other_parameters = true
+        {declared()}
         [algorithms.program.docker]
         image = "{PROGRAM_IMAGE}"
         [algorithms.calling]
-        other_parameters = true
         [algorithms.calling.docker]
         image = "{PROGRAM_IMAGE}"
         command = ["python3", "-c", {json.dumps(_CALL)}]

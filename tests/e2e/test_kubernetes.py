@@ -15,6 +15,7 @@ from tests.e2e.conftest import Server
 from tests.e2e.test_serving import refusal
 from tests.support import accounts
 from tests.support.cluster import Cluster
+from tests.support.parameters import declared
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import InvalidRequest
@@ -58,7 +59,7 @@ def settings(kubeconfig: Path, namespace: str, image: str = "image:1") -> str:
         namespace = "{namespace}"
         allowed_request_options = ["resources", "priority_class"]
         [algorithms.program]
-        other_parameters = true
+        {declared()}
         [algorithms.program.kubernetes]
         image = "{image}"
         pod_template = {{ spec = {{ shareProcessNamespace = true }} }}

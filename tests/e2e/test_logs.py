@@ -31,7 +31,7 @@ def counting(client: TrainingClient) -> int:
 def configured(server: Server) -> None:
     with (server.folder / "config.toml").open("a") as config:
         command = json.dumps(["python", "-c", PROGRAM])
-        config.write(f"[algorithms.count]\nother_parameters = true\nprocess.command = {command}\n")
+        config.write(f"[algorithms.count]\nprocess.command = {command}\n")
 
 
 def lines_of(chunks: Iterator[pb.GetTrainingLogsResponse]) -> dict[int, list[str]]:

@@ -33,7 +33,6 @@ importlib.util.find_spec = lambda name: None if name == "grpc" else find(name)
 """
 ALGORITHM = """
 [algorithms.reporting]
-other_parameters = true
 version = "3f2a"
 [algorithms.reporting.process]
 command = ["python", "{program}"]

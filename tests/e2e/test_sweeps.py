@@ -29,7 +29,7 @@ assert loss < 100, "diverged"
 """
 ALGORITHM = """
 [algorithms.descent]
-other_parameters = true
+parameters = {{ LR = {{ type = "float" }}, PACE = {{ choices = ["fast", "slow"] }} }}
 [algorithms.descent.process]
 command = ["python", "{program}"]
 """

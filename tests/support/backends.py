@@ -74,7 +74,7 @@ class ProcessGroups:
     def add(self, name: str, *command: str, **recipe: Any) -> None:
         """Make an algorithm known."""
         process = ProcessRecipe(command=command, **recipe)
-        self.algorithms[name] = Algorithm(other_parameters=True, process=process)
+        self.algorithms[name] = Algorithm(process=process)
 
     def open(self, **options: Any) -> ProcessBackend:
         """See World."""
@@ -114,7 +114,7 @@ class KubernetesGroups:
         # So that the program is not process 1, which a signal without a handler does not end.
         template = {"spec": {"shareProcessNamespace": True}}
         values = {"image": self._image, "command": command, "pod_template": template, **recipe}
-        self.algorithms[name] = Algorithm(other_parameters=True, kubernetes=KubernetesRecipe(**values))
+        self.algorithms[name] = Algorithm(kubernetes=KubernetesRecipe(**values))
 
     def open(self, **options: Any) -> KubernetesBackend:
         """See World."""
@@ -153,7 +153,7 @@ class DockerGroups:
     def add(self, name: str, *command: str, **recipe: Any) -> None:
         """Make an algorithm known."""
         docker = DockerRecipe(**{"image": self._image, "command": command, **recipe})
-        self.algorithms[name] = Algorithm(other_parameters=True, docker=docker)
+        self.algorithms[name] = Algorithm(docker=docker)
 
     def open(self, plan: dict[str, Any] | None = None, **options: Any) -> DockerBackend:
         """See World. `plan` is what the plan's options are to be besides."""

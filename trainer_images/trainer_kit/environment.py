@@ -1,5 +1,6 @@
 """Typed values from environment variables; every error names the variable and what it must be."""
 
+import json
 import math
 import os
 import reprlib
@@ -7,6 +8,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 from trainer_kit.errors import ParameterError
+
+FREE_PARAMETERS = "TRAINING_PARAMETERS"
 
 T = TypeVar("T")
 C = TypeVar("C", bound=StrEnum)
@@ -83,6 +86,23 @@ def flag(name: str, default: bool) -> bool:
     if given not in ("true", "1", "false", "0"):
         raise ParameterError(f"{name} must be true, false, 1 or 0, but is {reprlib.repr(given)}")
     return given in ("true", "1")
+
+
+def free_parameters() -> dict[str, str]:
+    """The parameters that the algorithm does not declare, by name: the JSON object in TRAINING_PARAMETERS.
+
+    There are none unless the algorithm has `free_parameters`.
+    """
+    given = os.environ.get(FREE_PARAMETERS) or "{}"
+    try:
+        values = json.loads(given)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise ParameterError(
+            f"{FREE_PARAMETERS} must be a JSON object of texts by name, but is {reprlib.repr(given)}"
+        )
+    return values
 
 
 def _or_complain(name: str, default: T | None) -> T:

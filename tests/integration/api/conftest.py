@@ -31,14 +31,15 @@ Status = pb.GetTrainingStatusResponse
 CAPACITY = 8
 
 ALGORITHMS = {
-    # Takes what it is given; the first five are what the fake backend understands.
+    # Takes what it is given; the first four are what the fake backend understands.
     "program": Algorithm(
-        other_parameters=True,
+        free_parameters=True,
         environment={"MODE_OF_THE_SITE": "safe"},
         parameters={
             "RUN_SECONDS": Parameter(choices=("0", "forever")),
             "EXIT_CODE": Parameter(type="int", minimum=0, maximum=255),
             "FAIL_RANK": Parameter(type="int", minimum=0),
+            "PRINT": Parameter(),
             "EPOCHS": Parameter(type="int", default="15", minimum=1, maximum=10_000),
             "LR": Parameter(type="float", default="4", exclusive_minimum=0, maximum=1000),
             "SEED": Parameter(type="int", minimum=0, maximum=2**31 - 1),

@@ -38,8 +38,7 @@ RESERVED_NAMES = (
     *("TRAINING_DATA_URI", "TRAINING_ANYTHING", "PET_NNODES", "MINIO_SERVER", "TF_CONFIG"),
     *("PATH", "HOME", "LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "TMPDIR"),
     *("AWS_SECRET_ACCESS_KEY", "https_proxy", "HTTPS_PROXY", "NODE_OPTIONS", "GIT_SSH_COMMAND"),
-    "CHECKPOINT_WEIGHTS_ONLY",  # only the algorithm's configuration may set it
-    "MODE_OF_THE_SITE",  # the algorithm's configuration sets it
+    *("TORCH_LOGS", "BROWSER", "OPENSSL_CONF", "CC", "NCCL_NET_PLUGIN"),
 )
 NO_MESSAGES = (b"\xff", b"no protobuf", b"\x0a\xff\xff\xff\xff\x0f", b"\x00" * 64)
 
@@ -192,10 +191,12 @@ async def test_a_value_that_is_too_long_is_refused(door: Service) -> None:
     assert details == "parameters.NOTE: has 10000 characters; at most 4096 are allowed"
 
 
-async def test_a_reserved_name_is_refused(door: Service) -> None:
+async def test_a_reserved_name_is_refused_as_any_that_is_not_declared(door: Service) -> None:
     for name in RESERVED_NAMES:
-        details = await door.refuses(door.train({name: "1"}), INVALID)
-        assert details == f"parameters.{name}: is a reserved name: it is set by the service"
+        details = await door.refuses(door.train({name: "1"}, algorithm="strict"), INVALID)
+        assert details == (
+            f"parameters.{name}: is not a parameter of this algorithm; allowed are EPOCHS, PARALLEL_INSTANCES"
+        )
 
 
 async def test_a_name_that_no_variable_can_have_is_refused(door: Service) -> None:

@@ -12,7 +12,7 @@ COMMAND = ("python", "-m", "intent_classification.train")
 
 def algorithm(**recipe: Any) -> Algorithm:
     values = {"image": "intent-classification:0.1.0", "command": COMMAND, **recipe}
-    return Algorithm(other_parameters=True, docker=DockerRecipe(**values))
+    return Algorithm(docker=DockerRecipe(**values))
 
 
 def planned(

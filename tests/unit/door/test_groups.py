@@ -24,7 +24,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
         "roles": {"evaluator": {"instances": 0}, "ps": {"instances": 0, "max_instances": 2}},
     },
     "plain-tensorflow": {"framework": "tensorflow"},
-    "jax": {"framework": "jax", "process": PROCESS, "other_parameters": True},
+    "jax": {"framework": "jax", "process": PROCESS},
     "mpi": {"framework": "mpi", "roles": {"launcher": {}}},
     "image": {"kubernetes": {"image": "i:1", "resources": {"nvidia.com/gpu": "2"}, "command": ["c"]}},
 }

@@ -17,7 +17,7 @@ def recipe(**options: Any) -> KubernetesRecipe:
 
 
 def algorithm(**options: Any) -> Algorithm:
-    return Algorithm(other_parameters=True, kubernetes=recipe(**options))
+    return Algorithm(free_parameters=True, kubernetes=recipe(**options))
 
 
 def planned(

@@ -189,10 +189,12 @@ def test_numbers_may_be_written_as_numbers() -> None:
     }
 
 
-def test_a_users_parameter_may_not_be_called_as_a_secret_is() -> None:
+def test_a_parameter_that_is_called_as_a_secret_is_takes_nothing_of_its_place() -> None:
     secret = algorithm(secret_environment={"HUB_TOKEN": {"secret": "hub", "key": "token"}})
-    with pytest.raises(InvalidField, match="HUB_TOKEN: is a reserved name"):
-        secret.resolve({"HUB_TOKEN": "x"})
+    assert secret.resolve({"HUB_TOKEN": "x"}) == {"TRAINING_PARAMETERS": '{"HUB_TOKEN": "x"}'}
+    strict = secret.model_copy(update={"free_parameters": False})
+    with pytest.raises(InvalidField, match="HUB_TOKEN: is not a parameter of this algorithm"):
+        strict.resolve({"HUB_TOKEN": "x"})
 
 
 def test_the_built_in_algorithm_runs_on_kubernetes() -> None:

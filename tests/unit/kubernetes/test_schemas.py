@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import pytest
@@ -12,8 +13,9 @@ from jsonschema import ValidationError
 
 from job_tracker.backends.kubernetes.labels import group_of, rank_of
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
-from job_tracker.catalog import PodPolicy
+from job_tracker.catalog import Parameter, PodPolicy
 from job_tracker.catalog.pod_policy import PodOptionName
+from job_tracker.environment import is_reserved
 from job_tracker.errors import InvalidField
 from tests.support import schemas
 from tests.support.jobs import job
@@ -101,6 +103,8 @@ def test_whatever_is_accepted_is_valid(
     version: str,
 ) -> None:
     how = algorithm(**OF_ALGORITHM) if with_everything else algorithm()
+    declared = [key for key in parameters if not is_reserved(key)][1:]  # what is left goes as JSON
+    how = how.model_copy(update={"parameters": dict.fromkeys(declared, Parameter())})
     for key, value in list(parameters.items()):
         try:
             how.resolve({key: value})
@@ -116,6 +120,7 @@ def test_whatever_is_accepted_is_valid(
         job_id=job_id,
         attempt=attempt,
         algorithm=name,
+        environment=how.resolve(parameters),
         instances=instances,
         pod_options=json.loads(json.dumps(pod_options)),  # as a store gives it back
     )
@@ -126,7 +131,7 @@ def test_whatever_is_accepted_is_valid(
         assert group_of(each) == the_job.group
         schemas.check(each, version)
         check_what_schemas_leave_out(each)
-    check_told(the_plan, parameters)
+    check_told(the_plan, the_job.spec.environment)
 
 
 def check_what_schemas_leave_out(manifest: dict[str, Any]) -> None:
@@ -146,11 +151,11 @@ def check_what_schemas_leave_out(manifest: dict[str, Any]) -> None:
             assert {mount["name"] for mount in container.get("volumeMounts", ())} <= volumes.keys()
 
 
-def check_told(the_plan: KubernetesPlan, parameters: dict[str, str]) -> None:
+def check_told(the_plan: KubernetesPlan, variables: Mapping[str, str]) -> None:
     """The user's parameters arrive as they were sent, after what a kubelet makes of them."""
     for pod in the_plan.pods:
         told = {each["name"]: each.get("value") for each in training_of(pod)["env"]}
-        for key, value in parameters.items():
+        for key, value in variables.items():
             assert expanded(told[key] or "", told) == value
 
 

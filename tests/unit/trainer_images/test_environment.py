@@ -48,3 +48,17 @@ def test_a_job_needs_its_two_addresses(monkeypatch: pytest.MonkeyPatch, missing:
     monkeypatch.delenv(missing)
     with pytest.raises(ParameterError, match=f"^{missing} is not set$"):
         Job.from_environment()
+
+
+def test_parameters_that_are_not_declared_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINING_PARAMETERS", raising=False)
+    assert environment.free_parameters() == {}
+    monkeypatch.setenv("TRAINING_PARAMETERS", '{"DEPTH": "3", "note": "gr\u00fcn \\"x\\""}')
+    assert environment.free_parameters() == {"DEPTH": "3", "note": 'gr\u00fcn "x"'}
+
+
+@pytest.mark.parametrize("value", ["x", "[]", "3", "null", '{"DEPTH": 3}', '{"DEPTH"', "[" * 100])
+def test_what_is_no_object_of_texts_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("TRAINING_PARAMETERS", value)
+    with pytest.raises(ParameterError, match=r"^TRAINING_PARAMETERS must be a JSON object of texts by name"):
+        environment.free_parameters()
