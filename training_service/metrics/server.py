@@ -50,6 +50,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     """A thread for each connection, and a bound on both: strangers must not use up all descriptors."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, *arguments: Any) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)

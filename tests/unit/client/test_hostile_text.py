@@ -11,8 +11,6 @@ from google.protobuf.message import Message
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import FieldDescriptor
-
     from tests.unit.client.conftest import ServerInThread, Trainctl
 
 HOSTILE = "x\x1b]0;pwned\x07\x9d0;pwned\x9c\x9b31m\b\x1b_pwned\u202ey"
@@ -36,7 +34,7 @@ def with_hostile_text(message: Message) -> None:
             set_text(message, field)
 
 
-def set_text(message: Message, field: FieldDescriptor) -> None:
+def set_text(message: Message, field: Any) -> None:
     if field.is_repeated:
         getattr(message, field.name).append(HOSTILE)
     else:
