@@ -108,7 +108,7 @@ def service(backend: str, folder: Path) -> Iterator[TrainingClient]:
         serving(
             [
                 *(script("training-service"), "serve", "--config", str(config), "--data-dir", str(folder)),
-                *("--address", f"0.0.0.0:{_PORT}", "--capacity", "8"),
+                *("--address", f"0.0.0.0:{_PORT}", "--insecure", "--capacity", "8"),
             ]
         ) as server,
         TrainingClient(server.address) as client,

@@ -24,6 +24,9 @@ _Config = Annotated[
     typer.Option("--config", "-c", envvar="TRAINING_SERVICE_CONFIG", help="TOML file with settings."),
 ]
 _Address = Annotated[str | None, typer.Option(help="Where to listen. [default: 127.0.0.1:51001]")]
+_Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen beyond this machine, though there is no authentication.")
+]
 _DataDir = Annotated[Path | None, typer.Option(help="Where jobs and the files of processes are kept.")]
 _Capacity = Annotated[int | None, typer.Option(help="Instances that may run at once. [default: 8]")]
 _Backend = Annotated[
@@ -45,6 +48,7 @@ def serve(
     config: _Config = None,
     set_: _Set = None,
     address: _Address = None,
+    insecure: _Insecure = False,
     data_dir: _DataDir = None,
     capacity: _Capacity = None,
     backend: _Backend = None,
@@ -55,6 +59,7 @@ def serve(
         set_,
         {
             "server.address": address,
+            "server.insecure": insecure or None,
             "storage.data_dir": data_dir,
             "scheduling.capacity": capacity,
             "backend": backend,

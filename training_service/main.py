@@ -37,7 +37,9 @@ from training_service._generated.training_service_pb2_grpc import add_TrainingSe
 from training_service.api.interceptors import CallInterceptor
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
+from training_service.connections import connection_options
 from training_service.engines import Engine, make_engine
+from training_service.exposure import log_exposure
 from training_service.metrics import Metrics, MetricsServer
 from training_service.settings import Settings
 from training_service.settings.docker import HOST as DOCKER_HOST
@@ -53,6 +55,8 @@ SERVICE_NAMES = tuple(
 _CAMPAIGN = "the campaign for leadership"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # to listen everywhere is what is asked for
 _MOST_WAITING = 100_000
+_UMASK = 0o077
+"""What is written belongs to this user only, what jobs write included: they inherit it."""
 _EXIT_KILLED = 128 + signal.SIGTERM
 
 
@@ -62,7 +66,9 @@ class CannotServe(Exception):
 
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused."""
+    os.umask(_UMASK)
     service_logs.set_up(settings.logging)
+    log_exposure(settings)
     _allow_many_files()
     asyncio.run(serve(settings))
 
@@ -197,6 +203,7 @@ def _make_server(
     server = grpc.aio.server(
         interceptors=[CallInterceptor(metrics.observe_call)],
         options=[
+            *connection_options(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
             ("grpc.so_reuseport", 0),  # a second service on the port is an error, not a lottery
             ("grpc.max_receive_message_length", settings.server.max_message_bytes),
             # Beyond 1000 calls that wait, gRPC by default cancels some, which looks like the client's doing.

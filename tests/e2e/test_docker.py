@@ -34,6 +34,8 @@ def service(docker_engine: DockerEngine, server: Server) -> Iterator[Server]:
     """The service, not started yet; `server` ends all jobs afterwards."""
     text = f"""
         backend = "docker"
+        [server]
+        insecure = true
         [jobs]
         stop_grace = 1
         [docker]

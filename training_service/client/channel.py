@@ -55,7 +55,7 @@ _OPTIONS: list[tuple[str, str | int]] = [
     # A machine that vanished without a word is noticed on a quiet stream within six minutes. Servers
     # that were not told otherwise punish pings that come more often than every five.
     ("grpc.keepalive_time_ms", 330_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),  # keepalive_timeout_ms has no effect in gRPC 1.85
     ("grpc.http2.max_pings_without_data", 0),
     # A page of a thousand jobs, each with parameters and ranks, exceeds the default of 4 MiB.
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),

@@ -1,12 +1,20 @@
 """The HTTP server of the metrics: threads of its own, so it answers also while the event loop is busy."""
 
 import logging
+import socket
+import threading
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from training_service.settings import MetricsSettings
 
 log = logging.getLogger(__name__)
+
+_MOST_CONNECTIONS = 16
+_SILENCE_SECONDS = 5
 
 
 class MetricsServer:
@@ -16,7 +24,11 @@ class MetricsServer:
         """Raises OSError if the port cannot be had."""
         self._server = None
         if settings.port is not None:
-            self._server, self._thread = start_http_server(settings.port, settings.address, registry)
+            app = make_wsgi_app(registry)
+            kind = _ServerIPv6 if ":" in settings.address else _Server
+            self._server = make_server(settings.address, settings.port, app, kind, _Handler)
+            self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+            self._thread.start()
             log.info("metrics at http://%s:%d/metrics", *self._server.server_address[:2])
 
     def close(self) -> None:
@@ -25,3 +37,44 @@ class MetricsServer:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _SILENCE_SECONDS  # after so long without a byte a connection is closed
+
+    def log_message(self, *_: Any) -> None:
+        """Log no requests."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, and a bound on both: strangers must not use up all descriptors."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any) -> None:
+        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(*arguments)
+
+    def handle_error(self, *_: Any) -> None:
+        log.debug("a connection to the metrics failed", exc_info=True)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+
+class _ServerIPv6(_Server):
+    address_family = socket.AF_INET6

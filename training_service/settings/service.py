@@ -8,10 +8,12 @@ from urllib.parse import urlsplit
 from pydantic import (
     Field,
     SecretStr,
+    ValidationInfo,
     field_validator,
 )
 
 from job_tracker.logs.writing import SMALLEST_LOG
+from training_service.settings.addresses import is_loopback
 from training_service.settings.group import Group
 
 _LAST_PORT = 65535
@@ -20,6 +22,11 @@ _LAST_PORT = 65535
 class ServerSettings(Group):
     """The gRPC server."""
 
+    # Before `address`, whose check looks at it.
+    insecure: bool = Field(
+        default=False,
+        description="listen beyond this machine, although the service asks no caller who it is",
+    )
     address: str = Field(
         default="127.0.0.1:51001",
         pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
@@ -31,6 +38,18 @@ class ServerSettings(Group):
     def _port_exists(cls, address: str) -> str:
         if int(address.rpartition(":")[2]) > _LAST_PORT:
             raise ValueError(f"there are ports up to {_LAST_PORT} only")
+        return address
+
+    @field_validator("address")
+    @classmethod
+    def _is_meant_to_be_reached(cls, address: str, info: ValidationInfo) -> str:
+        if not info.data.get("insecure", True) and not is_loopback(address):
+            raise ValueError(
+                "it can be reached from other machines, and the service does not ask callers who they are: "
+                "whoever reaches the port can submit, read and cancel every job. Listen on this machine only "
+                "(127.0.0.0/8, [::1] or localhost), or keep others away from the port by a firewall or a "
+                "network policy and set server.insecure = true (--insecure)"
+            )
         return address
 
     shutdown_seconds: float = Field(
@@ -126,7 +145,11 @@ class MetricsSettings(Group):
     """Prometheus metrics over HTTP."""
 
     port: int | None = Field(default=None, ge=0, le=65535, description="none: no metrics; 0: a free port")
-    address: str = "127.0.0.1"
+    address: str = Field(
+        default="127.0.0.1",
+        description="where to listen, also beyond this machine: metrics can only be read, and hold no text "
+        "of users",
+    )
 
 
 class LoggingSettings(Group):

@@ -48,6 +48,7 @@ def service(cluster: Cluster, namespace: str, program_image: str, server: Server
     kubernetes = {"kubeconfig": str(cluster.kubeconfig), "namespace": namespace}
     settings = {
         "backend": "kubernetes",
+        "server": {"insecure": True},
         "kubernetes": kubernetes,
         "reports": {"address": f"{_address_of_this_machine(cluster)}:{port}"},
         "algorithms": dict(_algorithms(program_image, storage)),

@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli.render.ranks import RankPrefixes
 
 if TYPE_CHECKING:
@@ -15,9 +14,25 @@ if TYPE_CHECKING:
 
 def test_logs_pass_through_as_they_are(training: ServerInThread, trainctl: Trainctl) -> None:
     training.tell(1)
-    training.print(1, "[red]epoch 1\x1b[0m\n", "no line break", rank=1)
-    for run in (trainctl, trainctl.on_terminal):
-        assert run("logs", "1", "--rank", "1").stdout == "[red]epoch 1\x1b[0m\nno line break"
+    training.print(1, "[red]epoch 1\x1b[0m\r\n", "no line break", rank=1)
+    printed = "[red]epoch 1\x1b[0m\r\nno line break"
+    assert trainctl("logs", "1", "--rank", "1").stdout_bytes.decode() == printed
+    assert trainctl.on_terminal("logs", "1", "--rank", "1", "--raw").stdout_bytes.decode() == printed
+
+
+def test_a_terminal_gets_no_sequences_of_a_job(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1)
+    training.print(1, "[red]\x1b[31mepo", "ch\x1b]0;tit", "le\x07 1\n\x9b2Jthe ", "end\x1b", "[0m\n")
+    assert trainctl.on_terminal("logs", "1").stdout == "[red]epoch 1\nthe end\n"
+
+
+def test_a_sequence_of_one_rank_does_not_reach_into_the_text_of_another(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.tell(1)
+    training.print(1, "one\n\x1b]8;;", "file:///\x1b\\two\r[1] fake\n")
+    shown = trainctl.on_terminal("logs", "1", "--all-ranks").stdout
+    assert shown == "[0] one\n[0] two\n[0] [1] fake\n"
 
 
 def test_logs_as_json_keep_the_chunks(training: ServerInThread, trainctl: Trainctl) -> None:
@@ -47,7 +62,7 @@ def test_the_lines_of_all_ranks_begin_with_their_rank(training: ServerInThread, 
 def test_a_line_that_another_rank_cuts_in_two_is_ended_there() -> None:
     prefixes = RankPrefixes()
     chunks = [(0, "half a "), (1, "\nwhole\n"), (0, "line\n"), (0, "the end")]
-    texts = [prefixes.prefixed(pb.GetTrainingLogsResponse(rank=rank, text=text)) for rank, text in chunks]
+    texts = [prefixes.prefixed(rank, text) for rank, text in chunks]
     assert "".join(texts) == "[0] half a \n[1] \n[1] whole\n[0] line\n[0] the end"
 
 

@@ -255,6 +255,7 @@ def test_ports_are_those_of_the_settings(
     ports = {each["name"]: each["containerPort"] for each in container(objects)["ports"]}
     grpc, metrics = settings.server.address, settings.metrics
     assert grpc.startswith("0.0.0.0:")
+    assert settings.server.insecure
     assert metrics.address == "0.0.0.0"
     assert ports == {"grpc": int(grpc.rpartition(":")[2]), "metrics": metrics.port}
     service = one(objects, "Service")["spec"]["ports"]

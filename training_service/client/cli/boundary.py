@@ -11,7 +11,6 @@ from training_service.client.channel import ADDRESS_VARIABLE
 from training_service.client.cli import exit_codes
 from training_service.client.cli.exit_codes import ExitCode
 from training_service.client.cli.output import remark
-from training_service.client.cli.render.words import printable
 from training_service.client.errors import TrainingServiceError, Unreachable
 
 _START_OR_FIND = (
@@ -42,12 +41,12 @@ def errors_reported() -> Iterator[None]:
 
 
 def explanation(error: TrainingServiceError) -> str:
-    """What went wrong and what to do about it, in one printable line."""
+    """What went wrong and what to do about it, in one line."""
     notes = list(getattr(error, "__notes__", ()))
     if isinstance(error, Unreachable):
         notes.insert(0, _START_OR_FIND)
     *parts, last = [str(error), *notes]
-    return printable(". ".join([*(part.rstrip(".") for part in parts), last]))
+    return ". ".join([*(part.rstrip(".") for part in parts), last])
 
 
 def _drop_output() -> None:

@@ -44,6 +44,8 @@ class Output:
 
     def __init__(self, *, json: bool) -> None:
         self.form = Form.JSON if json else Form.TERMINAL if _is_terminal(sys.stdout) else Form.PLAIN
+        # A terminal may be too simple for pictures, and still obey what it is sent.
+        self.on_terminal = self.form is Form.TERMINAL or sys.stdout.isatty()
         # Text of others is never read as markup, emoji codes or something to highlight.
         self._console = _Console(
             force_terminal=self.form is Form.TERMINAL, markup=False, emoji=False, highlight=False
@@ -150,7 +152,7 @@ def as_json(message: Message | Entry) -> str:
 
 def remark(text: str) -> None:
     """Tells people one thing, on one line of standard error."""
-    sys.stderr.write(f"trainctl: {text}\n")
+    sys.stderr.write(f"trainctl: {printable(text)}\n")
     sys.stderr.flush()
 
 
@@ -159,7 +161,7 @@ class Remarks(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tells people one record."""
-        remark(printable(record.getMessage()))
+        remark(record.getMessage())
 
 
 class _Console(Console):

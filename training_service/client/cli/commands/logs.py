@@ -1,5 +1,6 @@
 """trainctl logs."""
 
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 from training_service.client.cli.commands.arguments import Job
 from training_service.client.cli.commands.lives import duration
 from training_service.client.cli.render.ranks import RankPrefixes
+from training_service.client.cli.render.terminal import TerminalText
 from training_service.client.cli.session import session_of
 
 
@@ -34,14 +36,22 @@ def logs(
     timestamps: Annotated[
         bool, typer.Option("--timestamps", help="Each line begins with the time at which it was printed.")
     ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="On a terminal, keep escape sequences and control characters.")
+    ] = False,
 ) -> None:
-    """Show what one process of a job printed, exactly as it printed it, or what all of them did.
+    """Show what one process of a job printed, or what all of them did.
+
+    A terminal gets no escape sequences or control characters of a job unless --raw is given; a pipe or a file
+    gets exactly what was printed.
 
     The logs of a job are kept as long as the job. If the service goes away in the middle, this goes on
     after the last line when it is back; no line is lost or shown twice.
     """
     session = session_of(context)
+    clean = session.output.on_terminal and not raw
     prefixes = RankPrefixes()
+    terminal_text: defaultdict[tuple[int, int], TerminalText] = defaultdict(TerminalText)
     with session.client() as client:
         for chunk in client.logs(
             job,
@@ -53,4 +63,7 @@ def logs(
             since=None if since is None else datetime.now(UTC) - since,
             timestamps=timestamps,
         ):
-            session.output.show_text(chunk, prefixes.prefixed(chunk) if all_ranks else chunk.text)
+            text = chunk.text
+            if clean:
+                text = terminal_text[chunk.attempt, chunk.rank].cleaned(text)
+            session.output.show_text(chunk, prefixes.prefixed(chunk.rank, text) if all_ranks else text)

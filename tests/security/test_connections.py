@@ -1,0 +1,263 @@
+"""Connections that nothing is said on do not last, and do not take the service's descriptors away."""
+
+import asyncio
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from trainer_kit import report_calls
+from trainer_kit._generated import training_reporter_pb2 as reporter_pb
+
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated import training_service_pb2_grpc as pb_grpc
+from training_service.client import AsyncTrainingClient, TrainingClient
+from training_service.connections import connection_options
+
+DESCRIPTORS = 200
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+PROGRAM = Path(__file__).parents[1] / "support" / "program.py"
+WATCH = """
+import sys, time
+from training_service.client import TrainingClient
+stream = TrainingClient(sys.argv[1]).watch(1)
+next(stream)
+print("watching", flush=True)
+time.sleep(60)
+"""
+
+
+class Answering(pb_grpc.TrainingServiceServicer):
+    """Answers calls, and notes the connections on which they come."""
+
+    def __init__(self) -> None:
+        self.connections: set[str] = set()
+        self.end, self.left = asyncio.Event(), asyncio.Event()
+
+    async def ListTrainingJobs(  # noqa: N802
+        self, request: pb.ListTrainingJobsRequest, context: Any
+    ) -> pb.ListTrainingJobsResponse:
+        self.connections.add(context.peer())
+        return pb.ListTrainingJobsResponse()
+
+    async def WatchTraining(  # noqa: N802
+        self, request: pb.WatchTrainingRequest, context: Any
+    ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
+        try:
+            yield pb.GetTrainingStatusResponse(job_id=1, status=pb.running)
+            await self.end.wait()
+            yield pb.GetTrainingStatusResponse(job_id=1, status=pb.succeed)
+        finally:
+            self.left.set()
+
+    async def report(self, request: Any, context: Any) -> reporter_pb.ReportResponse:
+        self.connections.add(context.peer())
+        return reporter_pb.ReportResponse()
+
+
+class Served:
+    """A server with our bounds on connections."""
+
+    def __init__(self, descriptors: int, **bounds: float) -> None:
+        options = [("grpc.so_reuseport", 0), *connection_options(descriptors, **bounds)]
+        self.servicer = Answering()  # type: ignore[abstract]  # its other calls are UNIMPLEMENTED
+        self.server = grpc.aio.server(options=options)
+        pb_grpc.add_TrainingServiceServicer_to_server(self.servicer, self.server)
+        report = grpc.unary_unary_rpc_method_handler(
+            self.servicer.report,
+            request_deserializer=reporter_pb.ReportRequest.FromString,
+            response_serializer=reporter_pb.ReportResponse.SerializeToString,
+        )
+        reporter = grpc.method_handlers_generic_handler("training.TrainingReporter", {"Report": report})
+        self.server.add_generic_rpc_handlers((reporter,))
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.address = f"127.0.0.1:{self.port}"
+
+
+Serve = Callable[..., Coroutine[Any, Any, Served]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    async with AsyncExitStack() as stack:
+
+        async def make(descriptors: int = 1000, **bounds: float) -> Served:
+            made = Served(descriptors, **bounds)
+            await made.server.start()
+            stack.push_async_callback(made.server.stop, None)
+            return made
+
+        yield make
+
+
+async def seconds_until_closed(port: int, said: bytes = b"") -> float:
+    began = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(said)
+    try:
+        while await reader.read(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    writer.close()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("said", [b"", PREFACE[:10]], ids=["nothing", "half a preface"])
+async def test_a_connection_that_does_not_begin_to_speak_is_closed(serve: Serve, said: bytes) -> None:
+    served = await serve(silence_seconds=0.5)
+    async with asyncio.timeout(10):
+        assert await seconds_until_closed(served.port, said) >= 0.4
+
+
+async def test_a_connection_that_makes_no_calls_is_closed(serve: Serve) -> None:
+    served = await serve(age_seconds=0.2, answer_seconds=0.2)
+    async with asyncio.timeout(60):
+        await seconds_until_closed(served.port, PREFACE)
+
+
+async def test_beyond_the_bound_a_connection_is_closed_at_once(serve: Serve) -> None:
+    served = await serve(descriptors=20, silence_seconds=60)
+    with ExitStack() as silent:
+        for _ in range(10):
+            silent.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        async with asyncio.timeout(10):
+            await seconds_until_closed(served.port)
+
+
+async def test_a_stream_outlives_the_age_of_connections(serve: Serve) -> None:
+    served = await serve(age_seconds=0.1)
+    async with AsyncTrainingClient(served.address) as client:
+        stream = client.watch(1)
+        assert (await anext(stream)).status == pb.running
+        while len(served.servicer.connections) < 10:  # those of calls beside it are closed meanwhile
+            _ = [job async for job in client.list()]
+        assert not served.servicer.left.is_set()
+        served.servicer.end.set()
+        assert [status.status async for status in stream] == [pb.succeed]
+
+
+async def test_clients_notice_nothing_of_closed_connections(serve: Serve) -> None:
+    served = await serve(age_seconds=0.05)
+    enough = 20
+
+    def lists() -> None:
+        with TrainingClient(served.address) as client:
+            while len(served.servicer.connections) < enough:
+                list(client.list())
+
+    async def lists_async() -> None:
+        async with AsyncTrainingClient(served.address) as client:
+            while len(served.servicer.connections) < enough:
+                _ = [job async for job in client.list()]
+
+    def reports() -> None:
+        send = report_calls._connect(served.address, "token")
+        while len(served.servicer.connections) < enough:
+            send(reporter_pb.ReportRequest())
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(asyncio.to_thread(lists), lists_async(), asyncio.to_thread(reports))
+
+
+async def test_a_peer_that_is_gone_without_a_word_is_noticed(serve: Serve) -> None:
+    served = await serve(ping_seconds=0.5, answer_seconds=0.5)
+    command = [sys.executable, "-c", WATCH, served.address]
+    client = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    assert client.stdout
+    assert await client.stdout.readline() == b"watching\n"
+    client.send_signal(signal.SIGSTOP)  # its kernel still acknowledges, as a proxy before a lost peer does
+    try:
+        async with asyncio.timeout(20):
+            await served.servicer.left.wait()
+    finally:
+        client.kill()
+        await client.wait()
+
+
+class Service:
+    """The service as a program that may have few descriptors."""
+
+    def __init__(self, folder: Path) -> None:
+        config = folder / "config.toml"
+        config.write_text(
+            f'[algorithms.program.process]\ncommand = ["python", "{PROGRAM}"]\n[metrics]\nport = 0\n'
+        )
+        command = [str(Path(sys.executable).with_name("training-service")), "serve"]
+        command += ["--config", str(config), "--data-dir", str(folder), "--address", "127.0.0.1:0"]
+        limited = ["bash", "-c", f'ulimit -n {DESCRIPTORS} && exec "$@"', "bash", *command]
+        self.log = folder / "service.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(limited, stderr=log)
+        while "serving at" not in (text := self.log.read_text()):
+            assert self.process.poll() is None, text
+            time.sleep(0.02)
+        self.address = text.split("serving at ")[1].split(",")[0]
+        self.metrics = text.split("metrics at http://")[1].split("/")[0]
+
+    def end(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(timeout=20) == 0
+
+
+@pytest.fixture
+def service(tmp_path: Path, storage: Path) -> Iterator[Service]:
+    made = Service(tmp_path)
+    yield made
+    made.end()
+
+
+def connected(address: str, number: int) -> list[socket.socket]:
+    host, _, port = address.rpartition(":")
+    return [socket.create_connection((host, int(port)), timeout=20) for _ in range(number)]
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait until the other side closes it, or 20 s."""
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_three_hundred_silent_connections_leave_descriptors_for_jobs_and_are_closed(
+    service: Service,
+) -> None:
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 400, "this test itself needs some"
+    with ExitStack() as silent, TrainingClient(service.address) as client:
+        list(client.list())  # it is connected before the others
+        connections = connected(service.address, 300)
+        for connection in connections:
+            silent.enter_context(connection)
+        job = client.submit("program", "1", "v1", instances=3)
+        assert client.wait(job, timeout=30).status == pb.succeed
+        assert all(map(is_closed, connections))
+        with TrainingClient(service.address) as other:
+            assert other.status(job).status == pb.succeed
+    assert "Too many open files" not in service.log.read_text()
+
+
+def test_silent_connections_to_the_metrics_are_closed_and_hold_up_no_job(service: Service) -> None:
+    with ExitStack() as silent, TrainingClient(service.address) as client:
+        connections = connected(service.metrics, 300)
+        for connection in connections:
+            silent.enter_context(connection)
+        job = client.submit("program", "1", "v1", instances=3)
+        assert client.wait(job, timeout=30).status == pb.succeed
+        assert all(map(is_closed, connections))
+        with urllib.request.urlopen(f"http://{service.metrics}/metrics", timeout=20) as answer:
+            assert b"training_service_build_info" in answer.read()
+    assert "Traceback" not in service.log.read_text()

@@ -1,0 +1,35 @@
+"""Which addresses can only be reached from this machine."""
+
+import ipaddress
+import socket
+
+
+def host_of(address: str) -> str:
+    """The host of HOST:PORT, without the brackets of IPv6."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT is reached from this machine only.
+
+    Of names only `localhost` can be, if it resolves to nothing else: what another name stands for may change.
+    """
+    host = host_of(address)
+    if host.lower() == "localhost":
+        hosts = _resolved(host)
+        return bool(hosts) and all(map(_is_loopback, hosts))
+    return _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _resolved(host: str) -> set[str]:
+    try:
+        return {str(place[4][0]) for place in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()
