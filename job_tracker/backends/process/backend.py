@@ -1,6 +1,7 @@
 """Backend on plain processes: groups that outlive the service and are found again by their files."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -22,6 +23,10 @@ from job_tracker.logs import segments
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
 
+log = logging.getLogger(__name__)
+
+_MOST_NAMED = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
@@ -37,6 +42,8 @@ class ProcessOptions:
     last_port: int = 29999
     most_log: int = 100 << 20
     """Bytes of a rank's log that are kept."""
+    store_id: str = ""
+    """Of the store that its jobs are in."""
 
 
 class ProcessBackend:
@@ -54,7 +61,7 @@ class ProcessBackend:
         options: ProcessOptions,
         tell: Telling = nothing_more,
     ) -> None:
-        self._folders = Folders(root.absolute())
+        self._folders = Folders(root.absolute(), options.store_id)
         self._root = root
         self._algorithms = algorithms
         self._options = options
@@ -81,6 +88,11 @@ class ProcessBackend:
         """See Backend."""
         await self._look_once()
         group = self._groups.get(plan.group)
+        if group is not None and group.folder.group.home != plan.group.home:
+            # Of a job of the same number, accepted before stores had ids: it is not in the store any more.
+            log.warning("stopping %s: it is of another job store", group.folder.path)
+            await self.stop(group.folder.group, timedelta(0))
+            group = None
         if group is None:
             # No await between the choice of the port and its being taken, so that no two groups get one.
             try:
@@ -208,6 +220,8 @@ class ProcessBackend:
             known = dict(self._groups)  # one that is launched or stopped while we look is not judged
             try:
                 unknown, gone = await asyncio.to_thread(self._folders.compare, known)
+                if not self._has_looked:
+                    await asyncio.to_thread(self._say_strangers)
             except OSError as error:
                 raise BackendUnavailable(f"{self._root} cannot be read: {error}") from error
             for ref in gone:
@@ -219,6 +233,13 @@ class ProcessBackend:
             # The old ones as well: another service may have completed a launch that was cut short here.
             await asyncio.gather(*(group.follow() for group in self._groups.values()))
             self._has_looked = True
+
+    def _say_strangers(self) -> None:
+        if strangers := self._folders.strangers():
+            log.warning(
+                "%s: %d groups are of other job stores than %s, and are left alone: %s",
+                *(self._root, len(strangers), self._options.store_id, ", ".join(strangers[:_MOST_NAMED])),
+            )
 
 
 def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:

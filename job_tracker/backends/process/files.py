@@ -10,6 +10,9 @@ kept/<group>/keep.json              until when it stays as it is; written before
 ended/<group>/                      what is left then, for its logs, until these are in storage
 gone/<group>/                       what is being deleted
 
+<group> is STORE.NAME, with the id of the store that the job is in, or NAME for jobs accepted before there
+was one. Groups of other stores are left alone: another service may have its groups here, too.
+
 A name that ends with .part is of a file that is being written, or whose writer died.
 """
 
@@ -176,9 +179,10 @@ class GroupFolder:
 
 
 class Folders:
-    """All groups of one backend, below one folder."""
+    """All groups of one backend, below one folder; those of other stores but its own do not exist for it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, store_id: str = "") -> None:
+        self._store_id = store_id
         self._live = root / "live"
         self._kept = root / "kept"
         self._ended = root / "ended"
@@ -186,25 +190,31 @@ class Folders:
 
     def compare(self, known: Collection[GroupRef]) -> tuple[list[GroupFolder], list[GroupRef]]:
         """The live groups that are not known yet, and the known ones that live no more."""
-        there = {path.name for path in self._live.glob("*")}
-        names = {group.name for group in known}
+        there = {path.name for path in self._own(self._live)}
+        names = {_folder_name(group) for group in known}
         # A folder without a record is of a launch that was cut short: nothing of it ever ran.
         found = (self._read_group(self._live / name) for name in sorted(there - names))
-        gone = [group for group in known if group.name not in there]
+        gone = [group for group in known if _folder_name(group) not in there]
         return [folder for folder in found if folder is not None], gone
+
+    def strangers(self) -> list[str]:
+        """The folders of live groups that are of other stores."""
+        own = set(self._own(self._live))
+        return sorted(path.name for path in self._live.glob("*") if path not in own)
 
     def find(self, group: GroupRef) -> GroupFolder | None:
         """The folder of a live group."""
-        return self._read_group(self._live / group.name)
+        return self._read_group(self._live / _folder_name(group))
 
     def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
         """A new live group; or the one that another service made a moment before."""
-        path = self._live / group.name
+        path = self._live / _folder_name(group)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         record = {
             "name": group.name,
             "job_id": group.job_id,
             "attempt": group.attempt,
+            "home": group.home,
             "roles": list(roles),
             "ports": list(ports),
         }
@@ -229,7 +239,7 @@ class Folders:
 
     def sweep(self, now: datetime) -> None:
         """Clean up what was kept for long enough, and what a service that was killed did not clean up."""
-        for path in sorted(self._kept.glob("*")):
+        for path in self._own(self._kept):
             with suppress(FileNotFoundError):  # a stop that runs beside this was first
                 _remove_secrets(path)
                 record = _read(path / "keep.json", until=float)
@@ -241,30 +251,34 @@ class Folders:
     def forget_unborn(self, group: GroupRef) -> None:
         """Delete what a launch that was cut short before its record was written has left."""
         if self.find(group) is None:
-            shutil.rmtree(self._live / group.name, ignore_errors=True)
+            shutil.rmtree(self._live / _folder_name(group), ignore_errors=True)
 
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
         """Where the rank has begun a log, if it has."""
         for place in (self._live, self._kept, self._ended):
-            found = self._read_group(place / group.name)
+            found = self._read_group(place / _folder_name(group))
             if found is not None and rank < len(found.roles) and found.rank(rank).log.is_dir():
                 return found.rank(rank)
         return None
 
     def stopped(self) -> list[GroupRef]:
         """The groups of which nothing is left but their logs."""
-        found = (self._read_group(path) for path in sorted(self._ended.glob("*")))
+        found = (self._read_group(path) for path in self._own(self._ended))
         return [folder.group for folder in found if folder is not None]
 
     def remove_logs(self, group: GroupRef) -> None:
         """Delete what is left of a group for its logs: all of it at once, whoever looks."""
         with suppress(FileNotFoundError):  # it is gone already
-            shutil.rmtree(_move(self._ended / group.name, self._gone), ignore_errors=True)
+            shutil.rmtree(_move(self._ended / _folder_name(group), self._gone), ignore_errors=True)
 
     def remove(self, group: GroupRef) -> None:
         """Delete all that is left of a stopped group."""
         for place in (self._live, self._kept, self._ended):
-            shutil.rmtree(place / group.name, ignore_errors=True)
+            shutil.rmtree(place / _folder_name(group), ignore_errors=True)
+
+    def _own(self, place: Path) -> list[Path]:
+        """The folders of groups that are of this store, or of none."""
+        return sorted(path for path in place.glob("*") if _store_of(path) in ("", self._store_id))
 
     def _clean_up(self, kept: Path) -> None:
         """Keep of a stopped group what it printed, and how it ended."""
@@ -279,8 +293,22 @@ class Folders:
         record = _read(path / "group.json", **shape)
         if record is None:
             return None
-        group = GroupRef(record["name"], record["job_id"], record["attempt"])
+        # By the folder's name: training code can write to the record.
+        store_id = _store_of(path)
+        home = naming.home(store_id) if store_id else ""
+        group = GroupRef(record["name"], record["job_id"], record["attempt"], home)
         return GroupFolder(path, group, tuple(record["roles"]), tuple(record["ports"]))
+
+
+def _folder_name(group: GroupRef) -> str:
+    """The name of a group's folder: the names of groups are DNS labels, so none has a dot in it."""
+    store_id = naming.store_of(group.home)
+    return f"{store_id}.{group.name}" if store_id else group.name
+
+
+def _store_of(folder: Path) -> str:
+    """The id of the store in a name of a folder; "" without one."""
+    return folder.name.rpartition(".")[0]
 
 
 def _read(path: Path, **shape: type) -> dict[str, Any] | None:
