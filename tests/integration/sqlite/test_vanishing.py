@@ -1,5 +1,6 @@
 """Files that are removed or replaced below an open store: it stops acknowledging, and says what is lost."""
 
+import fcntl
 import logging
 import os
 import shutil
@@ -103,7 +104,7 @@ async def test_a_store_whose_files_cannot_be_looked_at_acknowledges_nothing_unti
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.Path, "stat", fails)
+        patch.setattr(Path, "stat", fails)
         with pytest.raises(StoreUnavailable, match="cannot see its files"):
             await submit(store)
     assert await submit(store) == 3
@@ -127,7 +128,8 @@ async def test_leading_ends_when_the_store_is_lost_also_while_nothing_is_written
 async def test_a_lock_that_is_removed_as_it_is_taken_is_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, flock, removed = tmp_path / "jobs.db", files.fcntl.flock, []
+    path, flock = tmp_path / "jobs.db", fcntl.flock
+    removed: list[Path] = []
 
     def slow(descriptor: int, operation: int) -> None:
         if not removed:
@@ -135,7 +137,7 @@ async def test_a_lock_that_is_removed_as_it_is_taken_is_taken_anew(
             removed[0].unlink()
         flock(descriptor, operation)
 
-    monkeypatch.setattr(files.fcntl, "flock", slow)
+    monkeypatch.setattr(fcntl, "flock", slow)
     held = files.lock(path)
     with pytest.raises(StoreRefused, match="another training service"):
         files.lock(path)
