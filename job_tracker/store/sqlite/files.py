@@ -43,9 +43,14 @@ class OpenFiles:
     """
 
     def __init__(self, path: Path) -> None:
-        """Remember the files as they are. Its write-ahead log exists from the first read on."""
+        """Remember the files as they are. The write-ahead log exists from the first read on.
+
+        Unless the file system cannot share memory, as some over a network: SQLite does without it there.
+        """
         self._opened: Mapping[Path, Identity] = {
-            file: _identity(file.stat()) for file in (path, wal_of(path), lock_of(path))
+            file: _identity(file.stat())
+            for file in (path, wal_of(path), lock_of(path))
+            if file != wal_of(path) or file.exists()
         }
 
     def lost(self) -> dict[Path, Loss]:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from job_tracker.errors import StoreRefused
@@ -189,31 +190,26 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
             f"{path}: is gone, but {wal.name} is there with what was written last. Nothing was changed. "
             f"Put the {path.name} back that it belongs to; or move {wal.name} away to begin without its jobs."
         )
-    if not used:
+    if not used or _has_had_jobs(path):
         return
-    if _has_content(path):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            # It stays when jobs are deleted. A file of which the tables were never made has no such table.
-            sequences = connection.execute(
-                "SELECT count(*) FROM sqlite_schema WHERE name = 'sqlite_sequence'"
-            )
-            if (
-                sequences.fetchone()[0]
-                and connection.execute("SELECT count(*) FROM sqlite_sequence").fetchone()[0]
-            ):
-                return
-        finally:
-            connection.close()
-    problem = (
-        "has no job in it" if _has_content(path) else "does not exist" if not path.exists() else "is empty"
-    )
+    problem = "never had a job" if _has_content(path) else "is empty" if path.exists() else "does not exist"
     raise StoreRefused(
         f"{path}: {problem}, but jobs have used {', '.join(map(str, used))}. An empty job store does not "
         "know them: groups of theirs that still run would be left to themselves, or stopped as strays. "
         f"Nothing was changed. Restore {path.name} from a backup, with its -wal file if there is one; or "
         "move these folders away; or start once with storage.start_anew=true to begin without these jobs."
     )
+
+
+def _has_had_jobs(path: Path) -> bool:
+    """Whether there ever was a job in the file; the sequence of ids stays when jobs are deleted."""
+    if not _has_content(path):
+        return False
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'sqlite_sequence'")
+        if not tables.fetchone()[0]:  # a service was killed before it made any
+            return False
+        return bool(connection.execute("SELECT count(*) FROM sqlite_sequence").fetchone()[0])
 
 
 def _has_content(path: Path) -> bool:
