@@ -12,6 +12,7 @@ TrackerError
 ├── StaleJob                 somebody else changed the job first: read again
 ├── Deposed                  the term is over: another may lead by now
 ├── StoreUnavailable         the store cannot answer now: try again later
+│   └── StoreLost            ... it never will again: its files are gone
 ├── StoreRefused             the store cannot be opened, and why
 ├── StorageUnavailable       datasets or logs cannot be reached now: try again later
 ├── LaunchFailed             final: the attempt ends with this diagnosis
@@ -94,6 +95,10 @@ class Deposed(TrackerError):
 
 class StoreUnavailable(TrackerError):
     """The store cannot answer now. Nothing was changed, or it is not known: calls may be repeated."""
+
+
+class StoreLost(StoreUnavailable):
+    """The store cannot keep anything any more: the service has to end. Says what is safe and what to do."""
 
 
 class StoreRefused(TrackerError):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from job_tracker.clock import boot_seconds
-from job_tracker.errors import Deposed, StoreUnavailable
+from job_tracker.errors import Deposed, StoreLost, StoreUnavailable
 from job_tracker.store.base import JobStore, Term
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Leadership:
         self._clock = clock
 
     async def run(self) -> None:
-        """Lead whenever that can be had, until cancelled; then resign."""
+        """Lead whenever that can be had, until cancelled; then resign. Raises StoreLost."""
         while True:
             tenure = await self._elected()
             await self._lead(tenure)
@@ -98,6 +98,8 @@ class Leadership:
                 asked_at = self._clock()
                 try:
                     term = await self._store.lead(self._holder, self._lifetime)
+                except StoreLost:
+                    raise
                 except StoreUnavailable as error:
                     term = None
                     if str(error) != said:
@@ -120,6 +122,8 @@ class Leadership:
             if tracking.done():
                 log.critical("the tracker ended, which it never should", exc_info=tracking.exception())
                 await asyncio.wait((holding,), timeout=self._seconds)
+            if holding.done():
+                holding.result()
         finally:
             await _cancelled(holding)
             await _cancelled(tracking)
@@ -127,13 +131,15 @@ class Leadership:
             await self._resign(tenure)
 
     async def _hold(self, tenure: Tenure) -> None:
-        """Renew the lease until the tenure is over."""
+        """Renew the lease until the tenure is over. Raises StoreLost."""
         pause = self._seconds / _RENEWALS
         while not await tenure.is_over(within=pause):
             asked_at = self._clock()
             try:
                 async with asyncio.timeout(tenure.seconds_left):
                     term = await self._store.lead(self._holder, self._lifetime, tenure.term)
+            except StoreLost:
+                raise
             except (StoreUnavailable, TimeoutError) as error:
                 log.warning("the lease was not renewed: %s", str(error) or "no answer in time")
                 pause = self._seconds / _RETRIES

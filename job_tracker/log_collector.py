@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 from job_tracker.backends.base import Backend
@@ -52,9 +53,9 @@ class LogCollector:
             task.add_done_callback(lambda done: self._collected(group, done))
         await asyncio.wait([self._collecting[group]], timeout=self._prompt)
 
-    async def forget(self, job_id: int) -> None:
+    async def forget(self, job: Job) -> None:
         """Delete the kept logs of a job. It may be repeated. Raises StorageUnavailable."""
-        await self._archive.delete(job_id)
+        await self._archive.delete(job.folder)
 
     async def run(self) -> None:
         """Keep what was left behind, again and again, until cancelled."""
@@ -81,12 +82,16 @@ class LogCollector:
             log.warning("the logs of %s are not in storage yet: %s", group.name, error)
 
     async def _look(self) -> None:
-        for group in await self._backend.stopped():
+        for found in await self._backend.stopped():
             try:
-                job = await self._store.get(group.job_id)
+                job = await self._store.get(found.job_id)
             except JobNotFound:
-                await self._backend.drop_logs(group)
+                await self._backend.drop_logs(found)
                 continue
+            if job.spec.home and not found.home:  # of a job of that number in a store of the version before
+                await self._backend.drop_logs(found)
+                continue
+            group = replace(found, home=job.spec.home)
             is_live = job.state.is_live and job.attempt == group.attempt
             if not is_live and group not in self._collecting:
                 await self._keep(job, group, anew=False)

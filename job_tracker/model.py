@@ -97,6 +97,13 @@ class GroupRef:
     name: str
     job_id: int
     attempt: int
+    home: str = field(default="", compare=False)
+    """That of its job, where it is known: what an engine says of a group has none."""
+
+    @property
+    def job_folder(self) -> str:
+        """The relative path of its job's folders."""
+        return naming.job_folder(self.home, self.job_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +136,8 @@ class JobSpec:
     """Whether the group goes on when it loses workers; None: any rank's failure ends the attempt."""
     ends_with_master: bool = False
     """Whether nobody but the master ends by itself, as parameter servers do not."""
+    home: str = ""
+    """PROJECT/STORE, below which the job's folders are; "" for jobs accepted before there was one."""
 
     @property
     def role_of_ranks(self) -> tuple[str, ...]:
@@ -226,14 +235,19 @@ class Job:
         return self.diagnosis or next(reasons, None)
 
     @property
+    def folder(self) -> str:
+        """The relative path of the job's folders: of its model, its checkpoints and its logs."""
+        return naming.job_folder(self.spec.home, self.id)
+
+    @property
     def model_uri(self) -> str:
         """The folder that the trained model is written to: each job has its own."""
-        return f"{self.spec.model_root}/{self.id}"
+        return f"{self.spec.model_root}/{self.folder}"
 
     @property
     def checkpoint_uri(self) -> str:
         """The folder of the job's checkpoints, shared by its attempts."""
-        return f"{self.spec.checkpoint_root}/{self.id}"
+        return f"{self.spec.checkpoint_root}/{self.folder}"
 
     def admitted(self, at: datetime) -> "Job":
         """The job at the start of its next attempt, of which nothing is known yet."""
@@ -312,7 +326,8 @@ class Job:
         return self._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))
 
     def _group_of(self, attempt: int) -> GroupRef:
-        return GroupRef(naming.group_name(self.spec.algorithm, self.id, attempt), self.id, attempt)
+        name = naming.group_name(self.spec.algorithm, self.id, attempt)
+        return GroupRef(name, self.id, attempt, self.spec.home)
 
     def _moved(
         self, state: JobState, at: datetime, why: Diagnosis | None = None, *, until: datetime | None = None

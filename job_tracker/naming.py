@@ -8,6 +8,7 @@ import re
 
 MASTER = "master"
 WORKER = "worker"
+DEFAULT_PROJECT = "default"
 _LONGEST_ROLE = "evaluator"
 
 _LABEL_LENGTH = 63
@@ -35,6 +36,24 @@ def group_name(algorithm: str, job_id: int, attempt: int) -> str:
     retry = f"-r{attempt - 1}" if attempt > 1 else ""
     tail = f"-{job_id}{retry}"
     return slug(algorithm, _LABEL_LENGTH - _LONGEST_SUFFIX - len(tail)) + tail
+
+
+def home(store_id: str, project: str = DEFAULT_PROJECT) -> str:
+    """The place of a project's jobs that are in a store, as in default/1a2b3c4d."""
+    return f"{project}/{store_id}"
+
+
+def store_of(home: str) -> str:
+    """The id of the store in a home; "" without a home."""
+    return home.rpartition("/")[2]
+
+
+def job_folder(home: str, job_id: int) -> str:
+    """The relative path of a job's folders: default/1a2b3c4d-7, or 7 without a home.
+
+    Stores begin at job 1, so it is the id of the store that keeps their jobs apart.
+    """
+    return f"{home}-{job_id}" if home else str(job_id)
 
 
 def instance_name(group: str, rank: int, role: str = WORKER) -> str:

@@ -53,7 +53,7 @@ class Door:
     """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity.
 
     `pod_policy` says what they may set of pods; None, where there are none, is nothing. `job_policy` is
-    what they say of the job's life, where they do not say otherwise.
+    what they say of the job's life, where they do not say otherwise. `home` is that of new jobs.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Door:
         capacity: int,
         models_uri: str,
         checkpoints_uri: str,
+        home: str = "",
         pod_policy: PodPolicy | None = None,
         job_policy: JobPolicy | None = None,
     ) -> None:
@@ -72,6 +73,7 @@ class Door:
         self._capacity = capacity
         self._models_uri = models_uri
         self._checkpoints_uri = checkpoints_uri
+        self._home = home
         self._pod_policy = pod_policy
         self._job_policy = job_policy or JobPolicy()
 
@@ -136,6 +138,7 @@ class Door:
             code_version=algorithm.version,
             retry=retry,
             deadlines=deadlines,
+            home=self._home,
         )
 
     def _algorithm(self, name: str) -> Algorithm:

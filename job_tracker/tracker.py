@@ -242,7 +242,7 @@ class Tracker:
                 for group in job.groups:
                     self._tenure.check()
                     await self._backend.discard(group)
-                await self._logs.forget(job.id)
+                await self._logs.forget(job)
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)
         return self._options.repair_period

@@ -31,21 +31,24 @@ class Engine:
 
 
 def make_engine(
-    settings: Settings, tell: Telling = nothing_more, on_request: RequestObserver = ignore_request
+    settings: Settings,
+    store_id: str,
+    tell: Telling = nothing_more,
+    on_request: RequestObserver = ignore_request,
 ) -> Engine:
-    """The engine that `settings.backend` names. Nothing is connected to yet."""
+    """The engine that `settings.backend` names, for the jobs of a store. Nothing is connected to yet."""
     match settings.backend:
         case "fake":
             return Engine(FakeBackend())
         case "process":
-            return Engine(_processes(settings, tell))
+            return Engine(_processes(settings, store_id, tell))
         case "docker":
-            return _docker(settings, tell)
+            return _docker(settings, store_id, tell)
         case "kubernetes":
-            return _kubernetes(settings, tell, on_request)
+            return _kubernetes(settings, store_id, tell, on_request)
 
 
-def _processes(settings: Settings, tell: Telling) -> ProcessBackend:
+def _processes(settings: Settings, store_id: str, tell: Telling) -> ProcessBackend:
     process = settings.process
     options = ProcessOptions(
         path=process.path,
@@ -54,11 +57,12 @@ def _processes(settings: Settings, tell: Telling) -> ProcessBackend:
         first_port=process.first_port,
         last_port=process.last_port,
         most_log=settings.logs.max_bytes_per_rank,
+        store_id=store_id,
     )
     return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options, tell)
 
 
-def _docker(settings: Settings, tell: Telling) -> Engine:
+def _docker(settings: Settings, store_id: str, tell: Telling) -> Engine:
     # Only this backend needs its client.
     from job_tracker.backends.docker import Access, DockerBackend, DockerOptions, PlanOptions
 
@@ -73,13 +77,16 @@ def _docker(settings: Settings, tell: Telling) -> Engine:
         container=docker.container,
     )
     options = DockerOptions(
-        plan=plan, access=Access(base_url=docker.base_url), call_seconds=docker.call_seconds
+        plan=plan,
+        access=Access(base_url=docker.base_url),
+        call_seconds=docker.call_seconds,
+        store_id=store_id,
     )
     backend = DockerBackend(settings.storage.data_dir / "logs", settings.algorithms, options, tell)
     return Engine(backend, backend.connect)
 
 
-def _kubernetes(settings: Settings, tell: Telling, on_request: RequestObserver) -> Engine:
+def _kubernetes(settings: Settings, store_id: str, tell: Telling, on_request: RequestObserver) -> Engine:
     # Its client takes as long to import as all the rest, and only this backend needs it.
     from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
     from job_tracker.backends.kubernetes.rehearsal import DryRun
@@ -99,6 +106,7 @@ def _kubernetes(settings: Settings, tell: Telling, on_request: RequestObserver) 
         start_grace=kubernetes.image_pull_grace,
         node_grace=kubernetes.lost_node_grace,
         most_log=settings.logs.max_bytes_per_rank,
+        store_id=store_id,
     )
     backend = KubernetesBackend(
         settings.storage.data_dir / "logs", settings.algorithms, options, tell, on_request

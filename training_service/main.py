@@ -15,9 +15,10 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from job_tracker import naming
 from job_tracker.artifacts import ModelFiles
 from job_tracker.backends.base import Backend
-from job_tracker.errors import TrackerError
+from job_tracker.errors import StoreLost, TrackerError
 from job_tracker.jobs import Jobs
 from job_tracker.leadership import Leadership, Tenure
 from job_tracker.log_collector import LogCollector
@@ -81,9 +82,10 @@ async def serve(settings: Settings) -> None:
         store = observed(await open_store(settings), JobStore, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
         metrics.observe_store(store, settings.scheduling.capacity)
+        store_id = await store.store_id()
         tokens = ReportTokens(await store.secret())
         told = ReportEnvironment(tokens, settings.reports.address)
-        engine = _observed_engine(settings, told, metrics)
+        engine = _observed_engine(settings, store_id, told, metrics)
         stack.push_async_callback(engine.backend.close)
         await engine.connect()
         reports = ReportBook(store, utc_now)
@@ -96,7 +98,7 @@ async def serve(settings: Settings) -> None:
         stack.callback(_metrics_server(metrics, settings).close)
         lag = asyncio.create_task(metrics.observe_loop(), name="loop-lag")
         stack.push_async_callback(_end, lag, "the measurement of the event loop")
-        servicer = TrainingServicer(make_jobs(settings, store, engine, metrics))
+        servicer = TrainingServicer(make_jobs(settings, store, store_id, engine, metrics))
         server, serving = _make_server(settings, servicer, ReporterServicer(tokens, reports), metrics)
         port = _bind(server, settings.server.address)
         told.address = told.address or _address_for_ranks(settings, port)
@@ -117,11 +119,16 @@ async def serve(settings: Settings) -> None:
         # Another replica may lead while calls are still answered here.
         await asyncio.gather(_end(leading, _CAMPAIGN), server.stop(settings.server.shutdown_seconds))
     if not told_to_stop.is_set():
-        raise CannotServe(f"{_CAMPAIGN} ended, which it never should; see the log")
+        error = leading.exception()
+        raise (
+            error
+            if isinstance(error, StoreLost)
+            else CannotServe(f"{_CAMPAIGN} ended, which it never should; see the log")
+        )
     log.info("stopped")
 
 
-def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metrics) -> Jobs:
+def make_jobs(settings: Settings, store: JobStore, store_id: str, engine: Engine, metrics: Metrics) -> Jobs:
     """The operations behind the API."""
     door = Door(
         settings.algorithms,
@@ -129,6 +136,7 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metr
         capacity=settings.scheduling.capacity,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
+        home=naming.home(store_id),
         pod_policy=settings.pod_policy,
         job_policy=settings.job_policy,
     )
@@ -191,8 +199,8 @@ def tracker_options(settings: Settings) -> TrackerOptions:
     )
 
 
-def _observed_engine(settings: Settings, told: ReportEnvironment, metrics: Metrics) -> Engine:
-    engine = make_engine(settings, told, metrics.observe_request)
+def _observed_engine(settings: Settings, store_id: str, told: ReportEnvironment, metrics: Metrics) -> Engine:
+    engine = make_engine(settings, store_id, told, metrics.observe_request)
     backend: Backend[Any] = observed(engine.backend, Backend, metrics.observe_outside("backend"))
     return replace(engine, backend=backend)
 

@@ -1,9 +1,18 @@
 """Where jobs are recorded, as configured."""
 
+import asyncio
 import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
 
 from job_tracker.store.base import JobStore
 from training_service.settings import Settings
+from training_service.settings.service import StorageSettings
+
+# Those of a job that was admitted; datasets are there before the first one.
+_OF_JOBS = ("groups/live", "groups/kept", "groups/ended", "logs")
+_OF_JOBS_IN_STORAGE = ("models", "checkpoints", "logs")
 
 
 async def open_store(settings: Settings) -> JobStore:
@@ -11,7 +20,8 @@ async def open_store(settings: Settings) -> JobStore:
     if settings.store.url is None:
         from job_tracker.store.sqlite import SqliteStore
 
-        return await SqliteStore.open(settings.storage.data_dir / "jobs.db")
+        used = () if settings.storage.start_anew else await asyncio.to_thread(_used_folders, settings.storage)
+        return await SqliteStore.open(settings.storage.data_dir / "jobs.db", used)
     # Its client takes a while to import, and only this store needs it.
     from job_tracker.store.redis import Address, RedisStore
 
@@ -23,3 +33,18 @@ async def open_store(settings: Settings) -> JobStore:
         answer_seconds=settings.store.answer_seconds,
         memory=settings.storage.data_dir / f"redis-{name}.id",
     )
+
+
+def _used_folders(storage: StorageSettings) -> list[Path]:
+    """The folders below data_dir in which jobs have left something."""
+    folders = [storage.data_dir / name for name in _OF_JOBS]
+    root = Path(storage.root.removeprefix("file://"))
+    if root.is_relative_to(storage.data_dir.absolute()):
+        folders += [root / name for name in _OF_JOBS_IN_STORAGE]
+    return [folder for folder in folders if _has_content(folder)]
+
+
+def _has_content(folder: Path) -> bool:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return any(True for _ in entries)
+    return False

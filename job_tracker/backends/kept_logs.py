@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from job_tracker import naming
 from job_tracker.errors import BackendUnavailable, LogsNotFound
 from job_tracker.logs import segments
 from job_tracker.logs.records import BEGINNING
@@ -22,7 +23,10 @@ _KEEP_PAUSES = (0.2, 1.0)  # seconds between tries to read a log whose pod or co
 
 
 class KeptLogs:
-    """Logs of instances that are gone, in <root>/<group>.<job id>.<attempt>/<rank> until they are in storage.
+    """Logs of instances that are gone, until they are in storage.
+
+    They are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; in folders without a store if an earlier
+    version kept them. Those of other stores are left alone.
 
     Of a rank that was started anew each start has one of its own: <rank>, <rank>.1, <rank>.2, …
     """
@@ -33,6 +37,7 @@ class KeptLogs:
         most_log: int,
         away: type[BackendUnavailable],
         gone: tuple[type[Exception], ...] = (),
+        store_id: str = "",
     ) -> None:
         """Of each rank's log, `most_log` bytes are kept.
 
@@ -42,14 +47,19 @@ class KeptLogs:
         self._gone = gone
         self._root = root
         self._most_log = most_log
+        self._store_id = store_id
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
         """The folders of a rank's logs, by how often it had been started anew; as far as they were kept."""
-        first = self._path(ref, rank, 0)
-        later = {
-            int(path.suffix[1:]): path for path in first.parent.glob(f"{rank}.*") if path.suffix[1:].isdigit()
-        }
-        return ({0: first} if first.exists() else {}) | dict(sorted(later.items()))
+        places = (self._folder(ref),) if ref.home else (self._old_folder(ref), self._folder(ref))
+        found = {}
+        for place in places:
+            if (first := place / str(rank)).exists():
+                found[0] = first
+            for path in place.glob(f"{rank}.*"):
+                if path.suffix[1:].isdigit():
+                    found[int(path.suffix[1:])] = path
+        return dict(sorted(found.items()))
 
     async def read(
         self,
@@ -111,8 +121,11 @@ class KeptLogs:
         """Of which groups logs are kept."""
         found = []
         for path in self._root.glob("*.*.*"):
-            name, job_id, attempt = path.name.split(".")
-            found.append(GroupRef(name, int(job_id), int(attempt)))
+            *store, name, job_id, attempt = path.name.split(".")
+            if not store:
+                found.append(GroupRef(name, int(job_id), int(attempt)))
+            elif store == [self._store_id]:
+                found.append(GroupRef(name, int(job_id), int(attempt), naming.home(self._store_id)))
         return found
 
     async def keep(
@@ -133,7 +146,9 @@ class KeptLogs:
 
     async def discard(self, ref: GroupRef) -> None:
         """Delete the logs of a group: all of them at once, whoever looks."""
-        await asyncio.to_thread(self._remove, self._path(ref, 0, 0).parent)
+        old = self._old_folder(ref)
+        folder = self._folder(ref) if ref.home or not old.exists() else old
+        await asyncio.to_thread(self._remove, folder)
 
     async def sweep(self) -> None:
         """Delete what a service that was killed had begun to."""
@@ -147,16 +162,21 @@ class KeptLogs:
             folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
-    def _path(self, ref: GroupRef, rank: int, restarts: int) -> Path:
-        name = f"{rank}.{restarts}" if restarts else str(rank)
-        return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}" / name
+    def _folder(self, ref: GroupRef) -> Path:
+        """Where logs are kept: engines do not say of a group whether its job has a home."""
+        old = self._old_folder(ref)
+        return old.with_name(f"{self._store_id}.{old.name}") if self._store_id else old
+
+    def _old_folder(self, ref: GroupRef) -> Path:
+        """Where the versions kept logs that did not know stores by an id."""
+        return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}"
 
     async def _write(
         self, ref: GroupRef, rank: int, restarts: int, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
         """Write what there is of the records, and say why that is not all, if it is not."""
         failure: BackendUnavailable | None = None
-        path = self._path(ref, rank, restarts)
+        path = self._folder(ref) / (f"{rank}.{restarts}" if restarts else str(rank))
         aside, before = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

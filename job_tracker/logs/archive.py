@@ -24,7 +24,7 @@ _PATIENCE_SECONDS = 20.0
 
 
 class LogArchive:
-    """<root>/<job id>/<attempt>/<rank>.log.gz: the records of a rank's log, compressed.
+    """<root>/<folder of the job>/<attempt>/<rank>.log.gz: the records of a rank's log, compressed.
 
     A log is there as a whole or not at all, and may be written again. Storage that gives no answer to a
     call for `patience` seconds counts as away. Every method raises StorageUnavailable.
@@ -83,12 +83,12 @@ class LogArchive:
             if rest and (wanted := records.later(rest, after)):
                 yield wanted
 
-    async def delete(self, job_id: int) -> None:
-        """Forget the logs of all attempts of a job. It may be repeated."""
-        await self._call(lambda: self._files().remove(str(job_id)))
+    async def delete(self, job_folder: str) -> None:
+        """Forget the logs of all attempts of a job, by its folder. It may be repeated."""
+        await self._call(lambda: self._files().remove(job_folder))
 
     def _path(self, group: GroupRef, rank: int) -> str:
-        return f"{group.job_id}/{group.attempt}/{rank}.log.gz"
+        return f"{group.job_folder}/{group.attempt}/{rank}.log.gz"
 
     async def _read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
         path = self._path(group, rank)

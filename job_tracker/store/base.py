@@ -93,6 +93,10 @@ class JobStore(Protocol):
         """What a job has made, by name."""
         ...
 
+    async def store_id(self) -> str:
+        """8 lower-case hex digits, made with the store and always the same: they tell it from others."""
+        ...
+
     async def secret(self) -> bytes:
         """32 random bytes, made with the store and always the same."""
         ...

@@ -136,7 +136,7 @@ def _left_over(world: LocalWorld) -> Iterator[str]:
     yield from _unexpected(groups / "gone", set())
     for group in (groups / "ended").iterdir():
         record = json.loads((group / "group.json").read_text())
-        ranks = {instance_name(group.name, rank, role) for rank, role in enumerate(record["roles"])}
+        ranks = {instance_name(record["name"], rank, role) for rank, role in enumerate(record["roles"])}
         yield from _unexpected(group, _OF_A_GROUP | ranks)
         for rank in ranks:
             yield from _unexpected(group / rank, _OF_A_RANK)

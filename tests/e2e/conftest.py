@@ -31,6 +31,7 @@ class Server:
 
     def __init__(self, folder: Path, name: str = "service") -> None:
         self.folder = folder
+        self.data_dir = folder
         self.log = folder / f"{name}.log"
         (folder / "config.toml").write_text(CONFIG)
         self.address = "127.0.0.1:0"
@@ -38,17 +39,26 @@ class Server:
 
     def start(self, *arguments: str) -> TrainingClient:
         """Start it, and connect to it."""
-        command = [str(Path(sys.executable).with_name("training-service")), "serve", *arguments]
-        command += ["--data-dir", str(self.folder), "--config", str(self.folder / "config.toml")]
-        command += ["--address", self.address]
         begin = self.log.stat().st_size if self.log.exists() else 0
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stderr=log)
+        self.process = self._spawn(arguments)
         while "serving at" not in (text := self.log.read_text()[begin:]):
             assert self.process.poll() is None, text
             time.sleep(0.02)
         self.address = text.split("serving at ")[1].split(",")[0]
         return TrainingClient(self.address)
+
+    def refused(self, *arguments: str) -> str:
+        """What it says as it refuses to start."""
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        assert self._spawn(arguments).wait(timeout=20) == 2
+        return self.log.read_text()[begin:]
+
+    def _spawn(self, arguments: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        command = [str(Path(sys.executable).with_name("training-service")), "serve", *arguments]
+        command += ["--data-dir", str(self.data_dir), "--config", str(self.folder / "config.toml")]
+        command += ["--address", self.address]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, stderr=log)
 
     def end(self, number: int) -> int:
         """Signal it; the exit code."""
@@ -58,15 +68,24 @@ class Server:
 
     def rank(self, job_id: int, rank: int) -> psutil.Process:
         """The training process of a rank, found by its environment."""
+        wanted = (str(job_id), str(rank))
+        for process, told in self._processes():
+            if (told.get("JOB_ID"), told.get("RANK")) == wanted:
+                return process
+        raise AssertionError(f"rank {rank} of job {job_id} does not run")
+
+    def ranks(self) -> list[psutil.Process]:
+        """The processes of all ranks."""
+        return [process for process, _ in self._processes()]
+
+    def _processes(self) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
         for process in psutil.process_iter():
             try:
                 told = process.environ()
             except psutil.Error:
                 continue
-            ours = told.get("HOME", "").startswith(str(self.folder))
-            if ours and (told.get("JOB_ID"), told.get("RANK")) == (str(job_id), str(rank)):
-                return process
-        raise AssertionError(f"rank {rank} of job {job_id} does not run")
+            if told.get("HOME", "").startswith(str(self.folder)):
+                yield process, told
 
 
 @pytest.fixture

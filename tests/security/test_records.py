@@ -35,7 +35,11 @@ CONTENTS = {
 
 
 def _write(text: str) -> Callable[[Path], None]:
-    return lambda path: (path.unlink(missing_ok=True), path.write_text(text))[0]
+    def make(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+
+    return make
 
 
 def _pipe(path: Path) -> None:

@@ -69,6 +69,7 @@ class ProcessGroups:
         self.root = root
         self.algorithms: dict[str, Algorithm] = {}
         self._opened: list[ProcessBackend] = []
+        self._stores = {""}
         self.add("program", "python", str(PROGRAM))
 
     def add(self, name: str, *command: str, **recipe: Any) -> None:
@@ -78,6 +79,7 @@ class ProcessGroups:
 
     def open(self, **options: Any) -> ProcessBackend:
         """See World."""
+        self._stores.add(options.get("store_id", ""))
         backend = ProcessBackend(self.root, self.algorithms, ProcessOptions(**{"path": PATH, **options}))
         self._opened.append(backend)
         return backend
@@ -91,10 +93,12 @@ class ProcessGroups:
         """See World."""
         for backend in self._opened:
             await backend.close()
-        last = ProcessBackend(self.root, self.algorithms, ProcessOptions(path=PATH))
-        for group in await last.observe():
-            await last.stop(group, timedelta(0))
-        await last.close()
+        for store_id in self._stores:
+            options = ProcessOptions(path=PATH, store_id=store_id)
+            last = ProcessBackend(self.root, self.algorithms, options)
+            for group in await last.observe():
+                await last.stop(group, timedelta(0))
+            await last.close()
 
 
 class KubernetesGroups:

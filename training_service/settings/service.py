@@ -74,6 +74,10 @@ class StorageSettings(Group):
         min_length=1,
         description="fsspec URI of datasets, models, checkpoints and logs; default: `storage` in data_dir",
     )
+    start_anew: bool = Field(
+        default=False,
+        description="begin with an empty job store although there are folders of jobs that it does not know",
+    )
 
     @property
     def root(self) -> str:

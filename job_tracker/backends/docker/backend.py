@@ -35,6 +35,8 @@ class DockerOptions:
     access: Access = field(default_factory=Access)
     calls: int = 16
     call_seconds: int = 30
+    store_id: str = ""
+    """Of the store that its jobs are in."""
     timing: WatchTiming = field(default_factory=WatchTiming)
 
 
@@ -61,7 +63,9 @@ class DockerBackend:
         )
         self._images = Images(self._client)
         self._launches: WeakValueDictionary[GroupRef, asyncio.Lock] = WeakValueDictionary()
-        self._kept = KeptLogs(root, options.plan.most_log, Unreachable, gone=(NotFound, Conflict))
+        self._kept = KeptLogs(
+            root, options.plan.most_log, Unreachable, gone=(NotFound, Conflict), store_id=options.store_id
+        )
         self._live = LiveLogs(self._client, self._groups)
         self._stopper = Stopper(
             self._client, self._cache, self._groups, endings, self._live, self._kept, instance=instance

@@ -56,6 +56,8 @@ class KubernetesOptions:
     lost_margin: float = 20.0
     calls: int = 32
     most_log: int = 100 << 20
+    store_id: str = ""
+    """Of the store that its jobs are in."""
     timing: WatchTiming = field(default_factory=WatchTiming)
 
 
@@ -81,7 +83,9 @@ class KubernetesBackend:
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self.events = EventRecorder(self.client, self._groups, options.plan)
-        self._kept = KeptLogs(root, options.most_log, Unreachable, gone=(NotFound, Invalid))
+        self._kept = KeptLogs(
+            root, options.most_log, Unreachable, gone=(NotFound, Invalid), store_id=options.store_id
+        )
         self._live = LiveLogs(self.client, self._groups)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(

@@ -28,6 +28,8 @@ from job_tracker.model import GroupRef, Job
 
 log = logging.getLogger(__name__)
 
+_MOST_NAMED = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
@@ -43,6 +45,8 @@ class ProcessOptions:
     last_port: int = 29999
     most_log: int = 100 << 20
     """Bytes of a rank's log that are kept."""
+    store_id: str = ""
+    """Of the store that its jobs are in."""
 
 
 class ProcessBackend:
@@ -60,7 +64,7 @@ class ProcessBackend:
         options: ProcessOptions,
         tell: Telling = nothing_more,
     ) -> None:
-        self._folders = Folders(root.absolute())
+        self._folders = Folders(root.absolute(), options.store_id)
         self._root = root
         self._algorithms = algorithms
         self._options = options
@@ -89,6 +93,11 @@ class ProcessBackend:
         await self._look_once()
         try:
             group = self._groups.get(plan.group)
+            if group is not None and group.folder.group.home != plan.group.home:
+                # Of a job of the same number, accepted before stores had ids, which the store no longer has.
+                log.warning("stopping %s: it is of another job store", group.folder.path)
+                await self.stop(group.folder.group, timedelta(0))
+                group = None
             if group is None:
                 folder = await asyncio.to_thread(self._folders.find, plan.group) or await self._create(plan)
                 group = self._groups.get(plan.group) or self._take_up(folder)
@@ -232,6 +241,8 @@ class ProcessBackend:
         async with self._looking:
             known = dict(self._groups)  # one that is launched or stopped while we look is not judged
             try:
+                if not self._has_looked:
+                    await asyncio.to_thread(self._say_strangers)
                 unknown, gone = await asyncio.to_thread(self._folders.compare, known)
             except OSError as error:
                 raise BackendUnavailable(f"{self._root} cannot be read: {error}") from error
@@ -244,6 +255,13 @@ class ProcessBackend:
             # The old ones as well: another service may have completed a launch that was cut short here.
             await asyncio.gather(*(self._follow(group) for group in list(self._groups.values())))
             self._has_looked = True
+
+    def _say_strangers(self) -> None:
+        if strangers := self._folders.strangers():
+            log.warning(
+                "%s: %d groups are of other job stores than %s, and are left alone: %s",
+                *(self._root, len(strangers), self._options.store_id, ", ".join(strangers[:_MOST_NAMED])),
+            )
 
     async def _miss(self, group: ProcessGroup) -> None:
         """See to a group whose folder is gone: it was stopped, or its folder was removed while it runs."""

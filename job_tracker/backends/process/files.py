@@ -158,10 +158,11 @@ class GroupFolder:
 
 
 class Folders:
-    """All groups of one backend, below one folder."""
+    """All groups of one backend, below one folder; those of other stores but its own do not exist for it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, store_id: str = "") -> None:
         self._root = root
+        self._store_id = store_id
         self._live = Place(root, ("live",))
         self._kept = Place(root, ("kept",))
         self._ended = Place(root, ("ended",))
@@ -169,30 +170,35 @@ class Folders:
 
     def compare(self, known: Collection[GroupRef]) -> tuple[list[GroupFolder], list[GroupRef]]:
         """The live groups that are not known yet, and the known ones that live no more."""
-        there = set(_names(self._live))
-        names = {group.name for group in known}
+        there = set(self._own(self._live))
+        names = {_folder_name(group) for group in known}
         # A folder without a record is of a launch that was cut short: nothing of it ever ran.
         found = (self._read_group(self._live / name) for name in sorted(there - names))
-        gone = [group for group in known if not (self._live / group.name).is_folder()]
+        gone = [group for group in known if not (self._live / _folder_name(group)).is_folder()]
         return [folder for folder in found if folder is not None], gone
+
+    def strangers(self) -> list[str]:
+        """The folders of live groups that are of other stores."""
+        return sorted({*_names(self._live)} - {*self._own(self._live)})
 
     def find(self, group: GroupRef) -> GroupFolder | None:
         """The folder of a live group."""
-        return self._read_group(self._live / group.name)
+        return self._read_group(self._live / _folder_name(group))
 
     def path_of(self, group: GroupRef) -> Path:
         """Where a live group's folder is, or would be."""
-        return (self._live / group.name).path
+        return (self._live / _folder_name(group)).path
 
     def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
         """A new live group; or the one that another service made a moment before."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place = self._live / group.name
+        place = self._live / _folder_name(group)
         place.make_folder()
         record = GroupRecord(
             name=group.name,
             job_id=group.job_id,
             attempt=group.attempt,
+            home=group.home,
             roles=tuple(roles),
             ports=tuple(ports),
         )
@@ -217,7 +223,7 @@ class Folders:
 
     def sweep(self, now: datetime) -> None:
         """Clean up what was kept for long enough, and what a service that was killed did not clean up."""
-        for name in _names(self._kept):
+        for name in self._own(self._kept):
             place = self._kept / name
             try:
                 _remove_secrets(place)
@@ -235,30 +241,34 @@ class Folders:
     def forget_unborn(self, group: GroupRef) -> None:
         """Delete what a launch that was cut short before its record was written has left."""
         if self.find(group) is None:
-            _remove(self._live / group.name)
+            _remove(self._live / _folder_name(group))
 
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
         """Where the rank has begun a log, if it has."""
         for place in (self._live, self._kept, self._ended):
-            found = self._read_group(place / group.name)
+            found = self._read_group(place / _folder_name(group))
             if found is not None and rank < len(found.roles) and found.rank(rank).log.is_folder():
                 return found.rank(rank)
         return None
 
     def stopped(self) -> list[GroupRef]:
         """The groups of which nothing is left but their logs."""
-        found = (self._read_group(self._ended / name) for name in _names(self._ended))
+        found = (self._read_group(self._ended / name) for name in self._own(self._ended))
         return [folder.group for folder in found if folder is not None]
 
     def remove_logs(self, group: GroupRef) -> None:
         """Delete what is left of a group for its logs: all of it at once, whoever looks."""
         with suppress(FileNotFoundError):  # it is gone already
-            _remove(_move(self._ended / group.name, self._gone))
+            _remove(_move(self._ended / _folder_name(group), self._gone))
 
     def remove(self, group: GroupRef) -> None:
         """Delete all that is left of a stopped group."""
         for place in (self._live, self._kept, self._ended):
-            _remove(place / group.name)
+            _remove(place / _folder_name(group))
+
+    def _own(self, place: Place) -> list[str]:
+        """The names of the folders in it that are of this store's groups, or of none's."""
+        return [name for name in _names(place) if _store_of(name) in ("", self._store_id)]
 
     def _clean_up(self, kept: Place) -> None:
         """Keep of a stopped group what it printed, and how it ended."""
@@ -275,8 +285,8 @@ class Folders:
             record = records.read(place / "group.json", GroupRecord)
             if record is None:
                 return None
-            group = GroupRef(record.name, record.job_id, record.attempt)
-            if group == _group_named(place.name):
+            group = _group_named(place.name)  # training code can write to the record
+            if group is not None and group == GroupRef(record.name, record.job_id, record.attempt):
                 return GroupFolder(place, group, record.roles, record.ports)
             damage = f"{place.path}/group.json is of another group"
         except Damaged as damaged:
@@ -284,10 +294,23 @@ class Folders:
         return _damaged(place, damage)
 
 
-def _group_named(name: str) -> GroupRef | None:
-    """The group of that name (job_tracker.naming), if it is the name of one."""
+def _folder_name(group: GroupRef) -> str:
+    """The name of a group's folder: the names of groups are DNS labels, so none has a dot in it."""
+    store_id = naming.store_of(group.home)
+    return f"{store_id}.{group.name}" if store_id else group.name
+
+
+def _store_of(folder: str) -> str:
+    """The id of the store in a name of a folder; "" without one."""
+    return folder.rpartition(".")[0]
+
+
+def _group_named(folder: str) -> GroupRef | None:
+    """The group whose folder has that name, if a group's could have it."""
+    store_id, _, name = folder.rpartition(".")
     found = _GROUP.fullmatch(name)
-    return found and GroupRef(name, int(found["job"]), int(found["retry"] or 0) + 1)
+    home = naming.home(store_id) if store_id else ""
+    return found and GroupRef(name, int(found["job"]), int(found["retry"] or 0) + 1, home)
 
 
 def _damaged(place: Place, damage: str) -> GroupFolder | None:

@@ -25,6 +25,7 @@ class GroupRecord(_Record):
     name: str
     job_id: int = Field(gt=0)
     attempt: int = Field(gt=0)
+    home: str = ""
     roles: tuple[str, ...] = Field(min_length=1)
     ports: tuple[int, ...]
 

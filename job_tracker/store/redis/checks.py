@@ -116,7 +116,7 @@ def _recall(memory: Path | None) -> str:
 
 def _remember(memory: Path, store: str) -> None:
     try:
-        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         memory.write_text(store + "\n")
     except OSError as error:
         log.warning("a loss of the job store would not be noticed after a restart: %s", error)

@@ -167,6 +167,10 @@ class RedisStore:
         artifacts = (rows.ARTIFACT.validate_json(content) for content in found)
         return sorted(artifacts, key=lambda artifact: artifact.name)
 
+    async def store_id(self) -> str:
+        """See JobStore. It is the beginning of the id that the server keeps, a UUID."""
+        return self._connection.store_id[:8]
+
     async def secret(self) -> bytes:
         """See JobStore."""
         _, found = await self._run(scripts.SECRET, secrets.token_hex(32))

@@ -1,9 +1,12 @@
 """The tables, and how a file of an older version becomes one of this."""
 
 import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from job_tracker.errors import StoreRefused
+from job_tracker.store.sqlite import files
 
 # "TRNG": tells a file of ours from any other SQLite database (sqlite.org, "PRAGMA application_id").
 APPLICATION_ID = 0x54524E47
@@ -114,6 +117,11 @@ MIGRATIONS: tuple[str, ...] = (
             ON CONFLICT DO UPDATE SET jobs = jobs + 1;
     END;
     """,
+    """
+    -- Tells the folders of its jobs from those of other stores, which begin at job 1 as well.
+    CREATE TABLE identity (id TEXT NOT NULL) STRICT;
+    INSERT INTO identity VALUES (lower(hex(randomblob(4))));
+    """,
 )
 
 
@@ -130,15 +138,18 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def open_file(path: Path) -> sqlite3.Connection:
+def open_file(path: Path, used: Sequence[Path] = ()) -> sqlite3.Connection:
     """Open the file, make or migrate its tables.
 
     Raises StoreRefused, having changed nothing, for a file that is damaged, that another program
-    made, or that a newer version of this service wrote.
+    made, that a newer version of this service wrote, or that never had a job while there are folders
+    which jobs have `used`.
     """
     try:
-        if path.exists() and path.stat().st_size:
+        if _has_content(path):
             _refuse_what_is_not_ours(path)
+        _refuse_as_empty(path, used)
+        files.make_private(path)
         connection = connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         _migrate(connection)
@@ -169,6 +180,40 @@ def _refuse_what_is_not_ours(path: Path) -> None:
             raise sqlite3.DatabaseError("damaged: " + "; ".join(problems))
     finally:
         connection.close()
+
+
+def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
+    """Raise StoreRefused if the file never had a job: the folders are of jobs that it knows nothing of."""
+    wal = files.wal_of(path)
+    if not _has_content(path) and _has_content(wal):
+        raise StoreRefused(
+            f"{path}: is gone, but {wal.name} is there with what was written last. Nothing was changed. "
+            f"Put the {path.name} back that it belongs to; or move {wal.name} away to begin without its jobs."
+        )
+    if not used or _has_had_jobs(path):
+        return
+    problem = "never had a job" if _has_content(path) else "is empty" if path.exists() else "does not exist"
+    raise StoreRefused(
+        f"{path}: {problem}, but jobs have used {', '.join(map(str, used))}. An empty job store does not "
+        "know them: groups of theirs that still run would be left to themselves, or stopped as strays. "
+        f"Nothing was changed. Restore {path.name} from a backup, with its -wal file if there is one; or "
+        "move these folders away; or start once with storage.start_anew=true to begin without these jobs."
+    )
+
+
+def _has_had_jobs(path: Path) -> bool:
+    """Whether there ever was a job in the file; the sequence of ids stays when jobs are deleted."""
+    if not _has_content(path):
+        return False
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'sqlite_sequence'")
+        if not tables.fetchone()[0]:  # a service was killed before it made any
+            return False
+        return bool(connection.execute("SELECT count(*) FROM sqlite_sequence").fetchone()[0])
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

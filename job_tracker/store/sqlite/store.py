@@ -1,7 +1,6 @@
 """The job store in one SQLite file (WAL): durable, indexed, and nobody else's."""
 
 import asyncio
-import fcntl
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -17,14 +16,14 @@ from job_tracker.errors import (
     LimitExceeded,
     RequestKeyConflict,
     StaleJob,
-    StoreRefused,
     StoreUnavailable,
 )
 from job_tracker.feed import Feed
 from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
 from job_tracker.store.base import JobFilter, RequestKey, Tally, Term
-from job_tracker.store.sqlite import reports, rows, schema
+from job_tracker.store.sqlite import files, reports, rows, schema
 from job_tracker.store.sqlite.lease import Lease
+from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.writer import GroupCommitter
 from job_tracker.telemetry import Artifact, AttemptReport, MetricSeries
 
@@ -46,7 +45,7 @@ class SqliteStore:
         self._lister = schema.connect(path, read_only=True)
         self._listing = asyncio.Lock()
         self._connection = connection
-        self._writer = GroupCommitter(connection)
+        self._writer = GroupCommitter(connection, LossWatch(path, connection).check)
         self._feed: Feed[int, JobState] = Feed()
         self._lease = Lease()
         self._resigned: Feed[int, None] = Feed()
@@ -54,11 +53,15 @@ class SqliteStore:
         self._known: dict[int, Job] = {}
 
     @classmethod
-    async def open(cls, path: Path) -> "SqliteStore":
-        """Open or make the file. Raises StoreRefused if it is in use, damaged, foreign or too new."""
-        lock = _lock(path)
+    async def open(cls, path: Path, used: Sequence[Path] = ()) -> "SqliteStore":
+        """Open or make the file.
+
+        Raises StoreRefused if it is in use, damaged, foreign or too new; or if it never had a job, while
+        there are folders that jobs have `used`.
+        """
+        lock = files.lock(path)
         try:
-            connection = await asyncio.to_thread(schema.open_file, path)
+            connection = await asyncio.to_thread(schema.open_file, path, used)
             return cls(path, lock, connection)
         except BaseException:
             os.close(lock)
@@ -162,6 +165,12 @@ class SqliteStore:
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
         """See JobStore."""
         return await self._read(reports.artifacts_of, reports.ARTIFACTS, job_id)
+
+    async def store_id(self) -> str:
+        """See JobStore."""
+        row = self._one("SELECT id FROM identity")
+        assert row is not None
+        return str(row["id"])
 
     async def secret(self) -> bytes:
         """See JobStore."""
@@ -303,21 +312,3 @@ def _find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | No
     if row["request_digest"] != request_key.digest:
         raise RequestKeyConflict(request_key.key, row["id"])
     return rows.job_of(row)
-
-
-def _lock(path: Path) -> int:
-    """Hold the file for this process: the kernel lets go when it ends, however it ends."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise StoreRefused(f"{path}: its folder cannot be written ({error})") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise StoreRefused(
-            f"{path}: another training service uses this job store; stop it, or choose another data "
-            "folder (storage.data_dir)"
-        ) from error
-    return lock

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from job_tracker.errors import StoreUnavailable, TrackerError
+from job_tracker.errors import StoreLost, StoreUnavailable, TrackerError
 
 Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
@@ -32,8 +32,14 @@ class GroupCommitter:
     nothing; what it returns reaches the caller when it is on the disk.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, check: Callable[[], None] = lambda: None) -> None:
+        """`check` is called after each commit, before any caller is answered.
+
+        It raises StoreUnavailable if this commit may not be durable, and StoreLost if no later one will be.
+        """
         self._connection = connection
+        self._check = check
+        self._lost: StoreLost | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
         self._closed = False
@@ -71,10 +77,24 @@ class GroupCommitter:
                     ending = True
                     break
                 batch.append(pending)
-            self._commit(batch)
+            self._commit_checked(batch)
             self._loop.call_soon_threadsafe(_settle, batch)
             if ending:
                 return
+
+    def _commit_checked(self, batch: list[_Pending]) -> None:
+        try:
+            if self._lost is None:
+                self._commit(batch)
+                self._check()
+                return
+            problem: StoreUnavailable = self._lost
+        except StoreLost as error:
+            problem = self._lost = error
+        except StoreUnavailable as error:
+            problem = error
+        for pending in batch:
+            pending.error = type(problem)(str(problem))
 
     def _commit(self, batch: list[_Pending]) -> None:
         try:

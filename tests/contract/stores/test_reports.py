@@ -1,5 +1,6 @@
 """What every store owes: what training reports, bounded, and gone with its job."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -104,6 +105,12 @@ async def test_reports_go_with_their_job(store: JobStore) -> None:
     await store.delete([job.id])
     assert (await store.metrics(job.id), await store.artifacts(job.id)) == ([], [])
     assert (len(await store.metrics(other.id)), len(await store.artifacts(other.id))) == (1, 1)
+
+
+async def test_a_store_has_an_id_that_stays(store: JobStore, reopen: Reopen) -> None:
+    store_id = await store.store_id()
+    assert re.fullmatch("[0-9a-f]{8}", store_id)
+    assert store_id == await store.store_id() == await (await reopen()).store_id()
 
 
 async def test_the_secret_is_made_with_the_store(store: JobStore, reopen: Reopen) -> None:

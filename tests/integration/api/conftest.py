@@ -78,7 +78,9 @@ class Service:
     async def start(self, *, tracked: bool = True) -> None:
         """Serve at a free port; untracked, jobs stay as they are."""
         backend = FakeBackend(self.world)
-        jobs = main.make_jobs(self.settings, self.store, Engine(backend), self.metrics)
+        jobs = main.make_jobs(
+            self.settings, self.store, await self.store.store_id(), Engine(backend), self.metrics
+        )
         self.servicer = TrainingServicer(jobs)
         self.reports = ReportBook(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())

@@ -8,7 +8,6 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker.logs.archive import LogArchive
-from job_tracker.model import GroupRef
 from tests.integration.api.conftest import Service
 from tests.support.logs import NOON, SECOND, pieces_of, records
 from training_service import main
@@ -26,7 +25,7 @@ async def job(service: Service, archive: LogArchive) -> int:
     job_id = await service.train({"PARALLEL_INSTANCES": "2"})
     await service.seen(job_id, pb.succeed)
     for rank, lines in enumerate((["a", "c", "e"], ["b", "d"])):
-        group = GroupRef(f"program-{job_id}", job_id, 1)
+        group = (await service.store.get(job_id)).group
         await archive.write(group, rank, pieces_of([records(*lines, first=rank / 2)]))
     return job_id
 
@@ -86,7 +85,8 @@ async def test_what_makes_no_sense_is_refused(
 
 
 async def test_storage_that_cannot_be_read_is_to_be_asked_again(service: Service, job: int) -> None:
-    folder = service.settings.storage.data_dir / "storage" / "logs" / str(job) / "1"
+    of_job = (await service.store.get(job)).folder
+    folder = service.settings.storage.data_dir / "storage" / "logs" / of_job / "1"
     (folder / "0.log.gz").write_bytes(b"damaged")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await logs(service, job)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from job_tracker import naming
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.errors import InvalidField, LogsNotFound, StorageUnavailable
 from job_tracker.log_collector import LogCollector
@@ -139,6 +140,22 @@ async def test_the_logs_of_a_job_that_is_forgotten_go(service: Service) -> None:
     await look(service)
     with pytest.raises(LogsNotFound):
         await anext(service.backend.logs(stranger, 0))
+
+
+async def test_the_logs_of_a_job_of_that_number_in_an_earlier_store_are_not_those_of_the_job(
+    service: Service,
+) -> None:
+    ended = await service.reaches(
+        (await service.submit(HELLO, home=naming.home("1a2b3c4d"))).id, JobState.SUCCEEDED
+    )
+    await service.backend.launch(service.backend.plan(job({"PRINT": "of the version before"})))
+    await service.backend.stop(job().group, service.options["stop_grace"])
+    await look(service)
+    assert not service.world.stopped
+    assert await text(another_replica(service), ended) == "hello\n"
+    folders = [path.name for path in (service.folder / "storage" / "logs").rglob("0.log.gz")]
+    assert (service.folder / "storage/logs/default/1a2b3c4d-1/1/0.log.gz").exists()
+    assert len(folders) == 1
 
 
 async def test_storage_that_cannot_be_read_is_told_and_not_taken_for_an_empty_log(

@@ -1,6 +1,7 @@
 """Stores that earlier versions of this service have written, as they left them (see data/)."""
 
 import json
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from tests.support.jobs import NOON, spec
 from tests.support.redis_server import server_or_skip
 
 DATA = Path(__file__).with_name("data")
+_MOVES_OF_JOB_1 = [JobState.QUEUED, JobState.LAUNCHING, JobState.RUNNING, JobState.SUCCEEDED]
 VERSIONS = [
     *(pytest.param("sqlite", n, id=f"sqlite-{n}") for n in range(1, len(MIGRATIONS))),
     *(pytest.param("redis", n, id=f"redis-{n}") for n in range(1, SCHEMA)),
@@ -56,7 +58,7 @@ async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[Jo
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
-async def test_every_job_is_as_it_was(old_store: JobStore) -> None:
+async def test_every_job_is_as_it_was(old_store: JobStore, version: int) -> None:
     jobs = {job.id: job for job in await old_store.list_jobs(JobFilter(), limit=100)}
     assert {job_id: job.state for job_id, job in jobs.items()} == {
         1: JobState.SUCCEEDED,
@@ -75,7 +77,17 @@ async def test_every_job_is_as_it_was(old_store: JobStore) -> None:
     # What there was not is as if nothing had been said: a job that ran once runs once.
     assert {job.spec.retry for job in jobs.values()} == {RetryPolicy()}
     assert {job.spec.deadlines for job in jobs.values()} == {Deadlines()}
-    assert {(job.due_at, job.moves) for job in jobs.values()} == {(None, ())}
+    assert {job.due_at for job in jobs.values()} == {None}
+    assert [move.state for move in jobs[1].moves] == ([] if version == 1 else _MOVES_OF_JOB_1)
+    # Nor did a job get another folder: its checkpoints are where they were.
+    assert jobs[3].checkpoint_uri == "/storage/checkpoints/3"
+    assert jobs[3].model_uri == "/storage/models/a-model/3"
+    assert jobs[3].group.job_folder == "3"
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+async def test_an_old_store_gets_an_id_of_its_own(old_store: JobStore) -> None:
+    assert re.fullmatch("[0-9a-f]{8}", await old_store.store_id())
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)

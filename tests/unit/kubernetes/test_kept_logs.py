@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from job_tracker import naming
 from job_tracker.backends import kept_logs
 from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.api_errors import ApiError, NotFound, Unreachable
@@ -67,3 +68,36 @@ async def test_each_start_of_a_rank_has_a_log_of_its_own(tmp_path: Path) -> None
         await keeper.keep(GROUP, 1, restarts, Node().read)
     assert list(keeper.find(GROUP, 1)) == [0, 2, 10]
     assert keeper.find(GROUP, 0) == {}
+
+
+ONE, OTHER = "1a2b3c4d", "deadbeef"
+OF_ONE = GroupRef("program-1", 1, 1, naming.home(ONE))
+
+
+def keeper_of(store_id: str, folder: Path) -> KeptLogs:
+    return KeptLogs(folder, most_log=1 << 20, away=Unreachable, store_id=store_id)
+
+
+async def test_logs_of_another_store_are_left_alone(tmp_path: Path) -> None:
+    one, other = keeper_of(ONE, tmp_path), keeper_of(OTHER, tmp_path)
+    await one.keep(GROUP, 0, 0, Node().read)  # engines know no home of a group
+    assert list(one.find(OF_ONE, 0)) == [0]
+    assert [(ref, ref.home) for ref in one.groups()] == [(GROUP, OF_ONE.home)]
+    assert (other.groups(), other.find(GROUP, 0)) == ([], {})
+    await other.discard(GROUP)
+    await other.sweep()
+    assert list(one.find(OF_ONE, 0)) == [0]
+    await one.discard(OF_ONE)
+    assert one.groups() == []
+
+
+async def test_logs_that_the_version_before_kept_are_of_jobs_accepted_by_it(tmp_path: Path) -> None:
+    await keeper_of("", tmp_path).keep(GROUP, 0, 0, Node().read)
+    now = keeper_of(ONE, tmp_path)
+    assert (list(now.find(GROUP, 0)), list(now.find(OF_ONE, 0))) == ([0], [])
+    await now.keep(GROUP, 1, 0, Node().read)
+    assert list(now.find(GROUP, 1)) == [0]
+    assert {ref.home for ref in now.groups()} == {OF_ONE.home, ""}
+    for ref in now.groups():
+        await now.discard(ref)
+    assert now.groups() == []

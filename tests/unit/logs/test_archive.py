@@ -98,7 +98,7 @@ async def test_the_logs_of_a_job_are_forgotten_with_all_attempts(root: str) -> N
     for group in (GROUP, NEXT, other):
         await archive.write(group, 0, whole())
     for _ in range(2):
-        await archive.delete(1)
+        await archive.delete(GROUP.job_folder)
     assert files(root) == ["/2/1/0.log.gz"]
 
 

@@ -1,0 +1,184 @@
+"""Files of the job store are removed or replaced while jobs are submitted: none is lost without a word."""
+
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+else:
+    Server = Any
+
+CANNOT_SERVE = 2
+FOREVER = {"RUN_SECONDS": "forever"}
+
+
+class Submissions:
+    """A stream of them by threads, until the service does not answer any more, or `end`."""
+
+    def __init__(self, address: str, threads: int = 4) -> None:
+        self.acknowledged: list[int] = []
+        self.refusals: list[tuple[grpc.StatusCode, str | None]] = []
+        self._ended = threading.Event()
+        self._some = threading.Semaphore(0)
+        self._channel = grpc.insecure_channel(address)
+        self._threads = [threading.Thread(target=self._submit, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def await_some(self, number: int = 50) -> None:
+        """Return when so many more are acknowledged."""
+        for _ in range(number):
+            assert self._some.acquire(timeout=30), self.refusals
+
+    def end(self) -> list[int]:
+        """Stop; the ids that were acknowledged."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._channel.close()
+        return self.acknowledged
+
+    def _submit(self) -> None:
+        stub = TrainingServiceStub(self._channel)
+        metadata = pb.TrainingJobMetadata(
+            algorithm="program", dataset_id="1", train_data_version_hash="v1", parameters=FOREVER
+        )
+        while not self._ended.is_set():
+            try:
+                job_id = stub.Train(pb.TrainRequest(metadata=metadata), timeout=20).job_id
+            except grpc.RpcError as error:
+                self.refusals.append((error.code(), error.details()))
+                return
+            self.acknowledged.append(job_id)
+            self._some.release()
+
+
+def replaced(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").rename(path)
+
+
+def file(name: str, how: Callable[[Path], object] = Path.unlink) -> Callable[[Path], object]:
+    return lambda folder: how(folder / name)
+
+
+WAYS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "rm -rf data_dir": (shutil.rmtree, "lost with jobs.db"),
+    "rm jobs.db": (file("jobs.db"), "lost with jobs.db"),
+    "rm jobs.db-wal": (file("jobs.db-wal"), "have been saved in jobs.db"),
+    "rm jobs.db.lock": (file("jobs.db.lock"), "are safe in jobs.db"),
+    "mv copy jobs.db": (file("jobs.db", replaced), "lost with jobs.db"),
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data folder, apart from the configuration and the storage."""
+    monkeypatch.setenv("TRAINING_SERVICE_STORAGE__URI", str(storage))
+    monkeypatch.setenv("TRAINING_SERVICE_SCHEDULING__CAPACITY", "1")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def service(make_server: Callable[[str], Server], data: Path) -> Iterator[Server]:
+    """A service on that folder, which has ended afterwards; so has its running job."""
+    made = make_server("service")
+    made.data_dir = data
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.end(signal.SIGKILL)
+    for process in made.ranks():
+        process.kill()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_job_is_acknowledged_and_lost_without_a_word(service: Server, data: Path, way: str) -> None:
+    vanish, says = WAYS[way]
+    service.start().close()
+    stream = Submissions(service.address)
+    stream.await_some()
+    vanish(data)
+    assert service.process is not None
+    code = service.process.wait(timeout=20)
+    acknowledged = stream.end()
+    log = service.log.read_text()
+    assert {code for code, _ in stream.refusals} == {grpc.StatusCode.UNAVAILABLE}
+    assert code == CANNOT_SERVE, log
+    assert "CRITICAL" in log
+    assert says in log.splitlines()[-1]
+    if says == "lost with jobs.db" and data.exists():
+        if not (data / "jobs.db").exists():
+            assert "jobs.db: is gone, but jobs.db-wal is there" in service.refused()
+        return
+    with service.start() as client:
+        if says != "lost with jobs.db":
+            assert {job.job_id for job in client.list()} >= set(acknowledged)
+
+
+def test_a_service_that_serves_no_one_notices_too(service: Server, data: Path) -> None:
+    service.start().close()
+    shutil.rmtree(data)
+    assert service.process is not None
+    assert service.process.wait(timeout=20) == CANNOT_SERVE
+    assert "lost with jobs.db" in service.log.read_text().splitlines()[-1]
+
+
+def test_a_second_service_in_the_same_place_ends_the_first(
+    service: Server, make_server: Callable[[str], Server], data: Path
+) -> None:
+    service.start().close()
+    shutil.rmtree(data)
+    second = make_server("second")
+    second.data_dir = data
+    with second.start() as client:
+        assert service.process is not None
+        assert service.process.wait(timeout=20) == CANNOT_SERVE
+        # Nor did the first take anything along that is the second's.
+        job = client.submit("program", "1", "v1", parameters=FOREVER)
+    assert second.end(signal.SIGKILL) == -signal.SIGKILL
+    with second.start() as client:
+        assert client.status(job).job_id == job
+        client.cancel(job)
+        client.wait(job, timeout=20)
+    assert second.end(signal.SIGTERM) == 0
+
+
+def test_a_service_with_an_emptied_store_does_not_touch_the_jobs_that_run(
+    service: Server, data: Path
+) -> None:
+    with service.start() as client:
+        job = client.submit("program", "1", "v1", parameters=FOREVER)
+        for status in client.watch(job):
+            if status.status == pb.running:
+                break
+    rank = service.rank(job, 0)
+    service.end(signal.SIGTERM)
+    (data / "jobs.db").rename(data / "away.db")
+    assert "jobs have used" in service.refused()
+    assert rank.is_running()
+    # What is started anew has its own groups beside those.
+    with service.start("-s", "storage.start_anew=true") as client:
+        again = client.submit("program", "1", "v1")
+        ended = client.wait(again, timeout=20)
+        assert (again, ended.status) == (job, pb.succeed)
+        assert "default/" in ended.model_uri
+    service.end(signal.SIGTERM)
+    assert rank.is_running()
+    assert "1 groups are of other job stores" in service.log.read_text()
+    (data / "away.db").rename(data / "jobs.db")
+    with service.start() as client:
+        assert client.status(job).status == pb.running
+        assert client.status(job).model_uri != ended.model_uri
+        client.cancel(job)
+        assert client.wait(job, timeout=20).status == pb.cancelled
+    assert not rank.is_running()

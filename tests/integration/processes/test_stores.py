@@ -1,0 +1,108 @@
+"""Several stores have their groups in one folder: each begins at job 1, and none touches another's."""
+
+import logging
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from job_tracker import naming
+from job_tracker.backends.process import ProcessBackend
+from job_tracker.model import Job, Phase
+from tests.support.backends import ProcessGroups, printed, seen, text_of
+from tests.support.jobs import NOON, job
+
+GRACE = timedelta(seconds=5)
+LATER = NOON + timedelta(hours=1)
+ONE, OTHER = "1a2b3c4d", "deadbeef"
+
+
+def job_1(store_id: str) -> Job:
+    """The first job of a store; of one that did not know itself by an id for ""."""
+    return job(home=naming.home(store_id) if store_id else "")
+
+
+async def running(world: ProcessGroups, store_id: str) -> ProcessBackend:
+    """A service's backend that runs the first job of its store, which prints the store's id."""
+    world.add("program", "sh", "-c", f"echo of {store_id or 'none'}; exec sleep 1000")
+    backend = world.open(store_id=store_id)
+    await backend.launch(backend.plan(job_1(store_id)))
+    await printed(backend, job_1(store_id).group)
+    return backend
+
+
+async def log_of(backend: ProcessBackend, store_id: str) -> str:
+    return await text_of(backend.logs(job_1(store_id).group, 0))
+
+
+def folders(world: ProcessGroups, place: str) -> list[str]:
+    return sorted(path.name for path in (world.root / place).glob("*"))
+
+
+async def test_each_store_sees_and_ends_its_own_groups_alone(
+    world: ProcessGroups, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = await running(world, ONE)
+    other = await running(world, OTHER)
+    assert folders(world, "live") == [f"{ONE}.program-1", f"{OTHER}.program-1"]
+    assert (await log_of(one, ONE), await log_of(other, OTHER)) == (f"of {ONE}\n", f"of {OTHER}\n")
+
+    await other.stop(job_1(OTHER).group, GRACE)
+    await other.discard(job_1(OTHER).group)
+    for backend in (one, world.open(store_id=ONE)):
+        assert {group.home: o.master.status.phase for group, o in (await backend.observe()).items()} == {
+            f"default/{ONE}": Phase.RUNNING
+        }
+    assert await other.observe() == {}
+    assert await log_of(one, ONE) == f"of {ONE}\n"
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert any(f"1 groups are of other job stores than {OTHER}" in text for text in said)
+
+
+async def test_what_is_kept_of_another_store_is_neither_swept_nor_collected_nor_removed(
+    world: ProcessGroups,
+) -> None:
+    one = await running(world, ONE)
+    await one.stop(job_1(ONE).group, GRACE, keep_until=NOON)
+    other = world.open(store_id=OTHER)
+    await other.sweep(LATER)
+    assert folders(world, "kept") == [f"{ONE}.program-1"]
+    await one.sweep(LATER)
+    assert folders(world, "ended") == [f"{ONE}.program-1"]
+    assert await other.stopped() == []
+    await other.drop_logs(job_1(OTHER).group)
+    await other.discard(job_1(OTHER).group)
+    assert await one.stopped() == [job_1(ONE).group]
+    assert await log_of(one, ONE) == f"of {ONE}\n"
+
+
+async def test_what_a_job_wrote_into_its_record_gives_it_no_other_store(world: ProcessGroups) -> None:
+    one = await running(world, ONE)
+    [record] = world.root.glob("live/*/group.json")
+    record.write_text(record.read_text().replace(ONE, OTHER))
+    again = world.open(store_id=ONE)
+    assert [group.home for group in await again.observe()] == [f"default/{ONE}"]
+    assert await world.open(store_id=OTHER).observe() == {}
+    await one.stop(job_1(ONE).group, GRACE)
+
+
+async def test_a_group_of_the_version_before_belongs_to_who_is_there(world: ProcessGroups) -> None:
+    before = await running(world, "")
+    await before.close()
+    now = world.open(store_id=ONE)
+    assert [(group, group.home) for group in await now.observe()] == [(job().group, "")]
+    await now.stop(job().group, GRACE)
+    assert await log_of(now, "") == "of none\n"
+    assert folders(world, "live") == []
+
+
+async def test_a_new_job_does_not_take_over_the_group_of_an_old_one_of_its_number(
+    world: ProcessGroups, tmp_path: Path
+) -> None:
+    before = await running(world, "")
+    await before.close()
+    now = await running(world, ONE)
+    await seen(now, job_1(ONE).group, lambda o: o.master.status.phase is Phase.RUNNING)
+    assert folders(world, "live") == [f"{ONE}.program-1"]
+    assert await log_of(now, ONE) == f"of {ONE}\n"
+    assert await log_of(now, "") == "of none\n"

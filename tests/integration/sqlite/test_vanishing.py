@@ -1,0 +1,145 @@
+"""Files that are removed or replaced below an open store: it stops acknowledging, and says what is lost."""
+
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from job_tracker.errors import StoreLost, StoreRefused, StoreUnavailable
+from job_tracker.leadership import Leadership, Tenure
+from job_tracker.store.sqlite import SqliteStore, files
+from tests.support.jobs import NOON, spec
+
+LOST = "lost with jobs.db"
+SAVED = "have been saved in jobs.db"
+SAFE = "are safe in jobs.db"
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "jobs.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    """With a job in it."""
+    opened = await SqliteStore.open(path)
+    await submit(opened)
+    yield opened
+    await opened.close()
+
+
+async def submit(store: SqliteStore) -> int:
+    return (await store.submit(spec(), NOON, None, 1000)).id
+
+
+def wal_with_it(path: Path) -> None:
+    path.unlink()
+    files.wal_of(path).unlink()
+
+
+def replaced(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").rename(path)
+
+
+WAYS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "folder": (lambda path: shutil.rmtree(path.parent), LOST),
+    "folder-moved": (lambda path: path.parent.rename(path.parent.with_name("elsewhere")), LOST),
+    "database": (Path.unlink, LOST),
+    "database-and-wal": (wal_with_it, LOST),
+    "database-replaced": (replaced, LOST),
+    "wal": (lambda path: files.wal_of(path).unlink(), SAVED),
+    "wal-replaced": (lambda path: replaced(files.wal_of(path)), SAVED),
+    "lock": (lambda path: files.lock_of(path).unlink(), SAFE),
+    "lock-replaced": (lambda path: replaced(files.lock_of(path)), SAFE),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_is_acknowledged_after_a_file_has_vanished(
+    store: SqliteStore, path: Path, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    vanish, says = WAYS[way]
+    vanish(path)
+    for _ in range(2):
+        with pytest.raises(StoreLost, match=says):
+            await submit(store)
+    critical = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert len(critical) == 1
+    assert says in critical[0].getMessage()
+
+
+@pytest.mark.parametrize("way", ["wal", "wal-replaced", "lock", "lock-replaced"])
+@pytest.mark.parametrize("orderly", [True, False])
+async def test_what_is_said_to_be_safe_is_there_afterwards(
+    path: Path, tmp_path: Path, way: str, orderly: bool
+) -> None:
+    store = await SqliteStore.open(path)
+    acknowledged = [await submit(store) for _ in range(20)]
+    vanish, says = WAYS[way]
+    vanish(path)
+    with pytest.raises(StoreLost, match=says):
+        await submit(store)
+    if not orderly:  # as it is on the disk, were the process killed now
+        kept = shutil.copytree(path.parent, tmp_path / "kept", ignore=shutil.ignore_patterns("*-shm"))
+        if way == "wal-replaced":
+            files.wal_of(kept / "jobs.db").unlink()
+        path = kept / "jobs.db"
+    await store.close()
+    again = await SqliteStore.open(path)
+    assert [(await again.get(job_id)).id for job_id in acknowledged] == acknowledged
+    await again.close()
+
+
+async def test_a_store_whose_files_cannot_be_looked_at_acknowledges_nothing_until_they_can(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: Path) -> os.stat_result:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", fails)
+        with pytest.raises(StoreUnavailable, match="cannot see its files"):
+            await submit(store)
+    assert await submit(store) == 3
+
+
+async def test_leading_ends_when_the_store_is_lost_also_while_nothing_is_written(
+    store: SqliteStore, path: Path
+) -> None:
+    leads: list[Tenure] = []
+
+    async def track(tenure: Tenure) -> None:
+        leads.append(tenure)
+        shutil.rmtree(path.parent)
+        await tenure.is_over(within=60)
+
+    with pytest.raises(StoreLost):
+        await Leadership(store, track, holder="test", lifetime=timedelta(seconds=1)).run()
+    assert len(leads) == 1
+
+
+async def test_a_lock_that_is_removed_as_it_is_taken_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flock = tmp_path / "jobs.db", fcntl.flock
+    removed: list[Path] = []
+
+    def slow(descriptor: int, operation: int) -> None:
+        if not removed:
+            removed.append(files.lock_of(path))
+            removed[0].unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    held = files.lock(path)
+    with pytest.raises(StoreRefused, match="another training service"):
+        files.lock(path)
+    os.close(held)
+    os.close(files.lock(path))
