@@ -1,21 +1,24 @@
 """What a job has made: the files in the folder of its model, and what it reported besides."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import BinaryIO
 
-import fsspec
-
-from job_tracker.errors import InvalidField, StorageUnavailable, UnknownReference
+from job_tracker.errors import InvalidField, UnknownReference
+from job_tracker.job_files import JobFiles, job_files
 from job_tracker.model import Job
 from job_tracker.storage import patiently
 from job_tracker.telemetry import MOST_ARTIFACTS, Artifact
+from job_tracker.untrusted import Suspicious
 
 _PATIENCE_SECONDS = 20.0
 _PIECE = 256 * 1024
 """Bytes that are read at once: what a download takes of memory."""
+_MOST_LOOKED_AT = 10 * MOST_ARTIFACTS
+"""Entries of a model's folder that a listing looks at: training may leave millions there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +30,41 @@ class ModelFile:
     size: int
 
 
-async def files_of(job: Job) -> Sequence[ModelFile]:
-    """The files of the job's model, by name; the first MOST_ARTIFACTS. Raises StorageUnavailable."""
-    uri = job.model_uri
-    return await patiently(lambda: _list(uri), f"the model at {uri}", seconds=_PATIENCE_SECONDS)
+class ModelFiles:
+    """What lies in the folders of models, below the storage's root."""
 
+    def __init__(self, storage_root: str) -> None:
+        """`storage_root` is an fsspec URI."""
+        self._root = storage_root
 
-async def read(job: Job, name: str) -> AsyncIterator[bytes]:
-    """The content of one of `files_of`, in pieces. Raises UnknownReference, StorageUnavailable."""
-    path = PurePosixPath(name)
-    if not name or path.is_absolute() or ".." in path.parts or not name.isprintable():
-        raise InvalidField("name", f"{name!r:.100} is not the name of an artifact")
-    what = f"{job.model_uri}/{path}"
-    file: Any = await patiently(lambda: _open(job.model_uri, str(path)), what, seconds=_PATIENCE_SECONDS)
-    try:
-        while piece := await patiently(lambda: file.read(_PIECE), what, seconds=_PATIENCE_SECONDS):
-            yield piece
-    finally:
-        await asyncio.to_thread(file.close)
+    async def list(self, job: Job) -> Sequence[ModelFile]:
+        """The files of the job's model, by name, at most MOST_ARTIFACTS. Raises StorageUnavailable."""
+        uri = job.model_uri
+
+        def look() -> Sequence[ModelFile]:
+            found = job_files(uri, within=self._root).files(_MOST_LOOKED_AT)
+            return [ModelFile(name, f"{uri}/{name}", size) for name, size in found[:MOST_ARTIFACTS]]
+
+        return await patiently(look, f"the model at {uri}", seconds=_PATIENCE_SECONDS)
+
+    async def read(self, job: Job, name: str) -> AsyncIterator[bytes]:
+        """The content of one of them, in pieces.
+
+        Raises InvalidField, UnknownReference and StorageUnavailable.
+        """
+        path = PurePosixPath(name)
+        if not name or path.is_absolute() or ".." in path.parts or not name.isprintable():
+            raise InvalidField("name", f"{name!r:.100} is not the name of an artifact")
+        uri = job.model_uri
+        what = f"{uri}/{path}"
+        file = await patiently(
+            lambda: _open(job_files(uri, within=self._root), uri, str(path)), what, seconds=_PATIENCE_SECONDS
+        )
+        try:
+            while piece := await patiently(lambda: file.read(_PIECE), what, seconds=_PATIENCE_SECONDS):
+                yield piece
+        finally:
+            await asyncio.to_thread(file.close)
 
 
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
@@ -58,28 +78,12 @@ def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tup
     return artifacts[:MOST_ARTIFACTS]
 
 
-def _list(uri: str) -> list[ModelFile]:
-    filesystem, folder = fsspec.core.url_to_fs(uri)
-    filesystem.invalidate_cache()
+def _open(files: JobFiles, uri: str, name: str) -> BinaryIO:
     try:
-        found = filesystem.find(folder, detail=True)
-    except FileNotFoundError:
-        return []
-    except Exception as error:
-        raise StorageUnavailable(f"the model at {uri} cannot be looked at: {error}") from error
-    names = sorted(found)[:MOST_ARTIFACTS]
-    relative = [path.removeprefix(folder).lstrip("/") for path in names]
-    return [
-        ModelFile(name, f"{uri}/{name}", int(found[path].get("size") or 0))
-        for name, path in zip(relative, names, strict=True)
-    ]
-
-
-def _open(uri: str, name: str) -> Any:
-    filesystem, folder = fsspec.core.url_to_fs(uri)
-    try:
-        return filesystem.open(f"{folder}/{name}", "rb")
-    except (FileNotFoundError, IsADirectoryError) as error:
+        return files.open(name)
+    except (FileNotFoundError, IsADirectoryError, Suspicious) as error:
         raise UnknownReference("name", f"{name!r} is not a file of the model at {uri}") from error
-    except Exception as error:
-        raise StorageUnavailable(f"{uri}/{name} cannot be read: {error}") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UnknownReference("name", f"{name!r:.100} is too long for the name of a file") from error
+        raise

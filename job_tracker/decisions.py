@@ -64,6 +64,8 @@ def next_step(
         return Launch()
     if seen is None:
         return Save(job.failed(_VANISHED, now))
+    if len(seen.ranks) != job.spec.instances:
+        return Save(job.failed(seen.first_failure or _VANISHED, now))
     if not launched and any(rank.restarts for rank in job.ranks):
         return Launch()  # what was to be started anew may have been cut short
     current = job.observed(seen.statuses, seen.program)

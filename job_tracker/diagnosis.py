@@ -17,6 +17,7 @@ class Category(StrEnum):
     NO_FREE_PORT = "no_free_port"
     GROUP_VANISHED = "group_vanished"
     SUPERVISOR_LOST = "supervisor_lost"
+    RECORDS_LOST = "records_lost"
     EXCEEDS_CAPACITY = "exceeds_capacity"
     ALGORITHM_GONE = "algorithm_gone"
     LAUNCH_FAILED = "launch_failed"

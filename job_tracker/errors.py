@@ -16,6 +16,7 @@ TrackerError
 ├── StorageUnavailable       datasets or logs cannot be reached now: try again later
 ├── LaunchFailed             final: the attempt ends with this diagnosis
 ├── BackendUnavailable       the outside cannot answer now: try again later
+│   └── NoRoom               ... this machine has no room for a launch now
 ├── BackendRefused           the backend cannot be used as it is configured, and why
 └── LogsNotFound             there is nothing to read (yet, or any more)
 """
@@ -113,6 +114,10 @@ class LaunchFailed(TrackerError):
 
 class BackendUnavailable(TrackerError):
     """The engine cannot answer now. The call may be repeated."""
+
+
+class NoRoom(BackendUnavailable):
+    """This machine lacks what a launch takes (descriptors, processes, memory, disk). Says what to do."""
 
 
 class BackendRefused(TrackerError):

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from job_tracker import artifacts
+from job_tracker.artifacts import ModelFiles, merged
 from job_tracker.errors import StaleJob
 from job_tracker.log_reader import LogPiece, LogReader, LogRequest
 from job_tracker.model import Ending, Job, JobSpec, JobState
@@ -47,6 +47,7 @@ class Jobs:
         store: JobStore,
         logs: LogReader,
         door: Door,
+        models: ModelFiles,
         *,
         max_queued: int,
         rehearsals: Sequence[Rehearsal] = (),
@@ -57,6 +58,7 @@ class Jobs:
         self._store = store
         self._logs = logs
         self._door = door
+        self._models = models
         self._max_queued = max_queued
         self._rehearsals = rehearsals
         self._clock = clock
@@ -146,15 +148,15 @@ class Jobs:
         Raises JobNotFound, and StorageUnavailable.
         """
         job = await self._store.get(job_id)
-        files, reported = await asyncio.gather(artifacts.files_of(job), self._store.artifacts(job_id))
-        return job, artifacts.merged(files, reported)
+        files, reported = await asyncio.gather(self._models.list(job), self._store.artifacts(job_id))
+        return job, merged(files, reported)
 
     async def fetch(self, job_id: int, name: str) -> AsyncGenerator[bytes, None]:
         """The content of one of the job's artifacts.
 
         Raises JobNotFound, InvalidField, UnknownReference and StorageUnavailable.
         """
-        async for piece in artifacts.read(await self._store.get(job_id), name):
+        async for piece in self._models.read(await self._store.get(job_id), name):
             yield piece
 
     async def _view(self, job: Job) -> JobView:

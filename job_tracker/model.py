@@ -254,9 +254,19 @@ class Job:
         return replace(moved, started_at=at)
 
     def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
-        """The job with its ranks as they were last seen, and what they run if that is known."""
+        """The job with its ranks as they were last seen, and what they run if that is known.
+
+        What is seen of a group of another size changes nothing.
+        """
+        if len(ranks) != self.spec.instances:
+            return self
         current = (r if r.restarts >= self.restarts_of(r.rank) else self.ranks[r.rank] for r in ranks)
         return replace(self, ranks=tuple(current), program=program or self.program)
+
+    def noting(self, note: str) -> "Job":
+        """The job with what its launch waits for, as a note on its master; it has no rank that runs."""
+        waiting = RankStatus(MASTER_RANK, Phase.PENDING, note=note, restarts=self.restarts_of(MASTER_RANK))
+        return replace(self, ranks=(waiting, *self.ranks[1:]))
 
     def restarts_of(self, rank: int) -> int:
         """How often the rank is to be started anew in this attempt."""

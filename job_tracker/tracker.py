@@ -11,19 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from job_tracker import log_context
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import Deposed, JobNotFound, LaunchFailed, StaleJob
+from job_tracker.errors import Deposed, JobNotFound, LaunchFailed, NoRoom, StaleJob, TrackerError
 from job_tracker.leadership import Tenure
 from job_tracker.log_collector import LogCollector
 from job_tracker.model import LIVE_STATES, Ending, GroupRef, Job, JobState
 from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.reports import LogFollower, ReportBook
 from job_tracker.scheduling.fifo import Verdict, judge
+from job_tracker.stops import Stops
 from job_tracker.store.base import JobStore
 from job_tracker.workqueue import QueueHealth, WorkQueue
 
@@ -98,11 +100,18 @@ class Tracker:
         self._on_save = on_save
         self.looked_at = clock()
         """When it last looked at everything; before the first time, when it was made."""
-        self._queue: WorkQueue[int | Chore] = WorkQueue(self._work, workers=options.workers)
+        self._queue: WorkQueue[int | Chore] = WorkQueue(
+            self._work, workers=options.workers, expected=(TrackerError,)
+        )
+        self._stops = Stops(lambda group: self._queue.add(group.job_id))
         self._followers = LogFollower(reports, backend, clock)
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
+        self._not_launched: set[int] = set()
+        """Jobs whose launch waits until this machine has room for it."""
+        self._has_room = True
+        """Whether the last launch found room; if not, one job at a time is admitted, to try."""
         self._waiting_head: int | None = None
         """The job that waits for others to end; those behind it need no look."""
 
@@ -121,6 +130,7 @@ class Tracker:
                 for chore in Chore:
                     self._queue.add(chore)
         finally:
+            await self._stops.close()
             await self._followers.close()
 
     async def _follow_store(self) -> None:
@@ -172,13 +182,15 @@ class Tracker:
                 return await self._settle(key)
 
     async def _admit(self) -> None:
-        """Move queued jobs to LAUNCHING, in order, as far as the capacity goes."""
-        while (head := await self._store.next_queued()) is not None:
+        """Move queued jobs to LAUNCHING, in order, as far as the capacity and the room of this machine go."""
+        while not self._not_launched and (head := await self._store.next_queued()) is not None:
             tallies = await self._store.tallies()
             in_use = sum(tallies[state].instances for state in LIVE_STATES)
             try:
                 match judge(head, in_use=in_use, capacity=self._options.capacity):
                     case Verdict.ADMIT:
+                        if not self._has_room:
+                            self._not_launched.add(head.id)
                         await self._save(head, head.admitted(self._clock()))
                     case Verdict.NEVER_FITS:
                         now = self._clock()
@@ -243,8 +255,9 @@ class Tracker:
             except JobNotFound:
                 job = None
             log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
-            await self._stop_strays(job_id, job)
-            if job is None or job.state.is_terminal:
+            if job is None or not job.state.is_live or job.ending is not None:
+                self._no_longer_waits(job_id)
+            if not self._strays_are_gone(job_id, job) or job is None or job.state.is_terminal:
                 return None
             step = next_step(
                 job,
@@ -253,7 +266,7 @@ class Tracker:
                 now=self._clock(),
                 finish_grace=self._options.finish_grace,
             )
-            if job.state is JobState.RUNNING:
+            if job.state is JobState.RUNNING and not self._stops.has_ended(job.group):
                 self._followers.follow(job)
             try:
                 match step:
@@ -261,8 +274,11 @@ class Tracker:
                         await self._launch(job)
                     case Save(changed):
                         await self._save(job, changed)
+                    case Stop(ending) if self._stops.has_ended(job.group):
+                        await self._end(job, ending)
                     case Stop(ending):
-                        await self._stop(job, ending)
+                        self._stops.begin(job.group, partial(self._stop, job, ending))
+                        return None
                     case Rest(at_most):
                         return at_most
             except StaleJob:
@@ -275,14 +291,38 @@ class Tracker:
             self._tenure.check()
             self._seen[job.group] = await self._backend.launch(plan)
             self._launched.add(job.group)
+        except NoRoom as error:
+            self._not_launched.add(job.id)
+            self._has_room = False
+            noted = job.noting(str(error)) if job.state is JobState.LAUNCHING else job
+            if noted != job:
+                await self._save(job, noted)
+            raise
         except LaunchFailed as error:
             await self._save(job, job.failed(error.diagnosis, self._clock()))
+            self._no_longer_waits(job.id)
+        else:
+            self._has_room = True
+            for waiting in [*self._not_launched]:
+                self._no_longer_waits(waiting)
+                self._queue.add(waiting)
 
-    async def _stop(self, job: Job, ending: Ending) -> None:
+    def _no_longer_waits(self, job_id: int) -> None:
+        """The job's launch holds up the admission of others no more."""
+        if job_id in self._not_launched:
+            self._not_launched.discard(job_id)
+            self._queue.add(Chore.ADMIT)
+
+    async def _stop(self, job: Job, ending: Ending) -> Observation | None:
         self._tenure.check()
         seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
         await self._followers.finish(job.group)
         await self._logs.collect(job)
+        return seen
+
+    async def _end(self, job: Job, ending: Ending) -> None:
+        """Write the end of a job whose group has been stopped."""
+        seen = self._stops.outcome(job.group)
         if seen is not None:
             job = job.observed(seen.statuses, seen.program)
         await self._save(job, job.ended(ending, self._clock()))
@@ -299,18 +339,27 @@ class Tracker:
         period = periods.get(ending.state)
         return ending.decided_at + period if period else None
 
-    async def _stop_strays(self, job_id: int, job: Job | None) -> None:
-        """Stop groups of this job that should not be there, as of a job that has ended."""
+    def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
+        """Whether no group of this job is there that should not be; if not, they are being stopped."""
         owned = job.group if job is not None and job.state.is_live else None
-        for group in [g for g in self._seen if g.job_id == job_id and g != owned]:
-            self._tenure.check()
-            log.warning("stopping group %s: no live job owns it", group.name)
-            await self._backend.stop(group, self._options.stop_grace)
-            self._forget(group)
+        strays = [group for group in self._seen if group.job_id == job_id and group != owned]
+        for group in strays:
+            if self._stops.has_ended(group):
+                self._stops.outcome(group)
+                self._forget(group)
+            else:
+                self._stops.begin(group, partial(self._stop_stray, group))
+        return not any(group in self._seen for group in strays)
+
+    async def _stop_stray(self, group: GroupRef) -> Observation | None:
+        self._tenure.check()
+        log.warning("stopping group %s: no live job owns it", group.name)
+        return await self._backend.stop(group, self._options.stop_grace)
 
     def _forget(self, group: GroupRef) -> None:
         self._seen.pop(group, None)
         self._launched.discard(group)
+        self._stops.forget(group)
 
     async def _save(self, before: Job, after: Job) -> None:
         await self._store.update(after, term=self._tenure.term)

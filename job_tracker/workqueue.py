@@ -37,9 +37,19 @@ class WorkQueue(Generic[K]):
     after 0.1 s, 0.2 s, … at most 30 s. Nothing that a handler raises ends the queue.
     """
 
-    def __init__(self, handle: Callable[[K], Awaitable[timedelta | None]], *, workers: int) -> None:
-        """`handle` works on a key, and says after what time it wants to see it again, if at all."""
+    def __init__(
+        self,
+        handle: Callable[[K], Awaitable[timedelta | None]],
+        *,
+        workers: int,
+        expected: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """`handle` works on a key, and says after what time it wants to see it again, if at all.
+
+        Of what it raises, `expected` is logged in one line, and anything else with its traceback.
+        """
         self._handle = handle
+        self._expected = expected
         self._workers = workers
         self._waiting: dict[K, float] = {}  # since when, as for those below
         self._active: dict[K, float] = {}
@@ -97,11 +107,16 @@ class WorkQueue(Generic[K]):
             try:
                 delay = await self._handle(key)
                 self._delays.pop(key, None)
-            except Exception:
+            except Exception as error:
                 self._retries += 1
                 seconds = self._delays.get(key, _FIRST_DELAY)
                 self._delays[key] = min(seconds * 2, _LONGEST_DELAY)
-                log.exception("work on %s failed; it is tried again in %.1f s", key, seconds)
+                unforeseen = None if isinstance(error, self._expected) else error
+                log.log(
+                    logging.ERROR if unforeseen else logging.WARNING,
+                    "work on %s failed; it is tried again in %.1f s: %s",
+                    key, seconds, error, exc_info=unforeseen,
+                )  # fmt: skip
                 delay = timedelta(seconds=seconds)
             finally:
                 del self._active[key]

@@ -15,6 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from job_tracker.artifacts import ModelFiles
 from job_tracker.backends.base import Backend
 from job_tracker.errors import TrackerError
 from job_tracker.jobs import Jobs
@@ -130,6 +131,7 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metr
         store,
         LogReader(store, engine.backend, log_archive(settings)),
         door,
+        ModelFiles(settings.storage.root),
         max_queued=settings.scheduling.max_queued,
         rehearsals=[own_rules, *([engine.rehearse] if engine.rehearse else [])],
         on_save=metrics.observe_job,
@@ -138,7 +140,8 @@ def make_jobs(settings: Settings, store: JobStore, engine: Engine, metrics: Metr
 
 def log_archive(settings: Settings) -> LogArchive:
     """Where the logs of ended groups are."""
-    return LogArchive(f"{settings.storage.root}/logs")
+    root = settings.storage.root
+    return LogArchive(f"{root}/logs", within=root)
 
 
 def make_leadership(

@@ -13,6 +13,7 @@ from job_tracker.logs import segments
 from job_tracker.logs.records import BEGINNING
 from job_tracker.logs.writing import LogWriter
 from job_tracker.model import GroupRef
+from job_tracker.untrusted import place_of
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,9 @@ class KeptLogs:
         if not folders and first == 0 and before is None:
             raise LogsNotFound(f"rank {rank} of {ref.name} has no log")
         for folder in folders if tail_lines is None else folders[-1:]:
-            async with aclosing(segments.read(folder, after=after, tail_lines=tail_lines)) as pieces:
+            async with aclosing(
+                segments.read(place_of(folder), after=after, tail_lines=tail_lines)
+            ) as pieces:
                 async for piece in pieces:
                     yield piece
 
@@ -167,7 +170,7 @@ class KeptLogs:
                 failure = error
             finally:
                 writer.close()
-            if not path.exists() or writer.end > segments.end(path):
+            if not path.exists() or writer.end > segments.end(place_of(path)):
                 if path.exists():
                     path.rename(before)
                 aside.rename(path)

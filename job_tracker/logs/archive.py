@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import fsspec
-
 from job_tracker.errors import LogsNotFound
+from job_tracker.job_files import JobFiles, job_files
 from job_tracker.logs import records
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef
 from job_tracker.storage import in_thread, patiently
+from job_tracker.untrusted import Suspicious
 
 Result = TypeVar("Result")
 
@@ -30,9 +30,10 @@ class LogArchive:
     call for `patience` seconds counts as away. Every method raises StorageUnavailable.
     """
 
-    def __init__(self, root: str, *, patience: float = _PATIENCE_SECONDS) -> None:
-        """`root` is an fsspec URI."""
+    def __init__(self, root: str, *, within: str = "", patience: float = _PATIENCE_SECONDS) -> None:
+        """`root` is an fsspec URI; `within` is one above it which only operators write."""
         self._root = root
+        self._within = within
         self._patience = patience
 
     async def write(self, group: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
@@ -40,7 +41,7 @@ class LogArchive:
         path = self._path(group, rank)
         async with aclosing(pieces):
             gathered = await anext(pieces, b"")  # if there is no log, nothing is begun
-            upload = await self._call(lambda: _Upload(path))
+            upload = await self._call(lambda: _Upload(self._files(), path))
             try:
                 async for piece in pieces:
                     gathered += piece
@@ -56,7 +57,7 @@ class LogArchive:
     async def has(self, group: GroupRef, rank: int) -> bool:
         """Whether the rank's log is kept."""
         path = self._path(group, rank)
-        return await self._call(lambda: _is_there(path))
+        return await self._call(lambda: self._files().is_there(path))
 
     async def logs(
         self,
@@ -84,14 +85,14 @@ class LogArchive:
 
     async def delete(self, job_id: int) -> None:
         """Forget the logs of all attempts of a job. It may be repeated."""
-        await self._call(lambda: _remove(f"{self._root}/{job_id}"))
+        await self._call(lambda: self._files().remove(str(job_id)))
 
     def _path(self, group: GroupRef, rank: int) -> str:
-        return f"{self._root}/{group.job_id}/{group.attempt}/{rank}.log.gz"
+        return f"{group.job_id}/{group.attempt}/{rank}.log.gz"
 
     async def _read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
         path = self._path(group, rank)
-        download = await self._call(lambda: _download(path))
+        download = await self._call(lambda: _download(self._files(), path))
         if download is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log in storage")
         try:
@@ -105,6 +106,9 @@ class LogArchive:
         finally:
             in_thread(download.close, f"close {path}")
 
+    def _files(self) -> JobFiles:
+        return job_files(self._root, within=self._within)
+
     async def _call(self, work: Callable[[], Result]) -> Result:
         return await patiently(work, f"the storage of logs at {self._root}", seconds=self._patience)
 
@@ -112,11 +116,11 @@ class LogArchive:
 class _Upload:
     """A compressed file that is written aside and then moved to its place; all of it may block."""
 
-    def __init__(self, uri: str) -> None:
-        self._filesystem, self._path = fsspec.core.url_to_fs(uri)
-        self._aside = f"{self._path}.{uuid4().hex[:8]}.part"
-        self._filesystem.makedirs(self._path.rpartition("/")[0], exist_ok=True)
-        self._file = self._filesystem.open(self._aside, "wb")
+    def __init__(self, files: JobFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._aside = f"{path}.{uuid4().hex[:8]}.part"
+        self._file = files.create(self._aside)
         # No time and no name in it, so that the same log is the same file, whoever writes it.
         self._gzip = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=self._file, mtime=0)
 
@@ -126,10 +130,10 @@ class _Upload:
     def publish(self) -> None:
         self._gzip.close()
         self._file.close()
-        self._filesystem.mv(self._aside, self._path)
+        self._files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
-        for undo in (self._gzip.close, self._file.close, lambda: self._filesystem.rm_file(self._aside)):
+        for undo in (self._gzip.close, self._file.close, lambda: self._files.remove(self._aside)):
             with suppress(Exception):  # what is left goes when the job is forgotten
                 undo()
 
@@ -149,23 +153,8 @@ class _Download:
         self._file.close()
 
 
-def _download(uri: str) -> _Download | None:
-    filesystem, path = fsspec.core.url_to_fs(uri)
-    filesystem.invalidate_cache()  # a log that another service wrote a moment ago is there
+def _download(files: JobFiles, path: str) -> _Download | None:
     try:
-        return _Download(filesystem.open(path, "rb"))
-    except FileNotFoundError:
+        return _Download(files.open(path))
+    except (FileNotFoundError, Suspicious):
         return None
-
-
-def _is_there(uri: str) -> bool:
-    filesystem, path = fsspec.core.url_to_fs(uri)
-    filesystem.invalidate_cache()
-    return bool(filesystem.exists(path))
-
-
-def _remove(uri: str) -> None:
-    filesystem, path = fsspec.core.url_to_fs(uri)
-    filesystem.invalidate_cache()
-    with suppress(FileNotFoundError):
-        filesystem.rm(path, recursive=True)

@@ -1,14 +1,21 @@
 """Reads a log that writing.py writes, or has written: in pieces, from anywhere, in bounded memory."""
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncGenerator, Callable
-from pathlib import Path
+import re
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import BinaryIO
 
 from job_tracker.errors import LogsNotFound
 from job_tracker.logs.records import BEGINNING, TIME, first_time, left_out, nanoseconds, text_of
-from job_tracker.logs.writing import time_at
+from job_tracker.logs.writing import LONGEST_PART, time_at
+from job_tracker.untrusted import Place, Suspicious, open_regular
+
+log = logging.getLogger(__name__)
 
 _PIECE = 64 * 1024
 _SHORTEST_POLL, _LONGEST_POLL = 0.1, 1.0  # seconds; the quieter a log, the rarer it is looked at
@@ -18,52 +25,50 @@ _Place = tuple[int, int]
 
 _BEFORE_ALL: _Place = (-1, 1)
 
+_SEGMENT = re.compile(r"[0-9]{20}")
+_MOST_SEGMENTS = 1000  # writing.py keeps less than a dozen
+_LONGEST_RECORD = TIME + LONGEST_PART + 100
+_MOST_SEARCHED = (
+    1 << 30
+)  # bytes: what a tail is looked for in, should training have written a file without end
+
 
 async def read(
-    folder: Path,
+    folder: Place,
     *,
     after: bytes = BEGINNING,
     tail_lines: int | None = None,
-    is_growing: Callable[[], bool] = lambda: False,
+    is_growing: Callable[[], bool] | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """The records after a time, or the last of them; goes on until `is_growing` says no and all are read.
 
     What is missing in between has a record that says so. Raises LogsNotFound if there is no log; also in
-    the middle, if it was taken away: by then it is elsewhere.
+    the middle, if it was taken away: by then it is elsewhere. Files are read in threads, and so is
+    `is_growing` called.
     """
-    log = _Folder(folder)
+    reader = _Reader(folder, after, is_growing)
     try:
-        # Logs have gigabytes: nobody else's calls are to wait for a place to be found.
-        segment, offset = await asyncio.to_thread(_place, log, after, tail_lines)
-        file = log.open(segment, offset)
-        end, missing, poll = segment + offset, 0, _SHORTEST_POLL
+        await asyncio.to_thread(reader.begin, tail_lines)
+        poll = _SHORTEST_POLL
         while True:
-            growing = is_growing()  # asked before reading: what was written before the end is read
-            following = log.next(segment)  # likewise: one that has a successor is complete
-            if file is not None and (piece := _whole_records(file)):
-                end, poll = end + len(piece), _SHORTEST_POLL
-                if missing and (at := time_at(nanoseconds(first_time(piece)) - 1)) > after:
-                    yield left_out(missing, at)
-                missing = 0
+            pieces, is_over = await asyncio.to_thread(reader.next)
+            for piece in pieces:
+                poll = _SHORTEST_POLL
                 yield piece
-            elif following is not None:
-                segment, file = following, log.open(following)
-                end, missing = following, missing + following - end
-            elif growing:
+            if is_over:
+                return
+            if not pieces:
                 await asyncio.sleep(poll)
                 poll = min(poll * 1.5, _LONGEST_POLL)
-            else:
-                log.check()
-                return
     finally:
-        log.close()
+        reader.close()
 
 
-def tail(folder: Path, lines: int, most_bytes: int = 4096) -> str:
+def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
     """The last lines of what was printed, or what of them fits; "" if they cannot be read."""
     try:
         log = _Folder(folder)
-    except LogsNotFound:
+    except (LogsNotFound, OSError):
         return ""
     try:
         end = b""
@@ -72,14 +77,16 @@ def tail(folder: Path, lines: int, most_bytes: int = 4096) -> str:
             if file is None or len(end) >= 2 * most_bytes:
                 break
             file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * most_bytes))
-            end = file.read() + end
+            end = file.read(2 * most_bytes) + end
+    except (LogsNotFound, OSError):
+        return ""
     finally:
         log.close()
     text = text_of(end[end.find(b"\n", 0, -1) + 1 :] if len(end) > most_bytes else end)
     return "\n".join(text[-most_bytes:].splitlines()[-lines:])
 
 
-def end(folder: Path) -> int:
+def end(folder: Place) -> int:
     """How long the whole log is, in bytes, what is not kept included; 0 if there is none."""
     try:
         log = _Folder(folder)
@@ -93,17 +100,97 @@ def end(folder: Path) -> int:
         log.close()
 
 
+class _Reader:
+    """Reads a log from a place on, piece by piece: `begin`, then `next`, each in a thread."""
+
+    def __init__(self, folder: Place, after: bytes, is_growing: Callable[[], bool] | None) -> None:
+        self._place = folder
+        self._after = after
+        self._is_growing = is_growing or (lambda: False)
+        self._log: _Folder | None = None
+        self._segment = 0
+        self._file: BinaryIO | None = None
+        self._end = 0
+        self._missing = 0
+        self._guard = threading.Lock()
+        self._in_use = False
+        self._is_closed = False
+
+    def begin(self, tail_lines: int | None) -> None:
+        """Find where reading begins. Raises LogsNotFound."""
+        with self._using():
+            log = self._log = _Folder(self._place)
+            self._segment, offset = _place(log, self._after, tail_lines)
+            self._file = log.open(self._segment, offset)
+            self._end = self._segment + offset
+
+    def next(self) -> tuple[list[bytes], bool]:
+        """The next records, if there are any now, and whether there will be no more. Raises LogsNotFound."""
+        with self._using():
+            assert self._log is not None, "begin was called"
+            while True:
+                growing = self._is_growing()  # asked before reading: what was written before the end is read
+                following = self._log.next(self._segment)  # likewise: one that has a successor is complete
+                if self._file is not None and (piece := _whole_records(self._file)):
+                    self._end += len(piece)
+                    return [*self._gap_before(piece), piece], False
+                if following is None:
+                    if not growing:
+                        self._log.check()
+                    return [], not growing
+                self._missing += following - self._end
+                self._segment = self._end = following
+                self._file = self._log.open(following)
+
+    def close(self) -> None:
+        """Let go of the log; a thread that still reads it does so when it is done."""
+        with self._guard:
+            self._is_closed = True
+            if not self._in_use:
+                self._let_go()
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        with self._guard:
+            if self._is_closed:
+                raise LogsNotFound(f"the log at {self._place.name} is read no more")
+            self._in_use = True
+        try:
+            yield
+        finally:
+            self._used()
+
+    def _used(self) -> None:
+        with self._guard:
+            self._in_use = False
+            if self._is_closed:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _gap_before(self, piece: bytes) -> list[bytes]:
+        missing, self._missing = self._missing, 0
+        try:
+            at = time_at(nanoseconds(first_time(piece)) - 1)
+        except ValueError:
+            return []  # training has written there
+        return [left_out(missing, at)] if missing and at > self._after else []
+
+
 class _Folder:
     """The folder of a log, wherever it is moved to."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, place: Place) -> None:
         """Raises LogsNotFound if there is none."""
-        self._name = path.name
+        self._name = place.name
         self._file: BinaryIO | None = None
         try:
-            self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise LogsNotFound(f"there is no log at {path.name}") from error
+            self._folder = place.open_folder()
+        except (FileNotFoundError, NotADirectoryError, Suspicious) as error:
+            raise LogsNotFound(f"there is no log at {place.name}") from error
 
     def check(self) -> None:
         """Raise LogsNotFound if it has been removed."""
@@ -113,7 +200,9 @@ class _Folder:
     def segments(self) -> list[int]:
         """Where its segments begin, in order. Raises LogsNotFound if it has been removed."""
         self.check()
-        return sorted(int(name) for name in os.listdir(self._folder) if name.isdigit())  # noqa: PTH208
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_SEGMENTS)]
+        return sorted(int(name) for name in names if _SEGMENT.fullmatch(name))
 
     def next(self, segment: int) -> int | None:
         """The segment after that one."""
@@ -123,9 +212,11 @@ class _Folder:
         """The segment's file, in place of the one that was open; None if it is gone, or never was."""
         self._close_file()
         try:
-            flags = os.O_RDONLY | os.O_CLOEXEC
-            self._file = os.fdopen(os.open(f"{segment:020d}", flags, dir_fd=self._folder), "rb")
+            self._file = open_regular(f"{segment:020d}", self._folder)
         except FileNotFoundError:
+            return None
+        except Suspicious as error:
+            log.warning("a segment of the log at %s is left out: %s", self._name, error)
             return None
         self._file.seek(offset)
         return self._file
@@ -169,9 +260,9 @@ def _offset_after(file: BinaryIO, time: bytes) -> int:
         middle = (low + high) // 2
         file.seek(max(0, middle - 1))
         if middle:
-            file.readline()
+            file.readline(_LONGEST_RECORD)
         start = file.tell()
-        record = file.readline()
+        record = file.readline(_LONGEST_RECORD)
         if start >= high or not record.endswith(b"\n") or record[:TIME] > time:
             high = middle
         else:
@@ -180,7 +271,7 @@ def _offset_after(file: BinaryIO, time: bytes) -> int:
 
 
 def _place_of_tail(log: _Folder, lines: int) -> _Place:
-    missing = lines
+    missing, left = lines, _MOST_SEARCHED
     for segment in reversed(log.segments()):
         file = log.open(segment)
         if file is None:
@@ -190,6 +281,9 @@ def _place_of_tail(log: _Folder, lines: int) -> _Place:
             return segment, position
         missing += 1  # the line break before the first line that is wanted
         while position > 0:
+            left -= _PIECE
+            if left < 0:
+                return segment, position
             size = min(_PIECE, position)
             position -= size
             file.seek(position)

@@ -100,7 +100,7 @@ class LogWriter:
         self._first_limit = most_bytes // 4
         self._later_limit = most_bytes // 8
         self._limit = self._first_limit
-        self._segments = sorted(os.listdir(folder))
+        self._segments = sorted(name for name in os.listdir(folder) if name.isdigit())
         self._file = -1
         self._size = 0
         self._end = 0
@@ -145,7 +145,8 @@ class LogWriter:
         while len(self._segments) > _LATER_SEGMENTS:
             os.unlink(os.path.join(self._folder, self._segments.pop(1)))
         name = f"{self._end:020d}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        # What a program has put in its place, a link or a pipe, is no segment: see job_tracker.untrusted.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._file = os.open(os.path.join(self._folder, name), flags, 0o640)
         self._size = 0
         self._limit = self._later_limit if self._segments else self._first_limit

@@ -54,9 +54,12 @@ def store_away() -> StoreUnavailable:
 
 
 def _name_of_file(function: str, folder: Path, only: str) -> Callable[..., str | None]:
-    def name(path: Any, *args: Any, dir_fd: int | None = None, **more: Any) -> str | None:
+    def name(
+        path: Any, *args: Any, dir_fd: int | None = None, src_dir_fd: int | None = None, **more: Any
+    ) -> str | None:
         if function == "open" and not args[0] & os.O_CREAT:
             return None
+        dir_fd = dir_fd if dir_fd is not None else src_dir_fd
         beside = Path(f"/proc/self/fd/{dir_fd}").readlink() if dir_fd is not None else Path()
         place = beside / os.fsdecode(path)
         if not place.is_relative_to(folder):

@@ -1,6 +1,7 @@
 """Backend on plain processes: groups that outlive the service and are found again by their files."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -9,6 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from job_tracker.backends.base import Observation
+from job_tracker.backends.process import sweeping
+from job_tracker.backends.process.diagnosis import records_lost
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
@@ -16,11 +19,14 @@ from job_tracker.backends.process.ports import free_ports
 from job_tracker.catalog import Algorithm
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound
+from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound, NoRoom
 from job_tracker.feed import Feed
+from job_tracker.local_faults import remedy_of
 from job_tracker.logs import segments
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,7 @@ class ProcessBackend:
         self._options = options
         self._tell = tell
         self._groups: dict[GroupRef, ProcessGroup] = {}
+        self._promised: set[int] = set()
         self._feed: Feed[GroupRef, Observation] = Feed()
         self._has_looked = False
         self._looking = asyncio.Lock()
@@ -80,19 +87,21 @@ class ProcessBackend:
     async def launch(self, plan: ProcessPlan) -> Observation:
         """See Backend."""
         await self._look_once()
-        group = self._groups.get(plan.group)
-        if group is None:
-            # No await between the choice of the port and its being taken, so that no two groups get one.
-            try:
-                folder = self._folders.find(plan.group) or self._create(plan)
-            except OSError as error:
-                raise LaunchFailed(_not_writable(self._root, error)) from error
-            group = self._take_up(folder)
         try:
+            group = self._groups.get(plan.group)
+            if group is None:
+                folder = await asyncio.to_thread(self._folders.find, plan.group) or await self._create(plan)
+                group = self._groups.get(plan.group) or self._take_up(folder)
+            if group.damage or group.folder.roles != plan.roles:
+                raise LaunchFailed(
+                    records_lost(group.damage or f"{group.folder.path}/group.json has changed")
+                )
             await group.forget_lost(plan.restarts)
             await asyncio.to_thread(_prepare, group.folder, plan, self._options.most_log)
             await group.start()
         except OSError as error:
+            if remedy := remedy_of(error):
+                raise NoRoom(f"it cannot be started now: {remedy} ({error})") from error
             raise LaunchFailed(_not_writable(self._root, error)) from error
         return group.observe()
 
@@ -112,21 +121,30 @@ class ProcessBackend:
     ) -> Observation | None:
         """See Backend."""
         await self._look_once()
-        known = self._groups.get(group)
-        if known is None:
-            # Another service may have launched it since.
-            folder = await asyncio.to_thread(self._folders.find, group)
-            if folder is None:
-                await asyncio.to_thread(self._folders.forget_unborn, group)
+        try:
+            known = self._groups.get(group) or await self._found(group)
+            if known is None:
                 return None
-            known = self._groups.get(group) or self._take_up(folder)
-            await known.follow()
-        await known.stop(grace.total_seconds())
+            await known.stop(grace.total_seconds())
+        except OSError as error:
+            raise BackendUnavailable(f"{group.name} cannot be stopped now: {error}") from error
         seen = known.observe()
         if self._groups.pop(group, None) is not None:  # else a stop that runs beside this one was first
             await known.close()
             await self._retire(known, keep_until)
         return seen
+
+    async def _found(self, group: GroupRef) -> ProcessGroup | None:
+        """A group that another service may have launched since. What is left of any other is removed."""
+        folder = await asyncio.to_thread(self._folders.find, group)
+        if folder is None:
+            await asyncio.to_thread(self._folders.forget_unborn, group)
+            # Its folder may have been removed while it ran, when no service was there to see that.
+            await asyncio.to_thread(sweeping.kill_all_below, self._folders.path_of(group))
+            return None
+        known = self._groups.get(group) or self._take_up(folder)
+        await known.follow()
+        return known
 
     async def sweep(self, now: datetime) -> None:
         """See Backend."""
@@ -145,14 +163,14 @@ class ProcessBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
-        folder = self._folders.rank(group, rank)
+        folder = await asyncio.to_thread(self._folders.rank, group, rank)
         if folder is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
         pieces = segments.read(
             folder.log,
             after=after,
             tail_lines=tail_lines,
-            is_growing=lambda: follow and folder.is_supervised(),
+            is_growing=folder.is_supervised if follow else None,
         )
         async with aclosing(pieces):
             async for piece in pieces:
@@ -185,10 +203,17 @@ class ProcessBackend:
             self._groups[group.folder.group] = group  # it is still among the live ones
             raise BackendUnavailable(f"{group.folder.path} cannot be put away: {error}") from error
 
-    def _create(self, plan: ProcessPlan) -> GroupFolder:
+    async def _create(self, plan: ProcessPlan) -> GroupFolder:
         taken = {port for group in self._groups.values() for port in group.folder.ports}
-        ports = free_ports(plan.ports, self._options.first_port, self._options.last_port, taken)
-        return self._folders.create(plan.group, plan.roles, ports)
+        ports = free_ports(
+            plan.ports, self._options.first_port, self._options.last_port, taken | self._promised
+        )
+        self._promised.update(ports)  # until the group is known, so that no two groups get one
+        try:
+            folder = await asyncio.to_thread(self._folders.create, plan.group, plan.roles, ports)
+            return (self._groups.get(plan.group) or self._take_up(folder)).folder
+        finally:
+            self._promised.difference_update(ports)
 
     def _take_up(self, folder: GroupFolder) -> ProcessGroup:
         def publish(changed: ProcessGroup) -> None:
@@ -212,19 +237,35 @@ class ProcessBackend:
                 raise BackendUnavailable(f"{self._root} cannot be read: {error}") from error
             for ref in gone:
                 if self._groups.get(ref) is known[ref]:
-                    await self._groups.pop(ref).close()
+                    await self._miss(known[ref])
             for folder in unknown:
                 if folder.group not in self._groups:
                     self._take_up(folder)
             # The old ones as well: another service may have completed a launch that was cut short here.
-            await asyncio.gather(*(group.follow() for group in self._groups.values()))
+            await asyncio.gather(*(self._follow(group) for group in list(self._groups.values())))
             self._has_looked = True
+
+    async def _miss(self, group: ProcessGroup) -> None:
+        """See to a group whose folder is gone: it was stopped, or its folder was removed while it runs."""
+        if not group.is_running:
+            await self._groups.pop(group.folder.group).close()
+        elif not group.damage:
+            group.damage = f"{group.folder.path} was removed"
+            log.error("%s was removed while its processes run; the group is ended", group.folder.path)
+            self._feed.publish(group.folder.group, group.observe())
+
+    async def _follow(self, group: ProcessGroup) -> None:
+        """Follow the group; what is wrong with one holds up no other."""
+        try:
+            await group.follow()
+        except OSError as error:
+            log.warning("%s cannot be looked at now: %s", group.folder.path, error)
 
 
 def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
     for rank, restarts in enumerate(plan.restarts):
         place = folder.rank(rank)
-        if place.supervisor_pid() is None:
+        if place.processes() is None:
             environment = plan.environment_of(rank, folder.ports, place.path)
             argv = plan.argv(rank, folder.ports)
             place.prepare(argv, environment, plan.memory_limit_bytes, most_log, restarts)

@@ -6,7 +6,7 @@ import re
 import signal
 
 from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
-from job_tracker.backends.process.files import ExitRecord
+from job_tracker.backends.process.records import ExecError, ExitRecord
 from job_tracker.diagnosis import Category, Diagnosis
 
 # How shells, and programs that clean up first, tell that a signal ended them: 128 + its number.
@@ -18,8 +18,8 @@ _PORT_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
 def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnosis | None:
     """Why the rank failed; None if it did not, or if we ended it ourselves."""
-    if end.exec_errno is not None:
-        return _not_started(rank, end, program)
+    if end.error is not None:
+        return _not_started(rank, end.error, program)
     if end.code == 0 or end.stopped:
         return None
     if end.code < 0:
@@ -64,22 +64,34 @@ def supervisor_lost(rank: int, log_tail: str) -> Diagnosis:
     )
 
 
-def _not_started(rank: int, end: ExitRecord, program: str) -> Diagnosis:
-    if end.exec_errno in (errno.ENOENT, errno.ENOTDIR):
+def records_lost(detail: str) -> Diagnosis:
+    """Why a group failed whose files were removed or changed while it ran."""
+    return Diagnosis(
+        category=Category.RECORDS_LOST,
+        summary="The files that the service keeps about the running group were removed or changed.",
+        resolution="Keep clean-up jobs and the training code away from the service's data folder, then "
+        "submit the job again.",
+        detail=detail,
+        retryable=True,
+    )
+
+
+def _not_started(rank: int, error: ExecError, program: str) -> Diagnosis:
+    reason = os.strerror(error.errno)
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return Diagnosis(
             category=Category.COMMAND_NOT_FOUND,
             summary=f"The program {program!r} was not found.",
             resolution="Install it, or its interpreter, or set the algorithm's process.command and "
             "process.path in the service's configuration.",
-            detail=f"{os.strerror(end.exec_errno)}: {end.exec_file}",
+            detail=f"{reason}: {error.file}",
             rank=rank,
         )
-    reason = os.strerror(end.exec_errno or 0)
     return Diagnosis(
         category=Category.COMMAND_NOT_EXECUTABLE,
         summary=f"The program {program!r} could not be executed: {reason}.",
         resolution="Check its permissions and its format, and process.command in the configuration.",
-        detail=f"{reason}: {end.exec_file}",
+        detail=f"{reason}: {error.file}",
         rank=rank,
     )
 

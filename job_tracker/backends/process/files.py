@@ -13,13 +13,11 @@ gone/<group>/                       what is being deleted
 A name that ends with .part is of a file that is being written, or whose writer died.
 """
 
-import errno
 import fcntl
 import json
 import logging
 import os
-import shutil
-import tempfile
+import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,104 +26,80 @@ from pathlib import Path
 from typing import Any
 
 from job_tracker import naming
+from job_tracker.backends.process import records
+from job_tracker.backends.process.records import Damaged, ExitRecord, GroupRecord, KeepRecord, ProcessRecord
 from job_tracker.model import GroupRef
+from job_tracker.untrusted import PART, Place, Suspicious
 
 log = logging.getLogger(__name__)
 
-_PART = ".part"
-
-
-@dataclass(frozen=True, slots=True)
-class ExitRecord:
-    """How a rank's command ended; `code` is -N after signal N. See supervisor.py."""
-
-    code: int
-    stopped: bool
-    oom_kills: int
-    exec_errno: int | None = None
-    exec_file: str | None = None
-    at: float | None = None
-    """Seconds since 1970."""
+_MOST_COMMAND = 8 << 20
+_MOST_ENTRIES = 1_000_000
+_MOST_RANKS = 100_000
+_GROUP = re.compile(r".*-(?P<job>\d{1,10})(-r(?P<retry>\d{1,10}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class RankFolder:
-    """The folder of one rank."""
+    """The folder of one rank. Its methods touch the disk, and raise OSError for faults of it that pass."""
 
-    path: Path
+    place: Place
 
     @property
-    def log(self) -> Path:
-        """What the rank prints, as a folder; see job_tracker.logs."""
-        return self.path / "log"
+    def path(self) -> Path:
+        """Where it is."""
+        return self.place.path
 
-    def program(self) -> str:
-        """What the supervisor was to run, without its arguments."""
-        return next(iter(self.arguments()), "")
+    @property
+    def log(self) -> Place:
+        """What the rank prints, as a folder; see job_tracker.logs."""
+        return self.place / "log"
 
     def arguments(self) -> list[str]:
-        """All of what the supervisor was to run."""
+        """What the supervisor was to run; nothing if that cannot be read."""
         try:
-            fields = (self.path / "command").read_bytes().split(b"\0")
-        except FileNotFoundError:
+            fields = (self.place / "command").read(_MOST_COMMAND).split(b"\0")
+            return [field.decode(errors="replace") for field in fields[3 : 3 + int(fields[2])]]
+        except (OSError, ValueError, IndexError):
             return []
-        return [os.fsdecode(field) for field in fields[3 : 3 + int(fields[2])]]
 
-    def supervisor_pid(self) -> int | None:
-        """The pid of the supervisor, once it has written it down."""
-        record = _read(self.path / "process.json", supervisor=int)
-        return record["supervisor"] if record else None
-
-    def session(self) -> int | None:
-        """The session of the rank's processes, which is the pid of the first of them."""
-        record = _read(self.path / "process.json", child=int)
-        return record["child"] if record else None
+    def processes(self) -> ProcessRecord | None:
+        """The pids of the rank, once its supervisor has written them down."""
+        return records.read_or_none(self.place / "process.json", ProcessRecord)
 
     def exit_record(self) -> ExitRecord | None:
-        """How the rank ended; None before that, or if nobody lived to write it."""
-        record = _read(self.path / "exit.json", code=int, stopped=bool, oom_kills=int)
-        if record is None:
-            return None
-        error = record.get("error") or {}
-        return ExitRecord(
-            record["code"],
-            record["stopped"],
-            record["oom_kills"],
-            error.get("errno"),
-            error.get("file"),
-            record.get("at"),
-        )
+        """How the rank ended; None before that, or if its supervisor could not write it."""
+        return records.read_or_none(self.place / "exit.json", ExitRecord)
 
     def is_supervised(self) -> bool:
         """Whether a supervisor holds this rank: true for no longer than that process lives."""
         try:
-            lock = os.open(self.path / "lock", os.O_RDWR)
-        except FileNotFoundError:
+            lock = (self.place / "lock").open()
+        except (FileNotFoundError, Suspicious):
             return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
         return False
 
     def was_started(self) -> bool:
         """Whether a supervisor has, or had, this rank."""
-        return (self.path / "process.json").exists() or self.is_supervised()
+        return (self.place / "process.json").is_there() or self.is_supervised()
 
     def restarts(self) -> int:
         """How often the rank was started anew."""
         try:
-            return int((self.path / "restarts").read_text())
-        except (OSError, ValueError):
+            return int((self.place / "restarts").read(20))
+        except (FileNotFoundError, Suspicious, ValueError):
             return 0
 
     def forget_end(self) -> None:
         """Make it a rank that was never started: what it printed stays."""
         # In this order: with the second alone it has ended, too; with the first it could not be started.
         for name in ("exit.json", "process.json"):
-            (self.path / name).unlink(missing_ok=True)
+            (self.place / name).unlink()
 
     def prepare(
         self,
@@ -137,80 +111,94 @@ class RankFolder:
     ) -> None:
         """Make the folder, ready for a supervisor. `most_log` is how many bytes of log are kept."""
         # Without its parents: a group that another service has stopped meanwhile is not to rise again.
-        for place in (self.path, self.path / "work", self.path / "tmp"):
-            place.mkdir(exist_ok=True)
+        for place in (self.place, self.place / "work", self.place / "tmp"):
+            place.make_folder(parents=False)
         if restarts:
-            _publish(self.path / "restarts", str(restarts).encode())
+            (self.place / "restarts").publish(str(restarts).encode())
         limit = "" if memory is None else str(memory)
         assignments = (f"{name}={value}" for name, value in environment.items())
         fields = (limit, str(most_log), str(len(argv)), *argv, *assignments)
-        _publish(self.path / "command", b"".join(os.fsencode(field) + b"\0" for field in fields))
+        (self.place / "command").publish(b"".join(os.fsencode(field) + b"\0" for field in fields))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFolder:
     """The folder of one live group."""
 
-    path: Path
+    place: Place
     group: GroupRef
     roles: tuple[str, ...]
     """Of each rank."""
     ports: tuple[int, ...]
     """Of each rank, or of the master alone."""
+    damage: str = ""
+    """What is wrong with its record, if anything is: its roles are then what the names of its folders say."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.place.path
 
     def rank(self, rank: int) -> RankFolder:
         """The folder of one rank."""
-        return RankFolder(self.path / naming.instance_name(self.group.name, rank, self.roles[rank]))
+        return RankFolder(self.place / naming.instance_name(self.group.name, rank, self.roles[rank]))
 
-    def supervisors_log(self) -> Path:
+    @property
+    def supervisors_log(self) -> Place:
         """What supervisors say when they fail."""
-        return self.path / "supervisors.log"
+        return self.place / "supervisors.log"
 
     def order_to_stop(self, grace: float) -> None:
         """Write down that the group is to end: from then on no supervisor starts a rank of it."""
-        _publish_json(self.path / "stop.json", {"grace": grace})
+        _publish_json(self.place / "stop.json", {"grace": grace})
 
     def order_to_keep(self, until: datetime) -> None:
         """Write down until when the folder is to stay as it is, once the group has been stopped."""
-        _publish_json(self.path / "keep.json", {"until": until.timestamp()})
+        _publish_json(self.place / "keep.json", {"until": until.timestamp()})
 
 
 class Folders:
     """All groups of one backend, below one folder."""
 
     def __init__(self, root: Path) -> None:
-        self._live = root / "live"
-        self._kept = root / "kept"
-        self._ended = root / "ended"
-        self._gone = root / "gone"
+        self._root = root
+        self._live = Place(root, ("live",))
+        self._kept = Place(root, ("kept",))
+        self._ended = Place(root, ("ended",))
+        self._gone = Place(root, ("gone",))
 
     def compare(self, known: Collection[GroupRef]) -> tuple[list[GroupFolder], list[GroupRef]]:
         """The live groups that are not known yet, and the known ones that live no more."""
-        there = {path.name for path in self._live.glob("*")}
+        there = set(_names(self._live))
         names = {group.name for group in known}
         # A folder without a record is of a launch that was cut short: nothing of it ever ran.
         found = (self._read_group(self._live / name) for name in sorted(there - names))
-        gone = [group for group in known if group.name not in there]
+        gone = [group for group in known if not (self._live / group.name).is_folder()]
         return [folder for folder in found if folder is not None], gone
 
     def find(self, group: GroupRef) -> GroupFolder | None:
         """The folder of a live group."""
         return self._read_group(self._live / group.name)
 
+    def path_of(self, group: GroupRef) -> Path:
+        """Where a live group's folder is, or would be."""
+        return (self._live / group.name).path
+
     def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
         """A new live group; or the one that another service made a moment before."""
-        path = self._live / group.name
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        record = {
-            "name": group.name,
-            "job_id": group.job_id,
-            "attempt": group.attempt,
-            "roles": list(roles),
-            "ports": list(ports),
-        }
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = self._live / group.name
+        place.make_folder()
+        record = GroupRecord(
+            name=group.name,
+            job_id=group.job_id,
+            attempt=group.attempt,
+            roles=tuple(roles),
+            ports=tuple(ports),
+        )
         with suppress(FileExistsError):
-            _publish_json(path / "group.json", record, anew=True)
-        return self._read_group(path) or GroupFolder(path, group, tuple(roles), tuple(ports))
+            (place / "group.json").publish(record.model_dump_json().encode(), anew=True)
+        return self._read_group(place) or GroupFolder(place, group, tuple(roles), tuple(ports))
 
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
         """Move a stopped group out of the live ones, and clean it up, or have that done by a later sweep."""
@@ -219,124 +207,141 @@ class Folders:
                 folder.order_to_keep(keep_until)
             except OSError as error:  # on a full disk it had better go
                 log.warning("%s is not kept for longer: %s", folder.path, error)
-        kept = _move(folder.path, self._kept)
+        kept = _move(folder.place, self._kept)
         try:
             _remove_secrets(kept)
             if keep_until is None:
                 self._clean_up(kept)
         except OSError as error:
-            log.warning("%s is left to the next sweep: %s", kept, error)
+            log.warning("%s is left to the next sweep: %s", kept.path, error)
 
     def sweep(self, now: datetime) -> None:
         """Clean up what was kept for long enough, and what a service that was killed did not clean up."""
-        for path in sorted(self._kept.glob("*")):
-            with suppress(FileNotFoundError):  # a stop that runs beside this was first
-                _remove_secrets(path)
-                record = _read(path / "keep.json", until=float)
-                if record is None or record["until"] <= now.timestamp():
-                    self._clean_up(path)
-        for path in self._gone.glob("*"):
-            shutil.rmtree(path, ignore_errors=True)
+        for name in _names(self._kept):
+            place = self._kept / name
+            try:
+                _remove_secrets(place)
+                record = records.read_or_none(place / "keep.json", KeepRecord)
+                if record is None or record.until <= now.timestamp():
+                    self._clean_up(place)
+            except FileNotFoundError:
+                continue  # a stop that runs beside this was first
+            except Suspicious as error:
+                log.warning("%s is no folder of a group, and is removed: %s", place.path, error)
+                _remove(place)
+        for name in _names(self._gone):
+            _remove(self._gone / name)
 
     def forget_unborn(self, group: GroupRef) -> None:
         """Delete what a launch that was cut short before its record was written has left."""
         if self.find(group) is None:
-            shutil.rmtree(self._live / group.name, ignore_errors=True)
+            _remove(self._live / group.name)
 
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
         """Where the rank has begun a log, if it has."""
         for place in (self._live, self._kept, self._ended):
             found = self._read_group(place / group.name)
-            if found is not None and rank < len(found.roles) and found.rank(rank).log.is_dir():
+            if found is not None and rank < len(found.roles) and found.rank(rank).log.is_folder():
                 return found.rank(rank)
         return None
 
     def stopped(self) -> list[GroupRef]:
         """The groups of which nothing is left but their logs."""
-        found = (self._read_group(path) for path in sorted(self._ended.glob("*")))
+        found = (self._read_group(self._ended / name) for name in _names(self._ended))
         return [folder.group for folder in found if folder is not None]
 
     def remove_logs(self, group: GroupRef) -> None:
         """Delete what is left of a group for its logs: all of it at once, whoever looks."""
         with suppress(FileNotFoundError):  # it is gone already
-            shutil.rmtree(_move(self._ended / group.name, self._gone), ignore_errors=True)
+            _remove(_move(self._ended / group.name, self._gone))
 
     def remove(self, group: GroupRef) -> None:
         """Delete all that is left of a stopped group."""
         for place in (self._live, self._kept, self._ended):
-            shutil.rmtree(place / group.name, ignore_errors=True)
+            _remove(place / group.name)
 
-    def _clean_up(self, kept: Path) -> None:
+    def _clean_up(self, kept: Place) -> None:
         """Keep of a stopped group what it printed, and how it ended."""
-        for name in ("work", "tmp"):  # which may hold more than all logs together
-            for folder in kept.glob(f"*/{name}"):
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in _folders_in(kept):
+            for name in ("work", "tmp"):  # which may hold more than all logs together
+                _remove(folder / name)
         _move(kept, self._ended)
 
     @staticmethod
-    def _read_group(path: Path) -> GroupFolder | None:
-        shape = {"name": str, "job_id": int, "attempt": int, "roles": list, "ports": list}
-        record = _read(path / "group.json", **shape)
-        if record is None:
+    def _read_group(place: Place) -> GroupFolder | None:
+        if not place.is_folder():
             return None
-        group = GroupRef(record["name"], record["job_id"], record["attempt"])
-        return GroupFolder(path, group, tuple(record["roles"]), tuple(record["ports"]))
+        try:
+            record = records.read(place / "group.json", GroupRecord)
+            if record is None:
+                return None
+            group = GroupRef(record.name, record.job_id, record.attempt)
+            if group == _group_named(place.name):
+                return GroupFolder(place, group, record.roles, record.ports)
+            damage = f"{place.path}/group.json is of another group"
+        except Damaged as damaged:
+            damage = str(damaged)
+        return _damaged(place, damage)
 
 
-def _read(path: Path, **shape: type) -> dict[str, Any] | None:
-    """The record, if it is there and has at least what it should; training code can write to it, too."""
+def _group_named(name: str) -> GroupRef | None:
+    """The group of that name (job_tracker.naming), if it is the name of one."""
+    found = _GROUP.fullmatch(name)
+    return found and GroupRef(name, int(found["job"]), int(found["retry"] or 0) + 1)
+
+
+def _damaged(place: Place, damage: str) -> GroupFolder | None:
+    """The group whose record cannot be read, as far as the names of its folders tell."""
+    group = _group_named(place.name)
+    if group is None:
+        log.warning("%s", damage)
+        return None
+    roles = {0: naming.MASTER}
+    for folder in _folders_in(place):
+        rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
+        if rank.isascii() and rank.isdigit() and role and int(rank[:9]) < _MOST_RANKS:
+            roles[int(rank)] = role
+    ranks = range(max(roles) + 1)
+    return GroupFolder(place, group, tuple(roles.get(rank, naming.WORKER) for rank in ranks), (), damage)
+
+
+def _names(place: Place) -> list[str]:
     try:
-        content = json.loads(path.read_text())
+        return place.names(_MOST_ENTRIES)
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        # Perhaps cut short by a loss of power, which no process survived either.
-        log.warning("%s cannot be read: %s", path, error)
-        return None
-    if isinstance(content, dict) and all(isinstance(content.get(k), kind) for k, kind in shape.items()):
-        return content
-    log.warning("%s is not what was written there", path)
-    return None
+        return []
 
 
-def _move(path: Path, below: Path) -> Path:
-    """Move a group's folder. Raises FileNotFoundError if somebody else was first."""
-    below.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = below / path.name
-    try:
-        path.rename(target)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
+def _folders_in(place: Place) -> list[Place]:
+    """The folders in it that are what the service made."""
+    return [place / name for name in _names(place) if (place / name).is_folder()]
+
+
+def _move(place: Place, below: Place) -> Place:
+    """Move a group's folder. Raises FileNotFoundError if another service was first."""
+    below.make_folder()
+    target = below / place.name
+    if target.is_there() and place.is_there():
         # There is one already if a launch failed and the service died before it could say so.
-        shutil.rmtree(target, ignore_errors=True)
-        path.rename(target)
+        _remove(target)
+    place.move_to(target)
     return target
 
 
-def _remove_secrets(path: Path) -> None:
-    # A part is of a service that was killed while it wrote, perhaps the same secrets.
-    for pattern in ("*/command", f"*/*{_PART}", f"*{_PART}"):
-        for file in path.glob(pattern):
-            file.unlink(missing_ok=True)
-
-
-def _publish_json(path: Path, content: dict[str, Any], *, anew: bool = False) -> None:
-    _publish(path, json.dumps(content).encode(), anew=anew)
-
-
-def _publish(path: Path, content: bytes, *, anew: bool = False) -> None:
-    """Write a file that is whole whenever it is there, and that nobody else may read.
-
-    Raises FileExistsError if it is to be `anew` and is there already.
-    """
-    descriptor, aside = tempfile.mkstemp(prefix=f"{path.name}.", suffix=_PART, dir=path.parent)
+def _remove(place: Place) -> None:
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        if anew:
-            path.hardlink_to(aside)
-        else:
-            Path(aside).rename(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
+        place.remove()
+    except OSError as error:
+        log.warning("%s cannot be removed whole, which is tried again: %s", place.path, error)
+
+
+def _remove_secrets(place: Place) -> None:
+    # A part is of a service that was killed while it wrote, perhaps the same secrets.
+    for folder in (place, *_folders_in(place)):
+        for name in folder.names(_MOST_ENTRIES):
+            if name.endswith(PART) or (name == "command" and folder != place):
+                (folder / name).unlink()
+
+
+def _publish_json(place: Place, content: dict[str, Any]) -> None:
+    place.publish(json.dumps(content).encode())

@@ -11,8 +11,10 @@ only: neither json nor signal, which take as long as the interpreter itself. In 
 - on SIGTERM ends every process of the rank, politely for as long as the group's `stop.json` says;
 - writes `exit.json` when the rank has ended and nothing that it started is left;
 
-and it closes the pipe as soon as the command runs, or cannot. If it is killed itself, the
-kernel kills its child. Linux only: it leans on sub-reapers, parent-death signals and /proc.
+and it closes the pipe as soon as the command runs, or cannot. If it cannot work itself, it writes the number
+of the error into the pipe, so that the service knows a fault that passes, such as a full disk. If it is
+killed itself, the kernel kills its child. What has to be known after a loss of power is on the disk before
+anything follows from it. Linux only: it leans on sub-reapers, parent-death signals and /proc.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # what signal wraps into enums
@@ -41,22 +43,14 @@ _RESERVED_BYTES = 4096
 def main(folder: str) -> None:
     """Run the rank whose folder this is to its end."""
     os.set_inheritable(_READY, False)
-    os.chdir(folder)
-    if not _lock():
-        return  # another supervisor has this rank
-    if os.path.exists("exit.json") or os.path.exists("../stop.json"):
-        return  # it has run to its end before, or it is to run no more
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
-    # Children of children that lose their parent become ours, so none can get away by a double fork.
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    kills_before = _kernel_oom_kills()
-    _reserve("exit.json")
-    command = _Command.read()
-    output = _Output(command.most_log)
-    child = _Child(command, output.inlet)
-    output.read()
-    # Only when this is written may the command run: whoever finds it running finds its record too.
-    _publish("process.json", f'{{"supervisor": {os.getpid()}, "child": {child.pid}}}')
+    try:
+        started = _start(folder)
+    except OSError as failure:
+        os.write(_READY, b"%d" % (failure.errno or 0))
+        raise
+    if started is None:
+        return
+    child, output, kills_before = started
     error = child.go()
     os.close(_READY)
     status, stopped = _wait(child.pid)
@@ -72,6 +66,27 @@ def main(folder: str) -> None:
         "at": time.time(),
     }
     _publish("exit.json", json.dumps(end))
+
+
+def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
+    """Fork the rank's process, which waits for the word to go; None if the rank is not to run."""
+    os.chdir(folder)
+    if not _lock():
+        return None  # another supervisor has this rank
+    if os.path.exists("exit.json") or os.path.exists("../stop.json"):
+        return None  # it has run to its end before, or it is to run no more
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+    # Children of children that lose their parent become ours, so none can get away by a double fork.
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    kills_before = _kernel_oom_kills()
+    _reserve("exit.json")
+    command = _Command.read()
+    output = _Output(command.most_log)
+    child = _Child(command, output.inlet)
+    output.read()
+    # Only when this is written may the command run: whoever finds it running finds its record too.
+    _publish("process.json", f'{{"supervisor": {os.getpid()}, "child": {child.pid}}}')
+    return child, output, kills_before
 
 
 class _Command:
@@ -255,10 +270,15 @@ def _reserve(name: str) -> None:
 
 
 def _publish(name: str, content: str) -> None:
-    """Write a file that is whole whenever it is there."""
+    """Write a file that is whole whenever it is there, and on the disk when this returns."""
     with open(name + ".part", "r+" if os.path.exists(name + ".part") else "w") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     os.rename(name + ".part", name)
+    folder = os.open(".", os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
 
 
 def _kernel_oom_kills() -> int:

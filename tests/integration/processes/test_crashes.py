@@ -6,7 +6,7 @@ tests/crash kills it at every call; what that found is here.
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -64,15 +64,15 @@ async def test_a_file_that_was_being_written_does_not_stay(
     call = "link" if name == "group.json" else "rename"
     original = getattr(os, call)
 
-    def dies_at_it(source: str, target: Path) -> None:
+    def dies_at_it(source: str, target: str, **folders: Any) -> None:
         if Path(target).name == name:
             raise Died
-        original(source, target)
+        original(source, target, **folders)
 
     first = world.open()
     with monkeypatch.context() as patched:
         patched.setattr(os, call, dies_at_it)
-        patched.setattr(Path, "unlink", dies)  # the dead tidy nothing up
+        patched.setattr(os, "unlink", dies)  # the dead tidy nothing up
         with pytest.raises(Died):
             await first.launch(first.plan(job(FOREVER)))
     second = world.open()

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from job_tracker.backends.process import ProcessBackend
-from job_tracker.backends.process import group as group_module
+from job_tracker.backends.process import rank as rank_module
+from job_tracker.backends.process.files import RankFolder
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.errors import BackendUnavailable, LaunchFailed
 from job_tracker.model import Phase
@@ -174,14 +175,14 @@ async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_
 ) -> None:
     world.add("program", "sleep", "1000")
     backend = world.open()
-    spawn, full = group_module._spawn_supervisor, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    spawn, denied = rank_module._spawn_supervisor, OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    def spawn_one(folder: Path, *fds: Any) -> None:
-        if not folder.name.endswith("master"):
-            raise full
-        spawn(folder, *fds)
+    def spawn_one(folder: RankFolder, *others: Any) -> None:
+        if not folder.path.name.endswith("master"):
+            raise denied
+        spawn(folder, *others)
 
-    monkeypatch.setattr(group_module, "_spawn_supervisor", spawn_one)
+    monkeypatch.setattr(rank_module, "_spawn_supervisor", spawn_one)
     with pytest.raises(LaunchFailed) as raised:
         await backend.launch(backend.plan(job(instances=2)))
     assert raised.value.diagnosis.category is Category.LAUNCH_FAILED

@@ -1,6 +1,5 @@
 """What is left on the disk of a stopped group, and when it goes."""
 
-import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.process import ProcessBackend, files
+from job_tracker.untrusted import Place
 from tests.support.backends import ProcessGroups, seen
 from tests.support.jobs import NOON, job
 
@@ -53,7 +53,7 @@ async def test_the_working_folders_stay_and_the_secrets_go(world: ProcessGroups)
 
 
 @pytest.mark.parametrize("until", [None, LATER])
-@pytest.mark.parametrize("step", ["_move", "_remove_secrets", "rmtree", "second _move"])
+@pytest.mark.parametrize("step", ["_move", "_remove_secrets", "remove", "second _move"])
 async def test_what_a_service_that_was_killed_left_is_cleaned_up_by_the_next(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, step: str, until: Any
 ) -> None:
@@ -99,7 +99,7 @@ async def test_what_is_kept_again_under_the_same_name_replaces_what_was_kept(wor
 
 def die_at(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
     """Have the service killed before that call of a function of files.py."""
-    place: Any = shutil if name == "rmtree" else files
+    place: Any = Place if name == "remove" else files
     real, calls = getattr(place, name), []
 
     def dying(*args: Any, **options: Any) -> Any:

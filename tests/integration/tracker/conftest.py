@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from job_tracker.artifacts import ModelFiles
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.jobs import Jobs, JobView
 from job_tracker.log_collector import LogCollector
@@ -37,7 +38,8 @@ class Service:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
         door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
         reader = LogReader(self.store, self.backend, self.archive)
-        self.jobs = Jobs(self.store, reader, door, max_queued=1000)
+        models = ModelFiles(str(self.folder / "storage"))
+        self.jobs = Jobs(self.store, reader, door, models, max_queued=1000)
         self.logs = LogCollector(self.store, self.backend, self.archive)
         self.reports = ReportBook(self.store, utc_now)
         options, tenure = TrackerOptions(**self.options), await elected(self.store)

@@ -88,7 +88,7 @@ async def test_a_group_that_was_about_to_be_stopped_is_stopped_after_a_restart(s
     job = await service.reaches((await service.submit(FOREVER)).id, JobState.RUNNING)
     await service.stop()
     service.store = await SqliteStore.open(service.folder / "jobs.db")
-    jobs = Jobs(service.store, None, None, max_queued=1)  # type: ignore[arg-type]
+    jobs = Jobs(service.store, None, None, None, max_queued=1)  # type: ignore[arg-type]
     await jobs.cancel(job.id)
     await service.store.close()
     await service.start()

@@ -10,6 +10,7 @@ from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.api_errors import ApiError, NotFound, Unreachable
 from job_tracker.logs import segments
 from job_tracker.model import GroupRef
+from job_tracker.untrusted import place_of
 
 GROUP = GroupRef("program-1", 1, 1)
 AWAY = Unreachable(500, "InternalError", "injected")
@@ -36,7 +37,7 @@ async def kept(node: Node, folder: Path) -> bytes:
     keeper = KeptLogs(folder, most_log=1 << 20, away=Unreachable)
     await keeper.keep(GROUP, 0, 0, node.read)
     paths = keeper.find(GROUP, 0).values()
-    return b"".join([piece for path in paths async for piece in segments.read(path)])
+    return b"".join([piece for path in paths async for piece in segments.read(place_of(path))])
 
 
 async def test_a_log_that_breaks_off_is_read_again(tmp_path: Path) -> None:

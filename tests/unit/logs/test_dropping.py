@@ -1,12 +1,12 @@
 """Logs that are in storage go from where they were all at once: half of one would be taken for all of it."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from job_tracker.backends.process.files import Folders
 from job_tracker.model import GroupRef
+from job_tracker.untrusted import Place
 from tests.support.jobs import NOON
 
 GROUP = GroupRef("program-1", 1, 1)
@@ -22,8 +22,8 @@ def test_a_kill_in_the_middle_leaves_no_log_and_a_sweep_leaves_nothing(
     folders = Folders(tmp_path)
     folder = folders.create(GROUP, ["master", "worker"], [20_000])
     for rank in range(2):
-        folder.rank(rank).log.mkdir(parents=True)
-        (folder.rank(rank).log / "0").write_text("line\n")
+        folder.rank(rank).log.path.mkdir(parents=True)
+        (folder.rank(rank).log.path / "0").write_text("line\n")
     folders.retire(folder, None)
     assert folders.rank(GROUP, 1) is not None
 
@@ -31,7 +31,7 @@ def test_a_kill_in_the_middle_leaves_no_log_and_a_sweep_leaves_nothing(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", killed)
+        patch.setattr(Place, "remove", killed)
         with pytest.raises(Killed):
             folders.remove_logs(GROUP)
     assert [folders.rank(GROUP, rank) for rank in range(2)] == [None, None]

@@ -12,6 +12,7 @@ from job_tracker.errors import LogsNotFound
 from job_tracker.logs.records import last_time, records_of, text_of
 from job_tracker.logs.segments import read, tail
 from job_tracker.logs.writing import LONGEST_PART, SMALLEST_LOG, LogWriter
+from job_tracker.untrusted import place_of
 from tests.support.logs import made, record, records, time
 
 PIECE = 64 * 1024
@@ -26,7 +27,7 @@ def write(folder: Path, log: bytes, most: int = 10 * SMALLEST_LOG) -> Path:
 
 
 async def pieces(path: Path, **options: object) -> list[bytes]:
-    return [piece async for piece in read(path, **options)]  # type: ignore[arg-type]
+    return [piece async for piece in read(place_of(path), **options)]  # type: ignore[arg-type]
 
 
 async def text(path: Path, **options: object) -> str:
@@ -85,7 +86,7 @@ async def test_reading_goes_on_after_any_time(tmp_path: Path) -> None:
 async def test_who_goes_on_where_he_stopped_misses_nothing_and_gets_nothing_twice(tmp_path: Path) -> None:
     path = write(tmp_path, made(f"{LINE}\n" * 5000))
     found, after = [], b""
-    while piece := await anext(read(path, after=after), None):
+    while piece := await anext(read(place_of(path), after=after), None):
         found.append(piece)
         after = last_time(piece)
     assert b"".join(found) == b"".join(await pieces(path))
@@ -95,7 +96,7 @@ async def test_what_is_written_before_the_end_is_read_even_if_nobody_looked(tmp_
     writer = LogWriter(str(tmp_path / "log"), SMALLEST_LOG)
     writer.write(record("first", 1))
     growing = True
-    reading = read(tmp_path / "log", is_growing=lambda: growing)
+    reading = read(place_of(tmp_path / "log"), is_growing=lambda: growing)
     assert text_of(await anext(reading)) == "first\n"
     second = record("second", 2)
     with (tmp_path / "log" / f"{0:020d}").open("ab") as file:
@@ -112,7 +113,7 @@ async def test_what_is_written_before_the_end_is_read_even_if_nobody_looked(tmp_
 
 async def test_a_log_that_is_moved_is_read_on_and_one_that_is_removed_is_not_found(tmp_path: Path) -> None:
     path = write(tmp_path, made(f"{LINE}\n" * 5000))
-    moved, removed = read(path), read(path)
+    moved, removed = read(place_of(path)), read(place_of(path))
     first = [await anext(moved), await anext(removed)]
     assert first[0] == first[1]
     path = path.rename(tmp_path / "elsewhere")
@@ -127,8 +128,8 @@ async def test_a_log_that_is_moved_is_read_on_and_one_that_is_removed_is_not_fou
 
 
 def test_the_tail_for_a_diagnosis_is_short_and_never_fails(tmp_path: Path) -> None:
-    assert tail(tmp_path / "log", 5) == ""
+    assert tail(place_of(tmp_path / "log"), 5) == ""
     path = write(tmp_path, made("\n".join(str(number) for number in range(100))))
-    assert tail(path, 2) == "98\n99"
+    assert tail(place_of(path), 2) == "98\n99"
     path = write(tmp_path / "2", made(os.urandom(100_000).decode("latin-1")))
-    assert 0 < len(tail(path, 5)) <= 4096
+    assert 0 < len(tail(place_of(path), 5)) <= 4096

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from job_tracker.logs.records import TIME, last_time, records_of, text_of
 from job_tracker.logs.segments import end, read
 from job_tracker.logs.writing import LONGEST_PART, SMALLEST_LOG, LogWriter, RecordMaker
+from job_tracker.untrusted import place_of
 from tests.support.logs import NOON, SECOND, record, time
 
 LEFT_OUT = re.compile(
@@ -24,7 +25,7 @@ def numbered(number: int) -> bytes:
 
 
 async def whole(folder: Path, after: bytes = b"") -> bytes:
-    return b"".join([piece async for piece in read(folder, after=after)])
+    return b"".join([piece async for piece in read(place_of(folder), after=after)])
 
 
 def size_of(folder: Path) -> int:
@@ -47,7 +48,7 @@ async def test_a_log_without_end_keeps_its_beginning_and_its_end(tmp_path: Path)
     (missing,) = LEFT_OUT.findall(text)
     mark = next(each for each in records_of(kept) if b"[... " in each)
     assert int(missing) + len(kept) - len(mark) == sum(len(numbered(number)) for number in range(10_000))
-    assert int(missing) + len(kept) - len(mark) == writer.end == end(tmp_path / "log")
+    assert int(missing) + len(kept) - len(mark) == writer.end == end(place_of(tmp_path / "log"))
     times = [each[:TIME] for each in records_of(kept)]
     assert times == sorted(set(times))
     writer.close()
@@ -57,7 +58,7 @@ async def test_a_reader_that_is_overtaken_is_told_how_much_he_missed(tmp_path: P
     writer = LogWriter(str(tmp_path / "log"), SMALLEST_LOG)
     for number in range(400):
         writer.write(numbered(number))
-    reading = read(tmp_path / "log")
+    reading = read(place_of(tmp_path / "log"))
     found = await anext(reading)
     for number in range(400, 5000):
         writer.write(numbered(number))

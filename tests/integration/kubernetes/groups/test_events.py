@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from job_tracker.artifacts import ModelFiles
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.jobs import Jobs
 from job_tracker.log_collector import LogCollector
@@ -59,7 +60,9 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
     tracking = asyncio.create_task(tracker.run())
     door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
-    yield Tracked(backend, Jobs(store, LogReader(store, backend, archive), door, max_queued=10))
+    yield Tracked(
+        backend, Jobs(store, LogReader(store, backend, archive), door, ModelFiles(""), max_queued=10)
+    )
     tracking.cancel()
     await asyncio.gather(tracking, return_exceptions=True)
     await logs.close()

@@ -1,0 +1,320 @@
+"""One rank, by its supervisor: started or found again, and then followed until it ends."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from job_tracker import local_faults
+from job_tracker.backends.base import RankObservation
+from job_tracker.backends.process import sweeping
+from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
+from job_tracker.backends.process.files import GroupFolder, RankFolder
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.errors import LaunchFailed
+from job_tracker.logs import segments
+from job_tracker.model import Phase, RankStatus
+from job_tracker.untrusted import Place
+
+log = logging.getLogger(__name__)
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_DIAGNOSIS_LINES = 20
+_TAIL_BYTES = 4096
+_START_SECONDS = 30.0
+_RECORD_SECONDS = 5.0
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is known of a rank when the service takes it up."""
+
+    restarts: int
+    was_started: bool
+    pidfd: int | None = None
+    """Of its supervisor, which lives."""
+    pid: int = 0
+    session: int | None = None
+    """Of the rank's processes, if it is certain that it is theirs."""
+    is_unwritten: bool = False
+    """Whether a supervisor lives that has not written its record yet."""
+
+
+class RankProcess:
+    """See the module. Its files are read in threads; `observe` looks at no file."""
+
+    def __init__(self, rank: int, group: GroupFolder, on_end: Callable[[], None]) -> None:
+        self.rank = rank
+        self.folder: RankFolder = group.rank(rank)
+        self.restarts = 0
+        """How often it was started anew; known once it is followed."""
+        self.ended = asyncio.Event()
+        self.left_no_record = False
+        """Whether it has ended, or was given up, without a record of its own of that."""
+        self._errors = group.supervisors_log
+        self._on_end = on_end
+        self._pidfd: int | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._end: RankObservation | None = None
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Start the supervisor, unless there is one or was one, and wait until the command runs.
+
+        Raises LaunchFailed, and OSError for a fault of this machine that may pass.
+        """
+        if not await asyncio.to_thread(self.folder.was_started):
+            await self._spawn()
+        await self.follow()
+        if self.is_pending:
+            said = await asyncio.to_thread(_tail, self._errors)
+            raise LaunchFailed(_no_supervisor(self.rank, said))
+
+    async def follow(self) -> None:
+        """Notice the supervisor's end from now on, or now if it has ended. Nothing if there never was one.
+
+        Raises OSError for a fault that may pass.
+        """
+        if not self.is_pending:
+            return
+        # It is about to write its record, and no event says when that is done.
+        deadline = time.monotonic() + _RECORD_SECONDS
+        while (found := await asyncio.to_thread(_find, self.folder)).is_unwritten:
+            if time.monotonic() > deadline:
+                log.warning("%s: a process that nothing is written about is ended", self.folder.path)
+                break
+            await asyncio.sleep(0.01)
+        self.restarts = max(self.restarts, found.restarts)
+        if not self.is_pending or not found.was_started:
+            # Another call was first, or there is nothing to follow yet.
+            if found.pidfd is not None:
+                os.close(found.pidfd)
+        elif found.pidfd is None:
+            self._ending = self._finishing(None)
+            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # it goes on, should it take long
+        else:
+            asyncio.get_running_loop().add_reader(
+                found.pidfd, self._supervisor_ended, found.pid, found.session
+            )
+            self._pidfd = found.pidfd
+
+    async def give_up_if_pending(self) -> None:
+        """Count as ended if it was never started; the order to stop sees to it that it never is."""
+        await self.follow()
+        if self.is_pending:
+            self._end = RankObservation(self._status(Phase.STOPPED))
+            self.left_no_record = True
+            self.ended.set()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it was never started."""
+        return self._pidfd is None and self._ending is None and not self.ended.is_set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its supervisor lives, as far as is known."""
+        return self._pidfd is not None
+
+    def observe(self) -> RankObservation:
+        """What the rank is doing."""
+        if self._end is not None:
+            return self._end
+        return RankObservation(self._status(Phase.PENDING if self.is_pending else Phase.RUNNING))
+
+    def signal(self, number: int) -> None:
+        """Signal the supervisor, if it lives."""
+        if self._pidfd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    async def close(self) -> None:
+        """Stop following. The rank runs on."""
+        self._is_closed = True
+        self._let_go()
+        if self._ending is not None:
+            await self._ending
+
+    def _status(self, phase: Phase, code: int | None = None) -> RankStatus:
+        return RankStatus(self.rank, phase, code, restarts=self.restarts)
+
+    def _let_go(self) -> None:
+        if self._pidfd is not None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _supervisor_ended(self, pid: int, session: int | None) -> None:
+        """`pid` is that of the supervisor and `session` that of its rank, if it has ended just now.
+
+        Later these numbers may be another's.
+        """
+        self._let_go()
+        if pid:
+            with suppress(ChildProcessError):  # not our child if an earlier service started it
+                os.waitpid(pid, os.WNOHANG)
+        self._ending = self._finishing(session)
+
+    def _finishing(self, session: int | None) -> asyncio.Task[None]:
+        return asyncio.create_task(self._finish(session), name=f"the end of {self.folder.path.name}")
+
+    async def _finish(self, session: int | None) -> None:
+        """Clear up after a supervisor that could not, and read how the rank ended."""
+        while self._end is None and not self._is_closed:
+            try:
+                if await asyncio.to_thread(self.folder.exit_record) is None:
+                    self.left_no_record = True
+                    await asyncio.to_thread(sweeping.kill_all_below, self.folder.path, session)
+                self._end = await asyncio.to_thread(self._read_end)
+            except OSError as error:
+                log.warning("%s: how it ended is read later: %s", self.folder.path, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+        if self._end is not None:
+            self.ended.set()
+            self._on_end()
+
+    def _read_end(self) -> RankObservation:
+        """How the rank ended. Raises OSError for a fault that may pass."""
+        tail = segments.tail(self.folder.log, _DIAGNOSIS_LINES)
+        end = self.folder.exit_record()
+        if end is None:
+            tail += "\n" + _tail(self._errors)
+            return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, tail.strip()))
+        code = end.code if end.code >= 0 else 128 - end.code
+        diagnosis = diagnose(self.rank, end, tail, next(iter(self.folder.arguments()), ""))
+        if end.stopped:
+            return RankObservation(self._status(Phase.STOPPED, code), ended_at=end.at)
+        phase = Phase.FAILED if diagnosis else Phase.SUCCEEDED
+        return RankObservation(self._status(phase, code), diagnosis, end.at)
+
+    async def _spawn(self) -> None:
+        """Start a supervisor and wait until the command runs, or it says why not. Raises as `start` does."""
+        ready, ready_in = os.pipe()
+        try:
+            try:
+                await asyncio.to_thread(_spawn_supervisor, self.folder, ready_in, self._errors)
+            finally:
+                os.close(ready_in)
+            async with asyncio.timeout(_START_SECONDS):
+                said = await _heard(ready)
+        except TimeoutError as error:
+            late = _no_supervisor(self.rank, f"no answer in {_START_SECONDS:g} s", retryable=True)
+            raise LaunchFailed(late) from error
+        except OSError as error:
+            raise self._passing_or_failed(error) from error
+        finally:
+            os.close(ready)
+        if said.isdigit():
+            raise self._passing_or_failed(OSError(int(said), os.strerror(int(said))))
+
+    def _passing_or_failed(self, error: OSError) -> Exception:
+        return error if local_faults.remedy_of(error) else LaunchFailed(_no_supervisor(self.rank, str(error)))
+
+
+def _find(folder: RankFolder) -> _Found:
+    """Look for the rank's supervisor. Raises OSError for a fault that may pass."""
+    restarts = folder.restarts()
+    record = folder.processes()
+    if record is None:
+        is_supervised = folder.is_supervised()
+        was_started = is_supervised or folder.was_started()
+        return _Found(restarts, was_started, is_unwritten=is_supervised)
+    pidfd = None
+    try:
+        with suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(record.supervisor)
+        # Training can write the record, so the process must look like this rank's supervisor. The lock is
+        # held no longer than that lives: held still, the pidfd is not that of one who got the pid after it.
+        if pidfd is not None and _supervises(record.supervisor, folder.path) and folder.is_supervised():
+            found = _Found(
+                restarts,
+                was_started=True,
+                pidfd=pidfd,
+                pid=record.supervisor,
+                session=record.child if _is_parent(record.supervisor, record.child) else None,
+            )
+            pidfd = None
+            return found
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+    return _Found(restarts, was_started=True)
+
+
+def _supervises(pid: int, folder: Path) -> bool:
+    """Whether the process was started as the supervisor of that rank."""
+    try:
+        *_, script, of, _ = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
+        return False
+    return script.endswith(b"/supervisor.py") and of == os.fsencode(folder)
+
+
+def _is_parent(pid: int, child: int) -> bool:
+    try:
+        # proc(5): "pid (name) state ppid …", where the name may hold anything, ")" too.
+        stat = Path(f"/proc/{child}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    return int(stat[1]) == pid
+
+
+def _spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> None:
+    # posix_spawn neither copies the service's memory nor passes on any descriptor but these.
+    said = errors.append()
+    try:
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder.path)],
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, ready, 3),
+                (os.POSIX_SPAWN_DUP2, said, 1),
+                (os.POSIX_SPAWN_DUP2, said, 2),
+            ],
+            setsid=True,
+        )
+    finally:
+        os.close(said)
+
+
+async def _heard(pipe: int) -> bytes:
+    """Wait until the other end of the pipe is closed, or writes something: what that is."""
+    loop = asyncio.get_running_loop()
+    heard = asyncio.Event()
+    loop.add_reader(pipe, heard.set)
+    try:
+        await heard.wait()
+    finally:
+        loop.remove_reader(pipe)
+    return os.read(pipe, 16)
+
+
+def _tail(place: Place) -> str:
+    """The last lines of a file, or what of them fits; "" if it cannot be read."""
+    try:
+        with place.open() as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-_DIAGNOSIS_LINES:])
+
+
+def _no_supervisor(rank: int, detail: str, *, retryable: bool = False) -> Diagnosis:
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary=f"Rank {rank} could not be started.",
+        resolution="See the detail: what the process that watches over the rank said when it failed.",
+        detail=detail,
+        retryable=retryable,
+        rank=rank,
+    )

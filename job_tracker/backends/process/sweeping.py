@@ -1,0 +1,51 @@
+"""Ends processes that no supervisor ends: it was killed, or its files are gone."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+_ROUNDS = 5
+_ROUND_SECONDS = 5.0
+
+
+def kill_all_below(folder: Path, session: int | None = None) -> None:
+    """Kill all processes of the ranks whose folders are at or below `folder`, and those of the session.
+
+    They are told by how they were started, which no job can write of another's: by their HOME, and
+    supervisors by their arguments. Only what has left the session and was started without that HOME is
+    not found.
+    """
+    inside = f"{folder}{os.sep}"
+    for number in range(_ROUNDS):
+        ranks: list[psutil.Process] = []
+        supervisors: list[psutil.Process] = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                if os.getsid(process.pid) == session or _home_of(process).startswith(inside):
+                    ranks.append(process)
+                elif _is_supervisor(process, inside):
+                    supervisors.append(process)
+        if not ranks and not supervisors:
+            return
+        # A supervisor ends by itself with its rank, and writes down how that ended.
+        for process in ranks if ranks and number == 0 else (*ranks, *supervisors):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # and look for what they started
+
+
+def _home_of(process: psutil.Process) -> str:
+    return process.environ().get("HOME", "")
+
+
+def _is_supervisor(process: psutil.Process, inside: str) -> bool:
+    arguments = process.cmdline()
+    return (
+        len(arguments) > 1
+        and arguments[-2].endswith("/supervisor.py")
+        and f"{arguments[-1]}{os.sep}".startswith(inside)
+    )

@@ -1,0 +1,64 @@
+"""A machine that has no room for a launch now fails no job, and nothing else is admitted until it has."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from job_tracker.backends.base import Observation
+from job_tracker.errors import NoRoom
+from job_tracker.model import JobState, Phase
+
+if TYPE_CHECKING:
+    from tests.integration.tracker.conftest import Service
+else:
+    Service = Any
+
+FULL = "it cannot be started now: the disk is full; free some space"
+
+
+class Room:
+    """Launches of the fake backend, which find room or not."""
+
+    def __init__(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_there = False
+        self._launch = service.backend.launch
+        monkeypatch.setattr(service.backend, "launch", self.launch)
+
+    async def launch(self, plan: Any) -> Observation:
+        if not self.is_there:
+            raise NoRoom(FULL)
+        return await self._launch(plan)
+
+
+async def test_jobs_wait_until_there_is_room_and_say_what_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(service, monkeypatch)
+    jobs = [await service.submit() for _ in range(12)]
+    waiting = await service.until(jobs[0].id, lambda job: any(rank.note for rank in job.ranks))
+    assert waiting.state is JobState.LAUNCHING
+    assert [(rank.phase, rank.note) for rank in waiting.ranks] == [(Phase.PENDING, FULL)]
+    states = [(await service.view(job.id)).job.state for job in jobs]
+    assert states.count(JobState.LAUNCHING) <= 4
+    assert set(states) == {JobState.LAUNCHING, JobState.QUEUED}
+    room.is_there = True
+    for job in jobs:
+        ended = await service.reaches(job.id, JobState.SUCCEEDED)
+        assert ended.attempt == 1
+        assert [group.job_id for group in service.world.launches].count(job.id) == 1
+
+
+async def test_a_job_that_waits_for_room_can_be_cancelled_and_the_next_one_tries(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(service, monkeypatch)
+    first = await service.submit(instances=4)
+    await service.until(first.id, lambda job: bool(job.ranks))
+    second, third = await service.submit(), await service.submit()
+    await service.jobs.cancel(first.id)
+    await service.reaches(first.id, JobState.CANCELLED)
+    await service.until(second.id, lambda job: bool(job.ranks))
+    assert (await service.view(third.id)).job.state is JobState.QUEUED
+    room.is_there = True
+    await service.reaches(second.id, JobState.SUCCEEDED)
+    await service.reaches(third.id, JobState.SUCCEEDED)

@@ -1,0 +1,62 @@
+"""A stop takes as long as the processes' grace; meanwhile others are launched and ended."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from job_tracker.backends.base import Observation
+from job_tracker.model import GroupRef, JobState
+
+if TYPE_CHECKING:
+    from tests.integration.tracker.conftest import Service
+else:
+    Service = Any
+
+FOREVER = {"RUN_SECONDS": "forever"}
+MORE_THAN_WORKERS = 70
+
+
+async def test_a_job_runs_while_more_groups_are_stopped_than_there_are_workers(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.options["capacity"] = MORE_THAN_WORKERS + 1
+    await service.restart()
+    stop, graces_are_over = service.backend.stop, asyncio.Event()
+
+    async def stop_late(group: GroupRef, *args: Any) -> Observation | None:
+        if group.job_id <= MORE_THAN_WORKERS:
+            await graces_are_over.wait()
+        return await stop(group, *args)
+
+    monkeypatch.setattr(service.backend, "stop", stop_late)
+    stubborn = [await service.submit(FOREVER) for _ in range(MORE_THAN_WORKERS)]
+    for job in stubborn:
+        await service.reaches(job.id, JobState.RUNNING)
+        await service.jobs.cancel(job.id)
+    quick = await service.submit()
+    await service.reaches(quick.id, JobState.SUCCEEDED)
+    assert (await service.view(stubborn[0].id)).job.state is JobState.RUNNING
+    graces_are_over.set()
+    for job in stubborn:
+        await service.reaches(job.id, JobState.CANCELLED)
+
+
+async def test_a_stop_that_is_under_way_when_the_tracker_ends_is_done_by_the_next(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def never_ends(*args: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    job = await service.submit(FOREVER)
+    await service.reaches(job.id, JobState.RUNNING)
+    with monkeypatch.context() as patched:
+        patched.setattr(service.backend, "stop", never_ends)
+        await service.jobs.cancel(job.id)
+        await begun.wait()
+        await service.stop()
+    await service.start()
+    await service.reaches(job.id, JobState.CANCELLED)
