@@ -29,6 +29,7 @@ _GRACE = 20
 _IGNORES = "trap '' TERM; while :; do sleep 1 & wait; done"
 _LAUNCH_TARGET, _END_TARGET = 1.0, 30.0
 _LOOK_SECONDS = 0.02
+_LIST_SECONDS = 0.5  # a list of a thousand jobs costs the service as much as some launches
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
@@ -43,7 +44,7 @@ class Cancelled(NamedTuple):
 
 def _processes(quick: bool) -> list[Row]:
     jobs, grace = (70, 3) if quick else (70, _GRACE)
-    # A new job is no other than the cancelled ones: it is cancelled, too, and not waited for.
+    # New jobs are like the others: each is cancelled once it was launched, and not waited for.
     with (
         workspace() as folder,
         service(
@@ -121,19 +122,19 @@ def _launch(stub: TrainingServiceStub) -> float:
     begun = time.monotonic()
     asked = pb.GetTrainingStatusRequest(job_id=job_id)
     # Its ranks are told from the moment on that its group is there.
-    _until(lambda: bool(stub.GetTrainingStatus(asked).ranks), f"job {job_id} is not launched")
+    _until(lambda: bool(stub.GetTrainingStatus(asked).ranks), f"job {job_id} is not launched", _LOOK_SECONDS)
     launched = time.monotonic() - begun
     stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
     return launched
 
 
-def _until(condition: Callable[[], bool], otherwise: str) -> float:
-    """Wait for it; the time at which it held."""
+def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SECONDS) -> float:
+    """Wait for it, looking every so many seconds; the time at which it held."""
     deadline = time.monotonic() + _PATIENCE
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError(otherwise)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(look)
     return time.monotonic()
 
 
