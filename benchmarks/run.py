@@ -6,6 +6,7 @@ from rich.progress import Progress
 
 from benchmarks import (
     all_reduce,
+    cancelling,
     checkpoints,
     idle,
     kills,
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "reports": reports.measure,
     "schedules": schedules.measure,
     "kills": kills.measure,
+    "cancelling": cancelling.measure,
     "pods": kubernetes_pods.measure,
     "pods-latency": kubernetes_latency.measure,
     "pods-steady": kubernetes_steady.measure,

@@ -10,7 +10,7 @@ from job_tracker.model import Ending, Job, JobState, Phase
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the group of the job's attempt, or adopt what of it is there; ranks that are lost, anew."""
+    """Start the group of the job's attempt, or complete a start that was cut short; lost ranks, anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,10 @@ def next_step(
     """The next step for a job that has not ended.
 
     `seen` is None when the backend has no such group. `launched` says whether the launch of this
-    attempt is known to be complete: a tracker that has just started does not know, and launches what
-    is LAUNCHING once more. `finish_grace` is how long the workers may take to end by themselves once
-    the master has succeeded.
+    attempt is known to be complete. A tracker that has just started has only the job's word for that;
+    where there is none, it launches once more. A group that was launched as a whole never is again: of
+    its ranks, those that are gone may have run. `finish_grace` is how long the workers may take to end
+    by themselves once the master has succeeded.
     """
     if job.ending is not None:
         if seen is not None and (current := job.observed(seen.statuses)) != job:
@@ -59,7 +60,7 @@ def next_step(
             return Save(_given_up(job, now)) if is_due else Rest()
         case JobState.BACKOFF:
             return Save(job.queued_again(now)) if is_due else Rest()
-    if job.state is JobState.LAUNCHING and not launched:
+    if job.state is JobState.LAUNCHING and not (launched or job.was_launched):
         return Launch()
     if seen is None:
         return Save(job.failed(_VANISHED, now))

@@ -249,6 +249,14 @@ class Job:
         """The folder of the job's checkpoints, shared by its attempts."""
         return f"{self.spec.checkpoint_root}/{self.folder}"
 
+    @property
+    def was_launched(self) -> bool:
+        """Whether the launch of the current attempt is known to be complete.
+
+        Its ranks are written down right after that, and never before.
+        """
+        return bool(self.ranks)
+
     def admitted(self, at: datetime) -> "Job":
         """The job at the start of its next attempt, of which nothing is known yet."""
         fresh = replace(self, attempt=self.attempt + 1, started_at=None, ranks=(), progress=None)

@@ -91,8 +91,10 @@ class Backend(Protocol[Plan]):
     async def launch(self, plan: Plan) -> Observation:
         """Start the group, and say how it is.
 
-        Repeating it is harmless: what is there already is adopted. A rank that has failed, and of which
-        the plan wants a later start than that, is started anew, and prints into the same log.
+        Repeating it is harmless: what is there already is adopted, and what may have run is never made
+        again. So a group whose master is gone stays without, and LaunchFailed says so; of a job whose
+        launch was complete (`was_launched`) no rank is made that is gone. A rank that has failed, and of
+        which the plan wants a later start than that, is started anew, and prints into the same log.
         Raises LaunchFailed when trying again is pointless and BackendUnavailable when it is not. What was
         made until then is there in both cases, for the next `launch` or for `stop`: who calls writes down
         why it failed before anything is cleaned up.

@@ -7,6 +7,7 @@ from job_tracker.catalog import Algorithm, ContainerOptions, PodOptions, Request
 from job_tracker.catalog.options import laid_over
 from job_tracker.catalog.pods import HOME, TEMPORARY
 from job_tracker.catalog.syntax import amount
+from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.environment import job_environment
 from job_tracker.model import Job
 
@@ -59,3 +60,13 @@ def told_alike(
     ours = {**job_environment(job), **more, "HOME": HOME, "TMPDIR": TEMPORARY}
     told = {**defaults, **algorithm.environment, **ours}
     return {name: value for name, value in told.items() if name not in secret}
+
+
+def planned_otherwise() -> Diagnosis:
+    """Why half a group that was begun with another configuration is not completed with this one."""
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary="The configuration, or the service, was changed while the group was being launched.",
+        resolution="Nothing is wrong with the job: submit it again.",
+        retryable=True,
+    )

@@ -19,12 +19,14 @@ from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.launch import Launcher
 from job_tracker.backends.docker.logs import LiveLogs
 from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
+from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.catalog import Algorithm
 from job_tracker.environment import Telling, nothing_more
+from job_tracker.errors import LaunchFailed
 from job_tracker.logs.records import BEGINNING
-from job_tracker.model import GroupRef, Job
+from job_tracker.model import MASTER_RANK, GroupRef, Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,8 @@ class DockerBackend:
         async with one_at_a_time:
             known = self._groups.get(plan.group)
             if known is not None and known.ending is not None:
-                # Of a store that was lost.
+                if any(each.submission == plan.submission for each in known.containers.values()):
+                    raise LaunchFailed(removed(MASTER_RANK))  # the attempt has ended; its store lost the end
                 await self._stopper.stop(plan.group, timedelta(0), keep_logs=False)
                 await self._stopper.clear(plan.group)
             group = self._groups.begin(plan.group, plan.instances)

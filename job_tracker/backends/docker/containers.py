@@ -12,6 +12,7 @@ from job_tracker.backends.labels import (
     RANK,
     RESTARTS,
     ROLE,
+    SUBMITTED_AT,
     group_named,
     number,
 )
@@ -76,6 +77,11 @@ class Container:
     def instances(self) -> int | None:
         """How many instances its group was planned with."""
         return number(self.labels.get(INSTANCES))
+
+    @property
+    def submission(self) -> str | None:
+        """When its job was submitted, which tells it from one of the same id in another store."""
+        return self.labels.get(SUBMITTED_AT)
 
     @property
     def digest(self) -> str | None:

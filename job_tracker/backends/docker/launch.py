@@ -3,8 +3,9 @@
 The name of the master is the claim: whoever creates that container carries the launch out. Another
 service (or this one, after a restart) that finds it waits for a moment, and goes on where the first
 stopped if nothing happens. That matters for starting: to start a container that has ended already would
-run it twice. All are created before any is started, so that a launch that fails has run nothing; and the
-network comes after the containers, so that one without containers is nobody's.
+run it twice. All are created before any is started, so that a launch that fails has run nothing, and what
+is missing of a group that has started was removed, and is not made again; and the network comes after the
+containers, so that one without containers is nobody's.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from job_tracker.backends.docker.names import are_ours
 from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
 from job_tracker.backends.docker.refusals import diagnose_refusal, image_missing, name_taken
 from job_tracker.backends.docker.secrets import with_secrets
+from job_tracker.backends.docker.status import removed
+from job_tracker.backends.instances import planned_otherwise
 from job_tracker.backends.labels import INSTANCE, PLAN_DIGEST
 from job_tracker.errors import BackendUnavailable, LaunchFailed
 from job_tracker.model import MASTER_RANK
@@ -62,11 +65,13 @@ class Launcher:
         """
         if _is_whole(group, plan):
             return
+        lost = _lost(group, plan)
         await self._images.ensure(plan.image, plan.pull)
         master, is_new = await self._claim(plan, MASTER_RANK)
         if not is_new:
             await self._groups.wait(group, partial(_has_started, MASTER_RANK), _TAKE_OVER_SECONDS)
-        others = [self._claim(plan, rank) for rank in range(1, plan.instances)]
+        ranks = [rank for rank in range(1, plan.instances) if rank not in lost]
+        others = [self._claim(plan, rank) for rank in ranks]
         # All of them are waited for even if one fails, so that nothing is made after this has returned.
         workers = await _all(others)
         if plan.network is not None:
@@ -75,7 +80,7 @@ class Launcher:
         await self._start(master)
         await _all(
             self._start_claimed(group, rank, worker, is_new)
-            for rank, (worker, is_new) in enumerate(workers, MASTER_RANK + 1)
+            for rank, (worker, is_new) in zip(ranks, workers, strict=True)
         )
 
     async def _claim(self, plan: DockerPlan, rank: int) -> tuple[Container, bool]:
@@ -116,8 +121,10 @@ class Launcher:
             return None
         if found.digest == plan.digest:
             return found
-        # Of a store that was lost, or of a configuration that was changed in mid-launch. It is ours all
-        # the same, and a group that is half of one plan and half of another is no group.
+        if found.submission == plan.submission and found.has_started:
+            raise LaunchFailed(planned_otherwise())
+        # Of a store that was lost, or of a configuration that was changed before anything was started. It
+        # is ours all the same, and a group that is half of one plan and half of another is no group.
         log.warning("removing %s, which is of another plan", wanted.name)
         try:
             if found.has_started and not found.has_ended:
@@ -175,12 +182,37 @@ async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def _is_whole(group: Group, plan: DockerPlan) -> bool:
-    """Whether every container of the plan has been started, as far as is known here."""
+    """Whether every container of the attempt has been started, as far as is known here.
+
+    Whatever configuration they were made with: they run.
+    """
     known = group.living
     return len(known) == plan.instances and all(
-        each.has_started and each.digest == plan.digest and each.restarts >= plan.containers[rank].restarts
+        each.has_started
+        and each.submission == plan.submission
+        and each.restarts >= plan.containers[rank].restarts
         for rank, each in known.items()
     )
+
+
+def _lost(group: Group, plan: DockerPlan) -> set[int]:
+    """The ranks whose containers were removed, and are not to be made again.
+
+    Raises LaunchFailed if the group cannot go on so.
+    """
+    ours = {rank: each for rank, each in group.containers.items() if each.submission == plan.submission}
+    if not ours and not plan.was_launched:
+        return set()
+    was_complete = plan.was_launched or any(each.has_started for each in ours.values())
+    anew = {rank for rank, each in enumerate(plan.containers) if each.restarts > group.restarts_of(rank)}
+    lost = {
+        rank
+        for rank in range(plan.instances)
+        if (rank in group.gone if rank in ours else was_complete or rank == MASTER_RANK)
+    } - anew
+    if MASTER_RANK in lost or (lost and not plan.was_launched):
+        raise LaunchFailed(removed(min(lost)))
+    return lost
 
 
 def _has_started(rank: int, group: Group) -> bool:

@@ -16,6 +16,7 @@ from job_tracker.backends.instances import options_of_role, told_alike
 from job_tracker.backends.labels import (
     PLAN_DIGEST,
     RESTARTS,
+    SUBMITTED_AT,
     group_annotations,
     group_labels,
     rank_labels,
@@ -67,11 +68,12 @@ class DockerPlan:
 
     `containers` are by rank, the master first. `network` is the name of their own one, if they are
     several. `digest` stands for all of it, and is on each object: one with our name and another digest is
-    not of this plan.
+    not of this plan. `was_launched` says that all of it was there once.
     """
 
     group: GroupRef
     instances: int
+    was_launched: bool
     image: str
     pull: Pull
     network: str | None
@@ -79,6 +81,11 @@ class DockerPlan:
     """Of what is the group's as a whole."""
     containers: tuple[ContainerPlan, ...]
     digest: str
+
+    @property
+    def submission(self) -> str:
+        """When the job was submitted; see Container."""
+        return self.labels[SUBMITTED_AT]
 
 
 def plan(
@@ -136,6 +143,7 @@ def plan(
     return DockerPlan(
         group=job.group,
         instances=layout.size,
+        was_launched=job.was_launched,
         image=recipe.image,
         pull=options.pull,
         network=network,

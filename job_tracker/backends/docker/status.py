@@ -57,7 +57,7 @@ def _missing(rank: int, container: Container | None, *, launching: bool, stoppin
         return RankObservation(RankStatus(rank, Phase.STOPPED))
     if launching and container is None:
         return RankObservation(RankStatus(rank, Phase.PENDING))
-    return RankObservation(RankStatus(rank, Phase.FAILED), _removed(rank))
+    return RankObservation(RankStatus(rank, Phase.FAILED), removed(rank))
 
 
 def _why_ended(rank: int, container: Container, code: int) -> Diagnosis:
@@ -119,7 +119,8 @@ def _ended_by_signal(rank: int, container: Container, number: int) -> Diagnosis:
     )
 
 
-def _removed(rank: int) -> Diagnosis:
+def removed(rank: int) -> Diagnosis:
+    """Say that the rank's container is gone, and not by us."""
     return Diagnosis(
         category=Category.CONTAINER_REMOVED,
         summary=f"The container of rank {rank} was removed, and not by this service.",

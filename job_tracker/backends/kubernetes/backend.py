@@ -128,7 +128,7 @@ class KubernetesBackend:
         """See Backend."""
         await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
-        await self._launcher.launch(plan)
+        await self._launcher.launch(plan, group.pods)
         group.launching = False
         return self._groups.observe(group)
 

@@ -56,6 +56,8 @@ class PodCache:
         self._pods: dict[str, Manifest] = {}
         self._dead: dict[str, None] = {}  # uids, so that a late answer does not bring a pod back
         self._syncing = asyncio.Lock()
+        self._catching_up = asyncio.Lock()
+        self._caught_up_at = 0.0
         self._following: asyncio.Task[None] | None = None
 
     async def sync(self) -> None:
@@ -81,6 +83,15 @@ class PodCache:
                 changes += self._removed(pod)
         self._tell(changes)
         return listing.version
+
+    async def catch_up(self) -> None:
+        """Know all that there was when this was asked for. Many who ask at once share a list."""
+        asked = time.monotonic()
+        async with self._catching_up:
+            if self._caught_up_at < asked:
+                began = time.monotonic()
+                await self.refresh()
+                self._caught_up_at = began
 
     def put(self, pod: Manifest) -> None:
         """Take in a pod as an event or an answer showed it, unless something later is known."""

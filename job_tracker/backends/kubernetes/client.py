@@ -19,7 +19,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -52,6 +53,7 @@ _STREAMS = 1024
 _PAGE = 500
 _HEADERS = {"Accept": "application/json", "User-Agent": "training-service"}
 _PATCH = "application/merge-patch+json"
+_gives_way = ContextVar("gives_way", default=False)
 _ANONYMOUS = 'User "system:anonymous"'
 
 
@@ -93,17 +95,30 @@ class KubernetesClient:
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """At most `calls` are in flight at once; the others wait their turn."""
+        """At most `calls` are in flight at once, those of `giving_way` at most half; the others wait."""
         self._on_request = on_request
         self._access = access
         self._namespace = namespace
         self._patience = patience or Patience()
         self._calls_limit = calls
         self._calls = asyncio.Semaphore(calls)
+        self._patient_calls = asyncio.Semaphore(max(1, calls // 2))
         self._streams = asyncio.Semaphore(_STREAMS)
         self._connecting = asyncio.Lock()
         self._credentials: Credentials | None = None
         self._api: ApiClient | None = None
+
+    @contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """Leave half of the calls in flight to others: for work that comes in crowds, such as stops.
+
+        Holds for the task that enters it, and for those that it starts within.
+        """
+        token = _gives_way.set(True)
+        try:
+            yield
+        finally:
+            _gives_way.reset(token)
 
     async def connect(self) -> None:
         """Look whether we are let in, once. Raises BackendRefused; a server that is away is no reason to."""
@@ -266,7 +281,7 @@ class KubernetesClient:
         self, method: str, path: str, resource: str, query: Query = (), body: Manifest | None = None
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=self._patience.try_seconds)
-        async with self._calls:
+        async with self._patient_calls if _gives_way.get() else nullcontext(), self._calls:
             with _translated(), self._told(f"{method} {resource}") as told:
                 response = await self._send(method, path, query, body, timeout)
                 async with response:

@@ -17,6 +17,7 @@ from job_tracker.backends.labels import (
     RANK,
     RESTARTS,
     ROLE,
+    SUBMITTED_AT,
     group_named,
     number,
 )
@@ -64,6 +65,11 @@ def instances_of(manifest: Manifest) -> int | None:
 def digest_of(manifest: Manifest) -> str | None:
     """The digest of the plan that the object was made from."""
     return _annotations(manifest).get(PLAN_DIGEST)
+
+
+def submission_of(manifest: Manifest) -> str | None:
+    """When the object's job was submitted, which tells it from one of the same id in another store."""
+    return _annotations(manifest).get(SUBMITTED_AT)
 
 
 def restarts_of(manifest: Manifest) -> int:

@@ -1,10 +1,19 @@
-"""Makes the objects of a plan, or adopts what of them is there: the master first, as it owns the rest."""
+"""Makes the objects of a plan, or adopts what of them is there: the master first, as it owns the rest.
+
+Nothing of an attempt is made twice, since it may have run. Of an attempt whose pods are known, the master
+is there, or the attempt has failed; and a worker that was seen, or belongs to a group that was complete
+once, is not made again. Only what is to be started anew is.
+"""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from job_tracker.backends.instances import planned_otherwise
+from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
 from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
 from job_tracker.backends.kubernetes.labels import (
@@ -13,17 +22,51 @@ from job_tracker.backends.kubernetes.labels import (
     group_of,
     is_kept,
     owned_by,
+    rank_of,
     restarts_of,
+    submission_of,
 )
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
+from job_tracker.backends.kubernetes.status import observe_rank
 from job_tracker.errors import BackendUnavailable, LaunchFailed
-from job_tracker.model import GroupRef
+from job_tracker.model import MASTER_RANK, GroupRef
 
 log = logging.getLogger(__name__)
 
 _GOING_SECONDS = 90.0
 _LOOK_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """The attempt that is launched: its plan, and its pods that were ever seen, by rank.
+
+    `digest` is that of the plan which its master was made from: ours, or one of an earlier configuration.
+    """
+
+    plan: KubernetesPlan
+    known: Mapping[int, Manifest]
+    digest: str
+
+    @property
+    def is_planned_otherwise(self) -> bool:
+        """Whether it was begun with another configuration."""
+        return self.digest != self.plan.digest
+
+    def may_make(self, wanted: Manifest) -> bool:
+        """Whether the object has certainly not been there before, in this start of its rank."""
+        rank = rank_of(wanted)
+        if self.is_planned_otherwise:
+            return False
+        if rank is None:
+            return True  # the Service, in which nothing runs
+        ours = {of: pod for of, pod in self.known.items() if submission_of(pod) == submission_of(wanted)}
+        if rank in ours:
+            return restarts_of(ours[rank]) < restarts_of(wanted)
+        if rank == MASTER_RANK and ours:
+            return False  # they were made after it
+        return restarts_of(wanted) > 0 or not self.plan.was_launched
 
 
 class Launcher:
@@ -42,17 +85,21 @@ class Launcher:
         self._on_pod = on_pod
         self._remove_lost = remove_lost
 
-    async def launch(self, plan: KubernetesPlan) -> None:
+    async def launch(self, plan: KubernetesPlan, known: Mapping[int, Manifest]) -> None:
         """Have every object of the plan there. May be repeated after it was cut short anywhere.
 
-        Raises LaunchFailed when the cluster refuses one of them, and BackendUnavailable when trying
-        again may help; what was made until then is there in both cases.
+        `known` are the pods of the group that were ever seen, by rank, also those that are gone.
+        Raises LaunchFailed when the cluster refuses one of them, or the attempt has lost its master, and
+        BackendUnavailable when trying again may help; what was made until then is there in both cases.
         """
-        master = await self._claim("pods", plan.pods[0], plan)
+        master = await self._claim("pods", plan.pods[0], _Attempt(plan, known, plan.digest))
+        if master is None:
+            raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK))
+        attempt = _Attempt(plan, known, digest_of(master) or "")
         owned: list[tuple[Resource, Manifest]] = [("pods", pod) for pod in plan.pods[1:]]
         if plan.service is not None:
             owned.append(("services", plan.service))
-        claims = (self._claim(kind, owned_by(manifest, master), plan) for kind, manifest in owned)
+        claims = (self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned)
         # All of them are waited for even if one fails, so that nothing is made after this has returned.
         results = await asyncio.gather(*claims, return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
@@ -61,56 +108,80 @@ class Launcher:
         if failures:
             raise failures[0]
 
-    async def _claim(self, resource: Resource, manifest: Manifest, plan: KubernetesPlan) -> Manifest:
-        """The object as it is once it is there, and ours."""
+    async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
+        """The object as it is once it is there, and ours; None if it is gone, and is not made again."""
+        name = wanted["metadata"]["name"]
         deadline = time.monotonic() + _GOING_SECONDS
-        while (made := await self._create_or_adopt(resource, manifest, plan)) is None:
+        while True:
+            may_make = attempt.may_make(wanted)
+            claimed = await self._create(resource, wanted, attempt.plan) if may_make else None
+            if claimed is None and (found := await self._read(resource, name)) is not None:
+                claimed = await self._adopt(resource, found, wanted, attempt)
+            elif claimed is None and not may_make:
+                if attempt.is_planned_otherwise and not _was_there(wanted, attempt.plan):
+                    raise LaunchFailed(planned_otherwise())
+                return None
+            if claimed is not None:
+                if resource == "pods":
+                    self._on_pod(claimed)
+                return claimed
             if time.monotonic() > deadline:
-                name = manifest["metadata"]["name"]
                 raise BackendUnavailable(f"an earlier {name} is still being deleted")
             await asyncio.sleep(_LOOK_SECONDS)
-        if resource == "pods":
-            self._on_pod(made)
-        return made
 
-    async def _create_or_adopt(
-        self, resource: Resource, manifest: Manifest, plan: KubernetesPlan
-    ) -> Manifest | None:
-        """The object; None while an earlier one of ours with its name is on its way out."""
-        name = manifest["metadata"]["name"]
+    async def _create(self, resource: Resource, wanted: Manifest, plan: KubernetesPlan) -> Manifest | None:
+        """The object, made; None if the name is taken."""
         try:
-            return await self._client.create(resource, manifest)
+            return await self._client.create(resource, wanted)
         except AlreadyExists:
-            pass  # look at it
+            return None
         except ApiError as error:
-            diagnosis = diagnose_refusal(error, name, plan.namespace)
-            if diagnosis is None:
+            why = diagnose_refusal(error, wanted["metadata"]["name"], plan.namespace)
+            if why is None:
                 raise
-            raise LaunchFailed(diagnosis) from error
+            raise LaunchFailed(why) from error
+
+    async def _read(self, resource: Resource, name: str) -> Manifest | None:
         try:
-            found = await self._client.read(resource, name)
+            return await self._client.read(resource, name)
         except NotFound:
             return None
+
+    async def _adopt(
+        self, resource: Resource, found: Manifest, wanted: Manifest, attempt: _Attempt
+    ) -> Manifest | None:
+        """What has the name, if it is of this attempt; None if it is in the way, and about to be gone."""
+        name, rank, plan = wanted["metadata"]["name"], rank_of(wanted), attempt.plan
+        is_going = "deletionTimestamp" in found["metadata"]
         if group_of(found) != plan.group:
             raise LaunchFailed(name_taken(name, plan.namespace))
-        if _is_going(found, manifest) and not is_kept(found):  # which has no master any more, and stays
+        if submission_of(found) != submission_of(wanted):
+            if not is_going:
+                log.warning("removing %s, which is of a job with this id in another store", name)
+                await self._client.delete(resource, name, found["metadata"]["uid"])
             return None
-        if digest_of(found) != plan.digest or is_kept(found):
-            # Of a store that was lost, or of a configuration that was changed in mid-launch. It is ours
-            # all the same, and a group that is half of one plan and half of another is no group.
-            log.warning("removing %s, which is of another plan, or of a group that was stopped", name)
-            await self._client.delete(resource, name, found["metadata"]["uid"])
-            return None
-        if restarts_of(found) < restarts_of(manifest):
+        if is_kept(found):  # its attempt has ended, and this store has lost the end
+            raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK if rank is None else rank))
+        if _owners(found) != _owners(wanted):
+            raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK))
+        if is_going and rank == MASTER_RANK:
+            seen = observe_rank(rank, found, datetime.now(UTC))
+            raise LaunchFailed(seen.diagnosis or diagnosis.DELETED.about(rank))
+        is_lost = restarts_of(found) < restarts_of(wanted)
+        if rank != MASTER_RANK and (
+            digest_of(found) != attempt.digest or (is_lost and attempt.is_planned_otherwise)
+        ):
+            raise LaunchFailed(planned_otherwise())
+        if is_lost and not is_going:
             log.info("removing %s, which has failed and is started anew", name)
             await self._remove_lost(plan.group, found)
-            return None
-        return found
+        # What is being deleted by somebody is ours all the same, and fails as that is seen.
+        return None if is_lost or (is_going and rank is None) else found
 
 
-def _is_going(found: Manifest, wanted: Manifest) -> bool:
-    """Whether the object is being deleted, or is about to be with a master that is no more."""
-    told = found["metadata"]
-    owners = [owner["uid"] for owner in wanted["metadata"].get("ownerReferences", [])]
-    found_owners = [owner["uid"] for owner in told.get("ownerReferences") or []]
-    return "deletionTimestamp" in told or found_owners != owners
+def _was_there(wanted: Manifest, plan: KubernetesPlan) -> bool:
+    return plan.was_launched and not restarts_of(wanted)
+
+
+def _owners(manifest: Manifest) -> list[str]:
+    return [owner["uid"] for owner in manifest["metadata"].get("ownerReferences") or []]

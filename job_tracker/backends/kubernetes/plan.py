@@ -42,11 +42,12 @@ class KubernetesPlan:
 
     `pods` are by rank, the master first. `service` is there when there are several instances.
     `digest` stands for all of it, and is on each object: one with our name and another digest is not
-    of this plan.
+    of this plan. `was_launched` says that all of it was there once.
     """
 
     group: GroupRef
     instances: int
+    was_launched: bool
     namespace: str
     service: Manifest | None
     pods: tuple[Manifest, ...]
@@ -120,6 +121,7 @@ def plan(
     return KubernetesPlan(
         group=job.group,
         instances=layout.size,
+        was_launched=job.was_launched,
         namespace=options.namespace,
         service=_marked(service, digest) if service else None,
         pods=tuple(_marked(pod, digest, _restarts(job.restarts_of(rank))) for rank, pod in enumerate(pods)),

@@ -85,7 +85,7 @@ class Stopper:
         Pods that have ended by themselves stay until `keep_until`, if that is given. Stops of one group
         share the work, which goes on if one who waits for it gives up.
         """
-        work = partial(self._stop, ref, max(1, math.ceil(grace.total_seconds())), keep_until)
+        work = partial(self._give_way, ref, max(1, math.ceil(grace.total_seconds())), keep_until)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
@@ -125,6 +125,10 @@ class Stopper:
     async def close(self) -> None:
         """Leave what is being stopped to the cluster."""
         await self._stops.close()
+
+    async def _give_way(self, ref: GroupRef, grace: int, keep_until: datetime | None) -> Observation | None:
+        with self._client.giving_way():  # a thousand may be cancelled at once, while others are launched
+            return await self._stop(ref, grace, keep_until)
 
     async def _stop(self, ref: GroupRef, grace: int, keep_until: datetime | None) -> Observation | None:
         group = await self._find(ref)
@@ -216,13 +220,13 @@ class Stopper:
         """Remove the pods that are still there: kubelet takes its time, or the node is lost."""
         if await self._groups.wait(group, _is_gone, _KUBELET_SECONDS):
             return
-        await self._cache.refresh()  # in case the watch did not tell
+        await self._cache.catch_up()  # in case the watch did not tell
         lost = [pod["metadata"]["name"] for pod in group.living.values() if not has_stopped(pod)]
         if lost:
             log.warning("removing pods whose node does not end them: %s", ", ".join(lost))
         await self._delete(group, 0)
         if not await self._groups.wait(group, _is_gone, _FORCED_SECONDS):
-            await self._cache.refresh()
+            await self._cache.catch_up()
         if group.living:
             names = ", ".join(pod["metadata"]["name"] for pod in group.living.values())
             raise BackendUnavailable(f"{names}: deleted, but held by finalizers or an admission controller")

@@ -72,6 +72,37 @@ async def test_containers_of_another_plan_are_replaced(world: DockerGroups) -> N
     assert world.engine.left() == []
 
 
+@pytest.mark.parametrize("removed", ["program-1-master", "program-1-1-worker"])
+async def test_what_was_removed_of_a_group_that_has_started_is_not_made_again(
+    world: DockerGroups, removed: str
+) -> None:
+    first, asked = world.open(), job(FOREVER, instances=2)
+    await started(first, first.plan(asked))
+    await first.close()
+    world.engine.docker("rm", "--force", removed)
+    second = world.open()
+    with pytest.raises(LaunchFailed) as failed:
+        await second.launch(second.plan(asked))
+    why = failed.value.diagnosis
+    assert (why.category, why.retryable) == (Category.CONTAINER_REMOVED, True)
+    assert removed not in world.engine.left()
+    await second.stop(job().group, SHORT)
+    assert world.engine.left() == []
+
+
+async def test_a_group_of_an_earlier_configuration_is_adopted_as_it_is(world: DockerGroups) -> None:
+    first, asked = world.open(), job(FOREVER, instances=2)
+    await started(first, first.plan(asked))
+    names = ("program-1-master", "program-1-1-worker")
+    before = {each["Id"] for each in world.engine.inspect(*names)}
+    world.add("program", "another", "command")
+    second = world.open()
+    await second.launch(second.plan(asked))
+    assert {each["Id"] for each in world.engine.inspect(*names)} == before
+    await second.stop(job().group, SHORT)
+    assert world.engine.left() == []
+
+
 async def test_containers_that_are_kept_are_replaced_by_a_group_of_their_name(world: DockerGroups) -> None:
     first = world.open()
     lost = replace(job({"EXIT_CODE": "3"}), submitted_at=NOON - timedelta(days=1))

@@ -41,6 +41,18 @@ def test_a_tracker_that_does_not_know_of_a_launch_launches(observation: Observat
     assert step(LAUNCHING, observation, launched=False) == Launch()
 
 
+@pytest.mark.parametrize("phases", [(P, P), (R, P), (S, R)])
+def test_a_group_that_was_launched_as_a_whole_is_never_launched_again(phases: tuple[Phase, ...]) -> None:
+    launched = LAUNCHING.observed(seen(*phases).statuses)
+    gone = step(launched, None, launched=False)
+    assert isinstance(gone, Save)
+    assert gone.job.diagnosis is not None
+    assert (gone.job.diagnosis.category, gone.job.diagnosis.retryable) == (Category.GROUP_VANISHED, True)
+    assert step(launched, seen(F, P), launched=False) == step(launched, seen(F, P), launched=True)
+    again = launched.ended(Ending(JobState.BACKOFF, NOON), NOON).queued_again(NOON).admitted(NOON)
+    assert step(again, None, launched=False) == Launch()
+
+
 @pytest.mark.parametrize("current", [LAUNCHING, RUNNING])
 @pytest.mark.parametrize("observation", [None, seen(X, R), seen(R, X)])
 def test_a_group_that_is_gone_fails_the_job(current: Job, observation: Observation | None) -> None:

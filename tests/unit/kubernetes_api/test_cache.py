@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.kubernetes.access import Access
-from job_tracker.backends.kubernetes.api_errors import Unreachable
+from job_tracker.backends.kubernetes.api_errors import Forbidden, Unreachable
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient, Patience
 from tests.unit.kubernetes_api.conftest import Scripted, events, pod, pods, status
@@ -146,3 +146,21 @@ async def test_a_pod_that_was_replaced_is_gone_first(cache: PodCache, server: Sc
     await cache.sync()
     cache.put(pod("a", 9, uid="two"))
     assert told.changes == ["+a 1", "-a", "+a 9"]
+
+
+async def test_many_who_want_to_catch_up_at_once_share_a_list(
+    cache: PodCache, server: Scripted, told: Told
+) -> None:
+    server.answers = [pods(5, pod("a", 1)), pods(9, pod("b", 8))]
+    first = asyncio.create_task(cache.catch_up())
+    await server.was_asked(1)
+    # What happens from now on may be missing in the list that is under way.
+    await asyncio.gather(first, *(cache.catch_up() for _ in range(100)))
+    assert len(server.requests) == 2
+    assert told.changes == ["+a 1", "+b 8", "-a"]
+
+
+async def test_a_list_that_fails_is_not_shared(cache: PodCache, server: Scripted) -> None:
+    server.answers = [status(403, "Forbidden"), pods(5)]
+    outcomes = await asyncio.gather(cache.catch_up(), cache.catch_up(), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Forbidden, type(None)]

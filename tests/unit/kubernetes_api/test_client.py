@@ -1,9 +1,13 @@
 """What a call does with every answer of an API server, and with none."""
 
+import asyncio
 import time
+from pathlib import Path
 
 import pytest
+from aiohttp import web
 
+from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
     ApiError,
@@ -153,3 +157,31 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(
     assert time.monotonic() - at < 5
     assert len(server.requests) > 3
     assert set(server.told) == {("GET pods", "none")}
+
+
+async def test_a_crowd_of_calls_that_give_way_leaves_room_for_others(
+    server: Scripted, tmp_path: Path
+) -> None:
+    client = KubernetesClient(Access(kubeconfig=tmp_path / "kubeconfig"), "here", calls=32)
+    held = asyncio.Event()
+
+    async def slow(_: web.Request) -> web.StreamResponse:
+        await held.wait()
+        return web.json_response(A_POD)
+
+    async def in_the_crowd() -> None:
+        with client.giving_way():
+            await client.read("pods", "a")
+
+    most = 32 // 2
+    server.answers = [slow] * most
+    crowd = [asyncio.create_task(in_the_crowd()) for _ in range(1000)]
+    await server.was_asked(most)
+    server.answers = [says(A_POD)]
+    assert await client.create("pods", A_POD) == A_POD
+    assert len(server.requests) == most + 1
+    server.answers = [says(A_POD)] * 1000
+    held.set()
+    await asyncio.gather(*crowd)
+    assert len(server.requests) == 1000 + 1
+    await client.close()

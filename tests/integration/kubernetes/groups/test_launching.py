@@ -150,11 +150,12 @@ async def test_an_earlier_pod_of_ours_that_will_not_go_is_waited_for(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    plan = backend.plan(job(FOREVER))
-    await started(backend, plan)
+    lost = replace(job(FOREVER), submitted_at=NOON - timedelta(days=1))  # of a store that is no more
+    await started(backend, backend.plan(lost))
     place.kubectl("patch", "pod", "program-1-master", "-p", '{"metadata":{"finalizers":["x.test/hold"]}}')
     with pytest.raises(BackendUnavailable, match="finalizers"):
         await backend.stop(job().group, SHORT)
+    plan = backend.plan(job(FOREVER))
     again = asyncio.create_task(backend.launch(plan))
     await asyncio.sleep(1)
     assert not again.done()

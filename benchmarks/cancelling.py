@@ -1,0 +1,175 @@
+"""Many jobs are cancelled at once: how soon a new job is launched meanwhile, and when all have ended.
+
+On processes: 70 jobs that ignore SIGTERM, at a grace of 20 s, with places free beside them. On a cluster:
+1,000 jobs of one pod on simulated nodes, whose containers run for ever and have no logs. New jobs are
+submitted one after the other until the cancelled ones have ended; the slowest launch is what counts. That
+is the time from Train's answer until the job's master was created (a pod) or runs (a process).
+
+`--on processes` and `--on cluster` measure one of them.
+"""
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from benchmarks.kubernetes_steady import requests_told
+from benchmarks.kubernetes_support import cluster, new_namespace, or_left_out, service_on
+from benchmarks.support import Row, request, run_alone, service, workspace
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+_PODS_PER_NODE = 100
+_FREE = 20
+"""Places for new jobs, besides those that the cancelled ones take."""
+_GRACE = 20
+_IGNORES = "trap '' TERM; while :; do sleep 1 & wait; done"
+_LAUNCH_TARGET, _END_TARGET = 1.0, 30.0
+_LOOK_SECONDS = 0.02
+_LIST_SECONDS = 0.5  # a list of a thousand jobs costs the service as much as some launches
+_PAUSE_SECONDS = 0.5
+_PATIENCE = 600.0
+_PAGE = 1000
+
+
+class Cancelled(NamedTuple):
+    """What was seen: each launch of a new job in seconds, and how long it took until the last had ended."""
+
+    launches: Sequence[float]
+    seconds: float
+
+
+def _processes(quick: bool) -> list[Row]:
+    jobs, grace = (70, 3) if quick else (70, _GRACE)
+    # New jobs are like the others: each is cancelled once it was launched, and not waited for.
+    with (
+        workspace() as folder,
+        service(
+            folder, command=["sh", "-c", _IGNORES], capacity=jobs + _FREE, jobs__stop_grace=str(grace)
+        ) as it,
+        it.stub() as stub,
+    ):
+        seen = _cancel_all(stub, jobs)
+    name = f"cancelling: {jobs} processes that ignore SIGTERM, grace {grace} s"
+    return [_launch_row(name, seen), Row(f"{name}: all ended", f"{seen.seconds:.1f} s")]
+
+
+def _pods(quick: bool) -> list[Row]:
+    jobs = 200 if quick else 1_000
+    with _free_port() as port, cluster() as fresh, workspace() as folder:
+        namespace = new_namespace(fresh)
+        fresh.hollow(-(-(jobs + _FREE) // _PODS_PER_NODE))
+        flags = [f"--set=metrics.port={port}"]
+        with (
+            service_on(fresh, folder, namespace, capacity=jobs + _FREE, flags=flags) as server,
+            server.stub() as stub,
+        ):
+            before: dict[str, int] = {}
+            seen = _cancel_all(stub, jobs, lambda: before.update(requests_told(port)))
+            calls = {kind: number - before.get(kind, 0) for kind, number in requests_told(port).items()}
+    name = f"cancelling: {jobs:,} jobs of one pod"
+    told = ", ".join(
+        f"{kind} {number / jobs:.2f}" for kind, number in sorted(calls.items()) if number > jobs / 20
+    )
+    return [
+        _launch_row(name, seen),
+        Row(
+            f"{name}: all ended",
+            f"{seen.seconds:.1f} s",
+            target=f"≤ {_END_TARGET:.0f} s",
+            met=seen.seconds <= _END_TARGET,
+        ),
+        Row(f"{name}: API requests a job", told),
+    ]
+
+
+def _launch_row(name: str, seen: Cancelled) -> Row:
+    slowest = max(seen.launches)
+    return Row(
+        f"{name}: slowest of {len(seen.launches)} launches meanwhile",
+        f"{slowest:.2f} s",
+        target=f"≤ {_LAUNCH_TARGET:.0f} s",
+        met=slowest <= _LAUNCH_TARGET,
+    )
+
+
+def _cancel_all(
+    stub: TrainingServiceStub, number: int, on_start: Callable[[], object] = lambda: None
+) -> Cancelled:
+    """Start so many jobs, cancel them all at once, and launch new ones until they have ended."""
+    ids = {answer.result().job_id for answer in [stub.Train.future(request()) for _ in range(number)]}
+    _until(lambda: ids <= _with_status(stub, pb.running), "not all jobs run")
+    on_start()
+    launches: list[float] = []
+    with ThreadPoolExecutor(1) as threads:
+        begun = time.monotonic()
+        cancels = [stub.CancelTraining.future(pb.CancelTrainingRequest(job_id=each)) for each in ids]
+        ended = threads.submit(_until, lambda: ids <= _with_status(stub, pb.cancelled), "not all have ended")
+        while not ended.done() or not launches:
+            launches.append(_launch(stub))
+            time.sleep(_PAUSE_SECONDS)
+        for cancel in cancels:
+            cancel.result()
+        return Cancelled(launches, ended.result() - begun)
+
+
+def _launch(stub: TrainingServiceStub) -> float:
+    """How long a new job takes from Train's answer until it has left the launch queue; then cancel it."""
+    job_id = stub.Train(request()).job_id
+    begun = time.monotonic()
+    asked = pb.GetTrainingStatusRequest(job_id=job_id)
+    # Its ranks are told from the moment on that its group is there.
+    _until(lambda: bool(stub.GetTrainingStatus(asked).ranks), f"job {job_id} is not launched", _LOOK_SECONDS)
+    launched = time.monotonic() - begun
+    stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
+    return launched
+
+
+def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SECONDS) -> float:
+    """Wait for it, looking every so many seconds; the time at which it held."""
+    deadline = time.monotonic() + _PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(otherwise)
+        time.sleep(look)
+    return time.monotonic()
+
+
+def _with_status(stub: TrainingServiceStub, status: "pb.TrainingStatus.ValueType") -> set[int]:
+    found: set[int] = set()
+    token = ""
+    while True:
+        page = stub.ListTrainingJobs(
+            pb.ListTrainingJobsRequest(statuses=[status], page_size=_PAGE, page_token=token)
+        )
+        found |= {job.job_id for job in page.jobs}
+        if not (token := page.next_page_token):
+            return found
+
+
+@contextmanager
+def _free_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = int(listener.getsockname()[1])
+    yield port
+
+
+on_processes = _processes
+on_cluster = or_left_out(_pods, "cancelling on a cluster")
+
+
+def measure(quick: bool) -> list[Row]:
+    """On both, or on what `--on` names."""
+    which = sys.argv[sys.argv.index("--on") + 1] if "--on" in sys.argv else ""
+    kinds = {"processes": on_processes, "cluster": on_cluster}
+    if which and which not in kinds:
+        raise SystemExit(f"--on {which}: there are {', '.join(kinds)}")
+    return [row for kind, run in kinds.items() if which in ("", kind) for row in run(quick)]
+
+
+if __name__ == "__main__":
+    run_alone(measure)

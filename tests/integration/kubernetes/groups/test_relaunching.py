@@ -1,0 +1,115 @@
+"""A service that was killed in mid-launch is started again: no rank runs twice in one attempt."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from job_tracker.diagnosis import Category
+from job_tracker.model import Job, JobState, Phase
+from job_tracker.policies import RetryPolicy
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracker import utc_now
+from tests.crash.remote import PodWatch
+from tests.integration.kubernetes.groups.conftest import Place
+from tests.integration.tracker.conftest import Service
+from tests.support.backends import KubernetesGroups, started
+from tests.support.jobs import failures, spec
+
+# The first attempt would go on for ever, so that only its end can lead to the next.
+HOLD_ONCE = "import os, time\nif os.environ['JOB_ATTEMPT'] == '1': time.sleep(1e6)"
+ONCE_MORE = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.1))
+AT_ONCE = ("--grace-period=0", "--force")
+MASTER, WORKER = "program-1-master", "program-1-1-worker"
+
+
+@pytest.fixture
+async def service(world: KubernetesGroups, tmp_path: Path) -> AsyncIterator[Service]:
+    """A service that the test starts."""
+    world.add("program", "python3", "-c", HOLD_ONCE)
+    made = Service(tmp_path)
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+def pods(place: Place, tmp_path: Path) -> Iterator[PodWatch]:
+    watch = PodWatch(place.namespace, tmp_path / "pods.json")
+    yield watch
+    watch.end()
+
+
+async def cut_short(
+    service: Service, world: KubernetesGroups, retry: RetryPolicy, *, is_recorded: bool = False
+) -> Job:
+    """A job whose pods run, left behind by a service that was killed before it had written that down."""
+    store = await SqliteStore.open(service.folder / "jobs.db")
+    job = await store.submit(spec(instances=2, retry=retry), utc_now(), None, 1000)
+    job = await store.update(job.admitted(utc_now()))
+    first = world.open()
+    seen = await started(first, first.plan(job))
+    if is_recorded:
+        job = await store.update(job.observed(seen.statuses))
+    await first.close()
+    await store.close()
+    return job
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+async def test_an_attempt_whose_master_was_deleted_meanwhile_fails_and_the_next_runs_once(
+    world: KubernetesGroups, service: Service, place: Place, pods: PodWatch, is_recorded: bool
+) -> None:
+    job = await cut_short(service, world, ONCE_MORE, is_recorded=is_recorded)
+    place.kubectl("delete", "pod", MASTER, *AT_ONCE)
+    service.backend = world.open()  # type: ignore[assignment]
+    await service.start()
+    end = await service.reaches(job.id, JobState.SUCCEEDED)
+    # By the time that it looks, the workers may have followed their master.
+    causes = {Category.POD_DELETED, Category.GROUP_VANISHED} if is_recorded else {Category.POD_DELETED}
+    [(attempt, why)] = failures(end)
+    assert (attempt, end.attempt) == (1, 2)
+    assert why.category in causes
+    assert list(pods.problems()) == []
+    assert place.left() == []
+
+
+async def test_an_attempt_of_which_nothing_is_left_fails_and_the_next_runs_once(
+    world: KubernetesGroups, service: Service, place: Place, pods: PodWatch
+) -> None:
+    job = await cut_short(service, world, ONCE_MORE, is_recorded=True)
+    place.kubectl("delete", "pods", MASTER, WORKER, *AT_ONCE)
+    service.backend = world.open()  # type: ignore[assignment]
+    await service.start()
+    end = await service.reaches(job.id, JobState.SUCCEEDED)
+    assert [(attempt, why.category) for attempt, why in failures(end)] == [(1, Category.GROUP_VANISHED)]
+    assert list(pods.problems()) == []
+
+
+async def test_a_job_of_one_attempt_ends_with_the_master_that_was_deleted(
+    world: KubernetesGroups, service: Service, place: Place, pods: PodWatch
+) -> None:
+    job = await cut_short(service, world, RetryPolicy())
+    place.kubectl("delete", "pod", MASTER, *AT_ONCE)
+    service.backend = world.open()  # type: ignore[assignment]
+    await service.start()
+    end = await service.reaches(job.id, JobState.FAILED)
+    assert end.diagnosis is not None
+    assert (end.diagnosis.category, end.attempt) == (Category.POD_DELETED, 1)
+    assert list(pods.problems()) == []
+
+
+async def test_pods_that_run_are_adopted_also_by_a_service_that_is_configured_otherwise(
+    world: KubernetesGroups, service: Service, place: Place, pods: PodWatch
+) -> None:
+    job = await cut_short(service, world, RetryPolicy())
+    uid = place.uid("pod", MASTER)
+    world.add("program", "python3", "-c", f"# mended\n{HOLD_ONCE}")
+    service.backend = world.open()  # type: ignore[assignment]
+    await service.start()
+    running = await service.reaches(job.id, JobState.RUNNING)
+    assert [rank.phase for rank in running.ranks] == [Phase.RUNNING] * 2
+    assert place.uid("pod", MASTER) == uid
+    await service.jobs.cancel(job.id)
+    await service.reaches(job.id, JobState.CANCELLED)
+    assert list(pods.problems()) == []

@@ -1,0 +1,233 @@
+"""An API server in memory: pods and Services that are made, read, listed, watched, changed and deleted.
+
+It keeps what the service relies on: names are taken, uids are new, versions only grow, a pod that has
+started is there until its node has ended it. There are no nodes and no controllers: the test is both.
+"""
+
+import asyncio
+import copy
+import json
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from job_tracker.catalog.pods import CONTAINER
+
+Object = dict[str, Any]
+
+
+class FakeCluster:
+    """One namespace. `asked` counts the requests, as "POST pods", "LIST pods", "GET log" and so on.
+
+    `seconds` is how long each request takes, but for watches.
+    """
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.asked: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.ends_pods_at_once = True
+        """Whether pods that are deleted end at once, as on a node that is quick."""
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._version = 100
+        self._watches: set[asyncio.Queue[Object | None]] = set()
+
+    # --- what a test sees and does ------------------------------------------------------------------
+
+    def names(self, kind: str = "pods") -> set[str]:
+        """The names of what is there."""
+        return {name for of, name in self._objects if of == kind}
+
+    def get(self, name: str, kind: str = "pods") -> Object:
+        """The object."""
+        return copy.deepcopy(self._objects[kind, name])
+
+    def run(self, *names: str) -> None:
+        """Have the containers of these pods run."""
+        for name in names:
+            self._set_state(name, "Running", {"running": {"startedAt": _now()}})
+
+    def end(self, name: str, code: int = 0) -> None:
+        """Have the container of the pod end by itself."""
+        phase = "Failed" if code else "Succeeded"
+        self._set_state(name, phase, {"terminated": {"exitCode": code, "finishedAt": _now()}})
+
+    def delete(self, *names: str, kind: str = "pods") -> None:
+        """Delete objects behind the back of the service; they are gone at once."""
+        for name in names:
+            gone = self._objects.pop((kind, name))
+            self._tell("DELETED", kind, gone)
+
+    def mark_deleted(self, name: str) -> None:
+        """Ask for the deletion of a pod as somebody else, whose node is slow to end it."""
+        found = self._objects["pods", name]
+        found["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 30}
+        self._tell("MODIFIED", "pods", found)
+
+    def _set_state(self, name: str, phase: str, state: Object) -> None:
+        found = self._objects["pods", name]
+        status = {"name": CONTAINER, "state": state, "restartCount": 0, "imageID": ""}
+        found["status"] = {"phase": phase, "containerStatuses": [status]}
+        self._tell("MODIFIED", "pods", found)
+
+    def _tell(self, event: str, kind: str, changed: Object) -> None:
+        self._version += 1
+        changed["metadata"]["resourceVersion"] = str(self._version)
+        if kind == "pods":
+            for queue in self._watches:
+                queue.put_nowait({"type": event, "object": copy.deepcopy(changed)})
+
+    # --- what the API says --------------------------------------------------------------------------
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        kind, name, below = (
+            request.match_info["kind"],
+            request.match_info["name"],
+            request.match_info["below"],
+        )
+        if request.query.get("watch"):
+            return await self._watch(request)
+        body = await request.json() if request.can_read_body else {}
+        if below:
+            word = f"GET {below}"
+        elif request.method == "GET" and not name:
+            word = f"LIST {kind}"
+        else:
+            word = f"{request.method} {kind}"
+        self.asked[word] += 1
+        await asyncio.sleep(self.seconds)
+        if below == "log":
+            return web.Response(text="2026-11-21T12:00:00.000000001Z printed\n")
+        match request.method:
+            case "POST":
+                return self._post(kind, body)
+            case "GET" if not name:
+                return self._list(kind, request.query.get("labelSelector", ""))
+        found = self._objects.get((kind, name))
+        if found is None:
+            return _status(404, "NotFound", f"{kind} {name!r} not found")
+        match request.method:
+            case "PATCH":
+                return self._patch(kind, found, body["metadata"])
+            case "DELETE":
+                return self._delete(kind, found, body)
+        return web.json_response(found)
+
+    def _post(self, kind: str, body: Object) -> web.Response:
+        name = body["metadata"]["name"]
+        if (kind, name) in self._objects:
+            return _status(409, "AlreadyExists", f"{kind} {name!r} already exists")
+        made = copy.deepcopy(body)
+        made["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": _now()}
+        if kind == "pods":
+            made["status"] = {"phase": "Pending"}
+        self._objects[kind, name] = made
+        self._tell("ADDED", kind, made)
+        return web.json_response(made, status=201)
+
+    def _list(self, kind: str, selector: str) -> web.Response:
+        items = [each for (of, _), each in self._objects.items() if of == kind and _selects(selector, each)]
+        return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": items})
+
+    def _patch(self, kind: str, found: Object, metadata: Mapping[str, Any]) -> web.Response:
+        if metadata["uid"] != found["metadata"]["uid"]:
+            return _status(409, "Conflict", "another uid")
+        for field in ("labels", "annotations"):
+            found["metadata"][field] = {**found["metadata"].get(field, {}), **metadata.get(field, {})}
+        if "ownerReferences" in metadata:
+            found["metadata"].pop("ownerReferences", None)
+        self._tell("MODIFIED", kind, found)
+        return web.json_response(found)
+
+    def _delete(self, kind: str, found: Object, body: Object) -> web.Response:
+        if body.get("preconditions", {}).get("uid") != found["metadata"]["uid"]:
+            return _status(409, "Conflict", "another uid")
+        runs = any(
+            "running" in each["state"] for each in found.get("status", {}).get("containerStatuses", ())
+        )
+        if kind == "pods" and runs and body.get("gracePeriodSeconds") != 0 and not self.ends_pods_at_once:
+            self.mark_deleted(found["metadata"]["name"])
+        else:
+            self.delete(found["metadata"]["name"], kind=kind)
+        return web.json_response(found)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        queue: asyncio.Queue[Object | None] = asyncio.Queue()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        since = int(request.query["resourceVersion"])
+        for (kind, _), each in self._objects.items():  # what a watch from then on would have told by now
+            if kind == "pods" and int(each["metadata"]["resourceVersion"]) > since:
+                queue.put_nowait({"type": "MODIFIED", "object": copy.deepcopy(each)})
+        self._watches.add(queue)
+        try:
+            while (event := await queue.get()) is not None:
+                if _selects(request.query.get("labelSelector", ""), event["object"]):
+                    await response.write(json.dumps(event).encode() + b"\n")
+        except ConnectionResetError:
+            pass  # nobody listens any more
+        finally:
+            self._watches.discard(queue)
+        return response
+
+    def end_watches(self) -> None:
+        """End all watches, as the server does with its own end."""
+        for queue in self._watches:
+            queue.put_nowait(None)
+
+
+@asynccontextmanager
+async def fake_cluster(folder: Path) -> AsyncIterator[FakeCluster]:
+    """One that serves on loopback, with a kubeconfig for it in the folder."""
+    made = FakeCluster(folder / "kubeconfig")
+    app = web.Application()
+    app.router.add_route(
+        "*", "/api/v1/namespaces/{namespace}/{kind:[^/]+}{a:/?}{name:[^/]*}{b:/?}{below:.*}", made.handle
+    )
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": f"http://{host}:{port}"}}],
+        "users": [{"name": "x", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+    }
+    made.kubeconfig.write_text(json.dumps(config))
+    try:
+        yield made
+    finally:
+        made.end_watches()
+        await runner.cleanup()
+
+
+def _selects(selector: str, found: Object) -> bool:
+    labels = found["metadata"].get("labels", {})
+    for term in filter(None, selector.split(",")):
+        key, equals, value = term.partition("=")
+        if key.startswith("!"):
+            if key[1:] in labels:
+                return False
+        elif key not in labels or (equals and labels[key] != value):
+            return False
+    return True
+
+
+def _status(code: int, reason: str, message: str) -> web.Response:
+    return web.json_response(
+        {"kind": "Status", "code": code, "reason": reason, "message": message}, status=code
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
