@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         acts=acts_of(asked.hostile) if asked.on != "cluster" else (),
         seconds=asked.seconds,
         lanes=asked.lanes,
+        patience=asked.patience,
     )
     _tell(f"seed {options.seed}: {options.jobs} jobs, {options.faults} faults")
     with _folder(asked.keep) as folder:
@@ -53,6 +54,13 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, help="submit no more jobs after that")
     parser.add_argument("--lanes", type=int, default=12, help="jobs at once")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60,
+        metavar="SECONDS",
+        help="that anything may take before it is stuck",
+    )
     parser.add_argument(
         "--hostile",
         type=lambda text: text.split(","),

@@ -22,8 +22,6 @@ from training_service.client.errors import (
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
-"""Seconds that anything may take before it counts as stuck."""
 _NO_ANSWER = (Unavailable, DeadlineExceeded)
 _LONGEST_PAUSE = 0.2
 
@@ -47,16 +45,22 @@ class Played:
 class Clients:
     """So many lanes, each of which has one job at a time brought to its end."""
 
-    def __init__(self, address: str, plans: Sequence[Plan], seed: int, lanes: int, pace: Pace) -> None:
+    def __init__(
+        self, address: str, plans: Sequence[Plan], seed: int, lanes: int, pace: Pace, patience: float
+    ) -> None:
+        """`patience` is how many seconds anything may take before it counts as stuck."""
         self.client = TrainingClient(address)
         self.played: list[Played] = []
         self.problems: list[str] = []
+        self.is_stuck = False
+        """Whether it was given up."""
         self.read: list[str] = []
         """What was read of hostile jobs."""
         self.repeats: Counter[str] = Counter()
         """Calls that got no answer, by their error."""
         self._plans = iter(plans)
         self._pace = pace
+        self._patience = patience
         self._dice = random.Random(seed)
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -82,6 +86,7 @@ class Clients:
     def give_up(self, problem: str) -> None:
         """There is no use in going on."""
         self.problems.append(problem)
+        self.is_stuck = True
         self._is_over.set()
         self.submit_no_more()
 
@@ -92,18 +97,18 @@ class Clients:
         self.client.close()
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(PATIENCE)
+                thread.join(self._patience)
 
     def ask(self, call: Callable[[TrainingClient], T]) -> T:
         """The answer to a call, which is repeated until there is one. Raises Stuck."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self._patience
         while True:
             try:
                 return call(self.client)
             except _NO_ANSWER as error:
                 self.repeats[type(error).__name__] += 1
                 if self._is_over.is_set() or time.monotonic() > deadline:
-                    raise Stuck(f"no answer within {PATIENCE:g} s: {error}") from error
+                    raise Stuck(f"no answer within {self._patience:g} s: {error}") from error
 
     def submit(self, plan: Plan) -> int:
         """Send it until there is an answer: its key makes it one job however often it is sent."""
@@ -160,11 +165,11 @@ class Clients:
 
     def _wait(self, job: int) -> pb.GetTrainingStatusResponse:
         try:
-            return self.ask(lambda client: client.wait(job, timeout=PATIENCE))
+            return self.ask(lambda client: client.wait(job, timeout=self._patience))
         except WaitTimedOut as error:
             name, ending = pb.TrainingStatus.Name(error.status.status), error.status.ending
             message = f"{name}{', ending' if ending else ''}: {error.status.message}"
-            raise Stuck(f"it has not ended within {PATIENCE:g} s; it is {message}") from error
+            raise Stuck(f"it has not ended within {self._patience:g} s; it is {message}") from error
 
     def _differences(self, played: Played, end: pb.GetTrainingStatusResponse) -> Iterator[str]:
         """What an honest job left that is not as it should be: its log, and its model."""
@@ -187,9 +192,11 @@ class Clients:
         self._is_over.wait(seconds / 2)  # what it does is done then, mostly
         reader.start()
         self._is_over.wait(max(0.0, seconds - (time.monotonic() - begin)))
-        reader.join(PATIENCE)
+        reader.join(self._patience)
         if reader.is_alive() and not self._is_over.is_set():
-            self.problems.append(f"reading what hostile job {job} shows does not end within {PATIENCE:g} s")
+            self.problems.append(
+                f"reading what hostile job {job} shows does not end within {self._patience:g} s"
+            )
 
     def _read(self, job: int) -> None:
         reads: Sequence[Callable[[], str]] = (

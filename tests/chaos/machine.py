@@ -6,7 +6,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,6 +47,7 @@ class MachineWorld:
         self._data = folder / "data"
         self._outside = folder / "outside"
         self._redis = redis_server
+        self.foreseen: Collection[str] = ("StoreUnavailable",) if redis_server else ()
         names = [f"replica-{number}" for number in range(_REPLICAS)] if redis_server else ["service"]
         self.services: Sequence[Service] = [
             Service(name, folder, f"127.0.0.1:{free_port()}") for name in names

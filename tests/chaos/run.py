@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from tests.chaos import audit as audits
 from tests.chaos.checks import check_honest, check_listed
-from tests.chaos.clients import PATIENCE, Clients, Played, Stuck
+from tests.chaos.clients import Clients, Played, Stuck
 from tests.chaos.faults import Injector, Pace
+from tests.chaos.logged import errors_in
 from tests.chaos.plans import draw
 from tests.chaos.probe import Probe
 from tests.chaos.world import World
 
 _TELL_SECONDS = 10.0
-_MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,8 @@ class Options:
     """How long jobs are submitted; none: until all are."""
     lanes: int = 12
     """Jobs at once."""
+    patience: float = 60.0
+    """Seconds that anything may take before it counts as stuck."""
     slow: float | None = 5.0
     """Seconds that an answer, or the start of an honest job, may take without a disturbance."""
 
@@ -54,8 +56,6 @@ class Record:
     overlaps: int = 0
     orphans: int = 0
     problems: list[str] = field(default_factory=list)
-    unexpected: Counter[str] = field(default_factory=Counter)
-    """Lines of the services' logs that nobody foresaw, without their times."""
 
 
 def run(world: World, options: Options, tell: Callable[[str], None]) -> Record:
@@ -64,7 +64,7 @@ def run(world: World, options: Options, tell: Callable[[str], None]) -> Record:
     plans = draw(random.Random(options.seed), options.jobs, options.acts, elastic=world.has_process_groups)
     pace = Pace(options.jobs, options.faults, 2 * options.lanes)
     address = ",".join(service.address for service in world.services)
-    clients = Clients(address, plans, options.seed, options.lanes, pace)
+    clients = Clients(address, plans, options.seed, options.lanes, pace, options.patience)
     injectors = [
         Injector(faults, f"{options.seed} {number}", pace)
         for number, faults in enumerate((world.faults(), world.victims.faults()))
@@ -84,9 +84,9 @@ def run(world: World, options: Options, tell: Callable[[str], None]) -> Record:
             record.problems += injector.problems
         record.played = tuple(clients.played)
         record.problems += clients.problems
-        record.problems += _finish(world, clients, is_orderly=not clients.problems)
+        record.problems += _finish(world, clients, options.patience)
         record.problems += _judge(world, record, clients, probe)
-        record.problems += _logged(world, record)
+        record.problems += _logged(world)
     finally:
         clients.close()
         probe.end()
@@ -120,8 +120,9 @@ def _await(
             )
 
 
-def _finish(world: World, clients: Clients, *, is_orderly: bool) -> Iterator[str]:
+def _finish(world: World, clients: Clients, patience: float) -> Iterator[str]:
     """Let it come to rest and stop it; what is wrong with its jobs, and left over."""
+    is_orderly = not clients.is_stuck
     try:
         world.heal()
         listed = clients.ask(lambda client: list(client.list(page_size=1000)))
@@ -129,7 +130,7 @@ def _finish(world: World, clients: Clients, *, is_orderly: bool) -> Iterator[str
     except (Stuck, TimeoutError) as error:
         yield str(error)
         is_orderly = False
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while is_orderly and not world.is_settled() and time.monotonic() < deadline:
         time.sleep(0.1)
     for service in world.services:
@@ -137,6 +138,7 @@ def _finish(world: World, clients: Clients, *, is_orderly: bool) -> Iterator[str
         yield from service.by_itself
     if is_orderly:
         yield from world.problems()
+    # else whatever there is still runs, and says nothing
 
 
 def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iterator[str]:
@@ -158,18 +160,16 @@ def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iter
                 record.slowest_start = max(record.slowest_start, waited)
                 if slow is not None and waited > slow:
                     yield f"job {played.job_id} waited {waited:.1f} s for its start, without a fault"
-        record.orphans += len(list(audit.orphans(played.job_id)))
-        if played.plan.is_hostile:
-            yield from audit.orphans(played.job_id)
+        if not clients.is_stuck:
+            orphans = list(audit.orphans(played.job_id))
+            record.orphans += len(orphans)
+            yield from orphans
     for text in clients.read:
         if world.secret in text:
             yield f"a client got to read what lies outside of a job: {text[:200]!r}"
 
 
-def _logged(world: World, record: Record) -> Iterator[str]:
-    for service in world.services:
-        for line in service.unexpected():
-            # Without the time and the job, so that the same is counted together.
-            record.unexpected[line[24:] if line[:4].isdigit() else line] += 1
-    for line, count in record.unexpected.most_common(_MOST_SHOWN):
+def _logged(world: World) -> Iterator[str]:
+    files = [file for service in world.services for file in service.logs()]
+    for line, count in errors_in(files, world.foreseen).most_common():
         yield f"logged {count} times: {line[:300]}"

@@ -1,6 +1,5 @@
 """A real `training-service serve`, started again whenever it ends, as systemd or Kubernetes would."""
 
-import re
 import resource
 import signal
 import subprocess
@@ -18,7 +17,6 @@ _PAUSE_SECONDS = 0.2
 _MOST_MEMORY = 2 << 30
 """Bytes of its data: a hostile job that has it read without end harms this service, not the machine."""
 _SERVING = b"serving at"
-_BAD = re.compile(r"Traceback \(most recent call last\)| (ERROR|CRITICAL) ")
 _ORDERED = (0, -signal.SIGKILL)
 
 
@@ -103,13 +101,9 @@ class Service:
         file = self._log(self.starts)
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def unexpected(self) -> Iterator[str]:
-        """The lines of its log that say that something went wrong which was not foreseen."""
-        for file in sorted(self._folder.glob(f"{self.name}-*.log")):
-            with file.open(errors="replace") as lines:
-                for line in lines:
-                    if _BAD.search(line):
-                        yield line.strip()
+    def logs(self) -> list[Path]:
+        """What all of its processes printed."""
+        return sorted(self._folder.glob(f"{self.name}-*.log"))
 
     def _keep(self) -> None:
         while not self._is_over:

@@ -1,6 +1,6 @@
 """Where a run takes place: what runs the services, what can be done to them, what must be true in the end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,8 @@ class World(Protocol):
     """The folder of the audit file."""
     secret: str
     """What no client may get to read."""
+    foreseen: Collection[str]
+    """Exceptions that a service may log, as of a store that is away."""
     has_process_groups: bool
     """Whether ranks are processes of this machine: then jobs may be hostile and elastic."""
 
