@@ -21,6 +21,8 @@ from tests.chaos.world import World
 from tests.support.redis_server import MISSING, RedisServer, find_server
 
 _CAPACITY_OF_A_LANE = 3
+_SLOW = {"machine": 5.0, "redis": 5.0, "cluster": 20.0}
+"""Seconds: a pod takes some to start."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,10 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds=asked.seconds,
         lanes=asked.lanes,
         patience=asked.patience,
+        slow=asked.slow if asked.slow is not None else _SLOW[asked.on],
     )
     _tell(f"seed {options.seed}: {options.jobs} jobs, {options.faults} faults")
     with _folder(asked.keep) as folder:
-        record = run(_world(asked.on, folder, options), options, _tell)
+        record = run(
+            _world(asked.on, folder, options, spares_api_server=asked.spare_api_server), options, _tell
+        )
     print("\n".join(report(record)))
     return 1 if record.problems else 0
 
@@ -62,6 +67,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="that anything may take before it is stuck",
     )
     parser.add_argument(
+        "--slow", type=float, metavar="SECONDS", help="that an answer or a start may take without a fault"
+    )
+    parser.add_argument(
         "--hostile",
         type=lambda text: text.split(","),
         default=KINDS,
@@ -69,6 +77,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"kinds of hostile jobs, of {','.join(KINDS)}; or single acts of hostile.py",
     )
     parser.add_argument("--no-hostile", dest="hostile", action="store_const", const=())
+    parser.add_argument(
+        "--spare-api-server", action="store_true", help="leave it alone, as others use the cluster, too"
+    )
     parser.add_argument("--keep", type=Path, help="an empty folder in which logs and files stay")
     asked = parser.parse_args(arguments)
     try:
@@ -87,7 +98,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _world(kind: str, folder: Path, options: Options) -> World:
+def _world(kind: str, folder: Path, options: Options, *, spares_api_server: bool) -> World:
     name, capacity = uuid.uuid4().hex, options.lanes * _CAPACITY_OF_A_LANE
     if kind == "machine":
         return MachineWorld(folder, name, capacity)
@@ -95,6 +106,14 @@ def _world(kind: str, folder: Path, options: Options) -> World:
     if program is None:
         sys.exit(MISSING)
     redis = RedisServer(program, folder / "redis")
+    if kind == "cluster":
+        from tests.chaos.cluster import PROVIDER, ClusterWorld
+        from tests.support.cluster import Cluster
+
+        cluster = Cluster.up()
+        if cluster.provider != PROVIDER:
+            sys.exit(f"the node must be this machine: cluster provider {PROVIDER}, not {cluster.provider}")
+        return ClusterWorld(cluster, folder, name, capacity, redis, spares_api_server=spares_api_server)
     return MachineWorld(folder, name, capacity, redis)
 
 

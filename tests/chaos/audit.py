@@ -1,7 +1,7 @@
 """What the ranks wrote down, and what of it must not be."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -69,17 +69,18 @@ class Audit:
             f"{_named(job, line.run)} ran twice at once" for line in self[job] if line.event == "twice"
         )
 
-    def overlaps(self, job: int) -> Iterator[str]:
-        """Attempts that began before nothing of another one was left."""
+    def overlaps(self, job: int, excused: Collection[tuple[int, int]]) -> Iterator[str]:
+        """Attempts that began while something of another one was left, unless that one is excused."""
+        left = [attempt for other, attempt in excused if other == job]
         for line in self[job]:
-            if line.event == "beside":
+            if line.event == "beside" and not any(attempt < line.attempt for attempt in left):
                 yield f"{_named(job, line.run)} began while another attempt ran"
         times: dict[int, list[float]] = defaultdict(list)
         for line in self[job]:
             times[line.attempt].append(line.at)
         ordered = sorted(times)
         for earlier, later in pairwise(ordered):
-            if max(times[earlier]) > min(times[later]):
+            if max(times[earlier]) > min(times[later]) and earlier not in left:
                 yield f"job {job}: attempts {earlier} and {later} ran at the same time"
 
     def lost_steps(self, job: int) -> Iterator[str]:

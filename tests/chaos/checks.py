@@ -1,16 +1,15 @@
 """What must be true of ended jobs, by what clients were told and by what ranks wrote down."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tests.chaos.audit import Audit
 from tests.chaos.clients import Played
+from tests.chaos.victims import Victims
 from training_service._generated import training_service_pb2 as pb
 
 _KILLED = frozenset({"killed", "supervisor_lost", "pod_deleted", "node_lost", "group_vanished"})
 """What an attempt fails of that lost a rank."""
-
-Attempts = Collection[tuple[int, int]]
 
 
 def check_listed(played: Sequence[Played], listed: Sequence[pb.GetTrainingStatusResponse]) -> Iterator[str]:
@@ -31,7 +30,7 @@ def check_listed(played: Sequence[Played], listed: Sequence[pb.GetTrainingStatus
             yield f"job {job.job_id} had ended as {_name(ends[job.job_id])}, and is {_name(job.status)} now"
 
 
-def check_honest(played: Played, audit: Audit, harmed: Attempts) -> Iterator[str]:
+def check_honest(played: Played, audit: Audit, victims: Victims) -> Iterator[str]:
     """Whether an honest job went as its plan says, but for what the faults excuse."""
     plan, job, end = played.plan, played.job_id, played.end
     name = f"job {job} ({plan.kind})"
@@ -43,11 +42,11 @@ def check_honest(played: Played, audit: Audit, harmed: Attempts) -> Iterator[str
     failures = [(move.attempt, move.diagnosis.category) for move in end.moves if move.HasField("diagnosis")]
     for attempt, category in failures:
         is_own = plan.exit_code and category == "crashed"
-        is_harmed = (job, attempt) in harmed or (plan.may_lose_ranks and attempt == 1)
+        is_harmed = (job, attempt) in victims.attempts or (plan.may_lose_ranks and attempt == 1)
         if not is_own and not (category in _KILLED and is_harmed):
             yield f"{name} lost attempt {attempt} without a fault: {category}"
     yield from audit.doubles(job)
-    yield from audit.overlaps(job)
+    yield from audit.overlaps(job, victims.forced)
     yield from audit.lost_steps(job)
     last = max((line.attempt for line in audit[job]), default=0)
     if last > end.attempt:

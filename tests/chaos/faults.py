@@ -78,17 +78,20 @@ class Pace:
             )
 
     def next_fault(self, patience: float) -> bool:
-        """Whether there is to be another fault now, within so many seconds."""
+        """Whether there is to be another fault now, within so many seconds. It counts as done then."""
         with self._changed:
-            return self._done < self._faults and self._changed.wait_for(
-                lambda: self._done / self._faults <= self._submitted / self._jobs, patience
-            )
-
-    def fault_done(self) -> None:
-        """One more fault."""
-        with self._changed:
-            self._done += 1
+            is_due = self._changed.wait_for(self._is_due, patience)
+            self._done += is_due
             self._changed.notify_all()
+            return is_due
+
+    def fault_missed(self) -> None:
+        """It had no target."""
+        with self._changed:
+            self._done -= 1
+
+    def _is_due(self) -> bool:
+        return self._done < self._faults and self._done / self._faults <= self._submitted / self._jobs
 
 
 class Injector:
@@ -125,6 +128,6 @@ class Injector:
                 continue
             if is_done:
                 self.done[fault.name] += 1
-                self._pace.fault_done()
             else:
+                self._pace.fault_missed()
                 time.sleep(_NO_TARGET_SECONDS)

@@ -36,8 +36,10 @@ def _errors(file: Path) -> Iterator[tuple[str, str]]:
                 text, exception, is_raw = record["text"] if record["level"] in _BAD else "", "", False
             elif traced := _OF_TRACEBACK.match(line):
                 exception = traced["text"].strip() or exception
-            elif line.startswith("Traceback ") and not text:  # one that went past the log
-                text, is_raw = line.strip(), True
+            elif line.startswith("Traceback "):  # one that went past the log
+                if text:
+                    yield text, exception
+                text, exception, is_raw = line.strip().rstrip(":"), "", True
             elif is_raw and not line.startswith(" "):
                 exception = line.strip() or exception
     if text:

@@ -138,7 +138,6 @@ def _finish(world: World, clients: Clients, patience: float) -> Iterator[str]:
         yield from service.by_itself
     if is_orderly:
         yield from world.problems()
-    # else whatever there is still runs, and says nothing
 
 
 def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iterator[str]:
@@ -152,9 +151,9 @@ def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iter
         yield f"an answer took {record.slowest_answer:.1f} s, without a fault"
     for played in record.played:
         if not played.plan.is_hostile and played.job_id:
-            yield from check_honest(played, audit, world.victims.attempts)
+            yield from check_honest(played, audit, world.victims)
             record.doubles += len(list(audit.doubles(played.job_id)))
-            record.overlaps += len(list(audit.overlaps(played.job_id)))
+            record.overlaps += len(list(audit.overlaps(played.job_id, world.victims.forced)))
             if started_at := audit.first_start(played.job_id):
                 waited = calm(played.submitted_at, started_at)
                 record.slowest_start = max(record.slowest_start, waited)
