@@ -52,6 +52,8 @@ class Clients:
         self.client = TrainingClient(address)
         self.played: list[Played] = []
         self.problems: list[str] = []
+        self.peeks: Sequence[str] = ()
+        """Artifacts of hostile jobs that are fetched."""
         self.is_stuck = False
         """Whether it was given up."""
         self.read: list[str] = []
@@ -204,7 +206,7 @@ class Clients:
             lambda: str(self.client.status(job)),
             lambda: str(list(self.client.metrics(job))),
             lambda: " ".join(self._artifacts(job)),
-            *(lambda name=name: self._content(job, name) for name in ("secret", "f", "r/etc/hostname")),
+            *(lambda name=name: self._content(job, name) for name in self.peeks),
         )
         for read in reads:
             try:

@@ -50,6 +50,7 @@ class ClusterWorld:
         self._shared = folder / "shared"
         self.audit = self._shared / "audit"
         self.secret = f"secret of {run}"
+        self.peeks: Sequence[str] = ()
         self.disturbances = Disturbances()
         self.victims = Victims(run, have_supervisors=False)
         self.foreseen: Collection[str] = ("StoreUnavailable", "BackendUnavailable")

@@ -17,6 +17,8 @@ from tests.chaos.rank import note
 
 SECRET = "secret"
 KEPT = "kept"
+FIFO, ROOT_LINK = "fifo", "root"
+"""Names in the folder of the model."""
 _NESTED = "[" * 200_000
 _HUGE = 1 << 30  # bytes of a file, of which the disk has none
 _MANY_FILES = 20_000
@@ -161,7 +163,7 @@ ACTS: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "link-work": lambda: _link(Path.cwd(), _outside)(),
         "link-stored-log": lambda: _link(_stored_log(), _outside)(),
         "link-model-file": lambda: _link(_model() / SECRET, lambda: _outside() / SECRET)(),
-        "link-model-root": lambda: _link(_model() / "r", lambda: "/")(),
+        "link-model-root": lambda: _link(_model() / ROOT_LINK, lambda: "/")(),
         "link-model": lambda: _link(_model(), _outside)(),
     },
     "fifos": {
@@ -175,7 +177,7 @@ ACTS: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "fifo-supervisors-log": _fifo(_GROUP_FOLDER / "supervisors.log"),
         "fifo-log": lambda: _fifo(_segments()[0])(),
         "fifo-stored-log": lambda: _fifo(_stored_log())(),
-        "fifo-model": lambda: _fifo(_model() / "f")(),
+        "fifo-model": lambda: _fifo(_model() / FIFO)(),
     },
     "floods": {
         "flood-files": _many_files,

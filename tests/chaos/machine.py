@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.chaos import processes
 from tests.chaos.faults import Disturbances, Fault
-from tests.chaos.hostile import KEPT, SECRET
+from tests.chaos.hostile import FIFO, KEPT, ROOT_LINK, SECRET
 from tests.chaos.outages import LEASE_SECONDS, PREFIX, Outages
 from tests.chaos.processes import MARK
 from tests.chaos.service import Service
@@ -37,6 +37,7 @@ class MachineWorld:
         self._capacity = capacity
         self._data = folder / "data"
         self._outside = folder / "outside"
+        self.peeks: Sequence[str] = (SECRET, FIFO, f"{ROOT_LINK}{self._outside}/{SECRET}")
         self._redis = redis_server
         self.foreseen: Collection[str] = ("StoreUnavailable",) if redis_server else ()
         names = [f"replica-{number}" for number in range(_REPLICAS)] if redis_server else ["service"]

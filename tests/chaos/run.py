@@ -65,6 +65,7 @@ def run(world: World, options: Options, tell: Callable[[str], None]) -> Record:
     pace = Pace(options.jobs, options.faults, 2 * options.lanes)
     address = ",".join(service.address for service in world.services)
     clients = Clients(address, plans, options.seed, options.lanes, pace, options.patience)
+    clients.peeks = world.peeks
     injectors = [
         Injector(faults, f"{options.seed} {number}", pace)
         for number, faults in enumerate((world.faults(), world.victims.faults()))
@@ -105,7 +106,7 @@ def _await(
     tell: Callable[[str], None],
 ) -> None:
     told = begin
-    while clients.is_running:
+    while clients.is_running and not clients.is_stuck:
         time.sleep(0.1)
         now = time.monotonic()
         if options.seconds is not None and now - begin > options.seconds:
@@ -122,22 +123,23 @@ def _await(
 
 def _finish(world: World, clients: Clients, patience: float) -> Iterator[str]:
     """Let it come to rest and stop it; what is wrong with its jobs, and left over."""
-    is_orderly = not clients.is_stuck
+    if clients.is_stuck:  # whatever there is still runs
+        yield from (problem for service in world.services for problem in service.by_itself)
+        return
     try:
         world.heal()
         listed = clients.ask(lambda client: list(client.list(page_size=1000)))
-        yield from check_listed([played for played in clients.played if played.job_id], listed)
     except (Stuck, TimeoutError) as error:
         yield str(error)
-        is_orderly = False
+        return
+    yield from check_listed([played for played in clients.played if played.job_id], listed)
     deadline = time.monotonic() + patience
-    while is_orderly and not world.is_settled() and time.monotonic() < deadline:
+    while not world.is_settled() and time.monotonic() < deadline:
         time.sleep(0.1)
     for service in world.services:
         yield from service.stop()
         yield from service.by_itself
-    if is_orderly:
-        yield from world.problems()
+    yield from world.problems()
 
 
 def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iterator[str]:
@@ -150,7 +152,8 @@ def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iter
     if slow is not None and record.slowest_answer > slow:
         yield f"an answer took {record.slowest_answer:.1f} s, without a fault"
     for played in record.played:
-        if not played.plan.is_hostile and played.job_id:
+        is_known = bool(played.job_id and (played.end is not None or not clients.is_stuck))
+        if not played.plan.is_hostile and is_known:
             yield from check_honest(played, audit, world.victims)
             record.doubles += len(list(audit.doubles(played.job_id)))
             record.overlaps += len(list(audit.overlaps(played.job_id, world.victims.forced)))

@@ -19,6 +19,8 @@ class World(Protocol):
     """The folder of the audit file."""
     secret: str
     """What no client may get to read."""
+    peeks: Sequence[str]
+    """Names of artifacts of hostile jobs that lead there, if one follows links."""
     foreseen: Collection[str]
     """Exceptions that a service may log, as of a store that is away."""
     has_process_groups: bool
