@@ -28,8 +28,9 @@ _SLOW = {"machine": 5.0, "redis": 5.0, "cluster": 20.0}
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 if nothing was wrong."""
     asked = _parsed(arguments)
-    # So that it cleans up, whoever ends it.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # So that it cleans up, whoever ends it; a shell that runs us with & has us ignore the second.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
     options = Options(
         seed=asked.seed,
         jobs=asked.jobs,
@@ -87,6 +88,13 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     except ValueError as error:
         parser.error(f"--hostile: {error}")
     return asked
+
+
+def _end(number: int, frame: object) -> None:
+    for other in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(other, signal.SIG_IGN)
+    _tell("it is ended; cleaning up")
+    sys.exit(128 + number)
 
 
 @contextmanager
