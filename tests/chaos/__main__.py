@@ -21,6 +21,7 @@ from tests.chaos.world import World
 from tests.support.redis_server import MISSING, RedisServer, find_server
 
 _CAPACITY_OF_A_LANE = 3
+_PATIENCE = {"machine": 60.0, "redis": 60.0, "cluster": 180.0}
 _SLOW = {"machine": 5.0, "redis": 5.0, "cluster": 20.0}
 """Seconds: a pod takes some to start."""
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         acts=acts_of(asked.hostile) if asked.on != "cluster" else (),
         seconds=asked.seconds,
         lanes=asked.lanes,
-        patience=asked.patience,
+        patience=asked.patience if asked.patience is not None else _PATIENCE[asked.on],
         slow=asked.slow if asked.slow is not None else _SLOW[asked.on],
     )
     _tell(f"seed {options.seed}: {options.jobs} jobs, {options.faults} faults")
@@ -63,7 +64,6 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--patience",
         type=float,
-        default=60,
         metavar="SECONDS",
         help="that anything may take before it is stuck",
     )

@@ -12,7 +12,7 @@ from job_tracker.clock import boot_seconds
 from tests.chaos.faults import Pace
 from tests.chaos.plans import Plan
 from training_service._generated import training_service_pb2 as pb
-from training_service.client import TrainingClient
+from training_service.client import RetryPolicy, TrainingClient
 from training_service.client.errors import (
     DeadlineExceeded,
     TrainingServiceError,
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _NO_ANSWER = (Unavailable, DeadlineExceeded)
 _LONGEST_PAUSE = 0.2
+_HOSTILE_ATTEMPTS = 2
 
 
 class Stuck(Exception):
@@ -123,6 +124,7 @@ class Clients:
                 instances=plan.instances,
                 parameters=dict(plan.parameters),
                 request_key=plan.name,
+                retry_policy=RetryPolicy(max_attempts=_HOSTILE_ATTEMPTS) if plan.is_hostile else None,
             )
         )
 

@@ -85,6 +85,16 @@ def _fifo(path: Path) -> Callable[[], object]:
     return lambda: os.mkfifo(_away(path))
 
 
+def _left(plant: Callable[[], object]) -> Callable[[], object]:
+    """Plant it, and have the supervisor write no record of its own over it."""
+
+    def leave() -> None:
+        plant()
+        os.kill(os.getppid(), signal.SIGKILL)
+
+    return leave
+
+
 def _link_to_another() -> None:
     """The record of an ended rank of any other job, in place of its own."""
     mine = _GROUP_FOLDER.resolve()
@@ -138,10 +148,10 @@ ACTS: Mapping[str, Mapping[str, Callable[[], object]]] = {
         ),
         "process-huge": _huge(_RANK / "process.json"),
         "process-folder": _folder(_RANK / "process.json"),
-        "exit-nested": _text(_RANK / "exit.json", _NESTED),
-        "exit-error": _text(_RANK / "exit.json", _ENDED),
-        "exit-huge": _huge(_RANK / "exit.json"),
-        "exit-folder": _folder(_RANK / "exit.json"),
+        "exit-nested": _left(_text(_RANK / "exit.json", _NESTED)),
+        "exit-error": _left(_text(_RANK / "exit.json", _ENDED)),
+        "exit-huge": _left(_huge(_RANK / "exit.json")),
+        "exit-folder": _left(_folder(_RANK / "exit.json")),
         "restarts-digits": _text(_RANK / "restarts", "9" * 5_000),
         "restarts-folder": _folder(_RANK / "restarts"),
         "group-nested": _text(_GROUP_FOLDER / "group.json", _NESTED),
@@ -153,11 +163,11 @@ ACTS: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "lock-folder": _folder(_RANK / "lock"),
     },
     "links": {
-        "link-exit-zero": _link(_RANK / "exit.json", lambda: "/dev/zero"),
+        "link-exit-zero": _left(_link(_RANK / "exit.json", lambda: "/dev/zero")),
         "link-process-zero": _link(_RANK / "process.json", lambda: "/dev/zero"),
         "link-command-zero": _link(_RANK / "command", lambda: "/dev/zero"),
         "link-group": _link(_GROUP_FOLDER / "group.json", lambda: _outside() / SECRET),
-        "link-exit-another": _link_to_another,
+        "link-exit-another": _left(_link_to_another),
         "link-log": lambda: _link(_segments()[0], lambda: _outside() / SECRET)(),
         "link-logs": lambda: _link(_RANK / "log", _outside)(),
         "link-work": lambda: _link(Path.cwd(), _outside)(),
@@ -169,7 +179,7 @@ ACTS: Mapping[str, Mapping[str, Callable[[], object]]] = {
     "fifos": {
         "fifo-command": _fifo(_RANK / "command"),
         "fifo-process": _fifo(_RANK / "process.json"),
-        "fifo-exit": _fifo(_RANK / "exit.json"),
+        "fifo-exit": _left(_fifo(_RANK / "exit.json")),
         "fifo-restarts": _fifo(_RANK / "restarts"),
         "fifo-lock": _fifo(_RANK / "lock"),
         "fifo-group": _fifo(_GROUP_FOLDER / "group.json"),
