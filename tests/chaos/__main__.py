@@ -22,8 +22,8 @@ from tests.support.redis_server import MISSING, RedisServer, find_server
 
 _CAPACITY_OF_A_LANE = 3
 _PATIENCE = {"machine": 60.0, "redis": 60.0, "cluster": 180.0}
-_SLOW = {"machine": 5.0, "redis": 5.0, "cluster": 20.0}
-"""Seconds: a pod takes some to start."""
+_SLOW = {"machine": 5.0, "redis": 5.0, "cluster": None}
+"""Seconds. How soon a pod starts is up to its node."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -168,12 +168,19 @@ class Clients:
             self.problems += self._differences(played, played.end)
 
     def _wait(self, job: int) -> pb.GetTrainingStatusResponse:
-        try:
-            return self.ask(lambda client: client.wait(job, timeout=self._patience))
-        except WaitTimedOut as error:
-            name, ending = pb.TrainingStatus.Name(error.status.status), error.status.ending
-            message = f"{name}{', ending' if ending else ''}: {error.status.message}"
-            raise Stuck(f"it has not ended within {self._patience:g} s; it is {message}") from error
+        """Its last status. Raises Stuck once nothing has become of it for too long."""
+        moves = -1
+        while True:
+            try:
+                return self.ask(lambda client: client.wait(job, timeout=self._patience))
+            except WaitTimedOut as error:
+                seen = error.status
+                if len(seen.moves) == moves or self._is_over.is_set():
+                    state = f"{pb.TrainingStatus.Name(seen.status)}{', ending' if seen.ending else ''}"
+                    raise Stuck(
+                        f"nothing has become of it for {self._patience:g} s; it is {state}: {seen.message}"
+                    ) from error
+                moves = len(seen.moves)
 
     def _differences(self, played: Played, end: pb.GetTrainingStatusResponse) -> Iterator[str]:
         """What an honest job left that is not as it should be: its log, and its model."""
