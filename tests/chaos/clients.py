@@ -57,6 +57,8 @@ class Clients:
         """Artifacts of hostile jobs that are fetched."""
         self.is_stuck = False
         """Whether it was given up."""
+        self.unlogged: list[Played] = []
+        """Those that succeeded, and the log of their master is not there."""
         self.read: list[str] = []
         """What was read of hostile jobs."""
         self.repeats: Counter[str] = Counter()
@@ -183,7 +185,7 @@ class Clients:
                 moves = len(seen.moves)
 
     def _differences(self, played: Played, end: pb.GetTrainingStatusResponse) -> Iterator[str]:
-        """What an honest job left that is not as it should be: its log, and its model."""
+        """What an honest job left that is not as it should be: its model, and its log."""
         plan, job = played.plan, played.job_id
         if self.submit(plan) != job:
             yield f"{plan.name} got another id than {job} when it was asked for again"
@@ -191,7 +193,7 @@ class Clients:
             return
         log = "".join(piece.text for piece in self.ask(lambda client: list(client.logs(job))))
         if f"rank 0 of job {job}\n" not in log:
-            yield f"the log of rank 0 of job {job} ({plan.kind}) is not there: {log[-200:]!r}"
+            self.unlogged.append(played)
         model = self.ask(lambda client: b"".join(client.fetch(job, "model.txt")))
         if model != f"model of job {job}".encode():
             yield f"the model of job {job} is not what it wrote: {model[:100]!r}"

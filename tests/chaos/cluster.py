@@ -188,6 +188,7 @@ class ClusterWorld:
         labels = (pod := dice.choice(pods))["metadata"]["labels"]
         job, attempt = int(labels[JOB_ID]), int(labels[ATTEMPT])
         self.victims.count(job, attempt)
+        self.victims.deleted.add((job, attempt))
         if is_forced:
             self.victims.forced.add((job, attempt))
         how = ("--grace-period=0", "--force") if is_forced else ()

@@ -166,6 +166,10 @@ def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iter
             orphans = list(audit.orphans(played.job_id))
             record.orphans += len(orphans)
             yield from orphans
+    for played in clients.unlogged:
+        assert played.end is not None
+        if (played.job_id, played.end.attempt) not in world.victims.deleted:
+            yield f"the log of rank 0 of job {played.job_id} ({played.plan.kind}) is not there"
     for text in clients.read:
         if world.secret in text:
             yield f"a client got to read what lies outside of a job: {text[:200]!r}"

@@ -19,6 +19,8 @@ class Victims:
     def __init__(self, run: str, *, have_supervisors: bool) -> None:
         self.attempts: set[tuple[int, int]] = set()
         """Job and attempt of those that were killed, or may have been."""
+        self.deleted: set[tuple[int, int]] = set()
+        """Those of which a pod was deleted: what it printed may have gone with it."""
         self.forced: set[tuple[int, int]] = set()
         """Those of which a pod was deleted by force: the cluster says it is gone while it still runs."""
         self._run = run
