@@ -56,12 +56,12 @@ class Disturbances:
 
 
 class Pace:
-    """Keeps submissions and faults in step, so that all of both come about."""
+    """Keeps submissions and faults in step, so that all come about; each kind of fault has its share."""
 
-    def __init__(self, jobs: int, faults: int, lead: int) -> None:
-        """Neither may be ahead of the other by more than so many jobs, `lead`."""
+    def __init__(self, jobs: int, faults: Sequence[int], lead: int) -> None:
+        """`faults` is how many of each kind. Neither they nor the jobs are ahead by more than `lead` jobs."""
         self._jobs, self._faults, self._lead = max(1, jobs), faults, lead
-        self._submitted = self._done = 0
+        self._submitted, self._done = 0, [0] * len(faults)
         self._changed = threading.Condition()
 
     def submitted(self, patience: float) -> None:
@@ -69,42 +69,43 @@ class Pace:
         with self._changed:
             self._submitted += 1
             self._changed.notify_all()
-            self._changed.wait_for(
-                lambda: (
-                    self._submitted / self._jobs
-                    <= self._done / max(1, self._faults) + self._lead / self._jobs
-                ),
-                patience if self._faults else 0,
-            )
+            self._changed.wait_for(self._is_in_step, patience if sum(self._faults) else 0)
 
-    def next_fault(self, patience: float) -> bool:
+    def next_fault(self, kind: int, patience: float) -> bool:
         """Whether there is to be another fault now, within so many seconds. It counts as done then."""
         with self._changed:
-            is_due = self._changed.wait_for(self._is_due, patience)
-            self._done += is_due
+            is_due = self._changed.wait_for(lambda: self._is_due(kind), patience)
+            self._done[kind] += is_due
             self._changed.notify_all()
             return is_due
 
-    def fault_missed(self) -> None:
+    def fault_missed(self, kind: int) -> None:
         """It had no target."""
         with self._changed:
-            self._done -= 1
+            self._done[kind] -= 1
 
-    def _is_due(self) -> bool:
-        return self._done < self._faults and self._done / self._faults <= self._submitted / self._jobs
+    def _is_in_step(self) -> bool:
+        done = sum(self._done) / max(1, sum(self._faults))
+        return self._submitted <= done * self._jobs + self._lead
+
+    def _is_due(self, kind: int) -> bool:
+        wanted = self._faults[kind]
+        return self._done[kind] < wanted and self._done[kind] / wanted <= self._submitted / self._jobs
 
 
 class Injector:
     """Faults one after the other, each of its own thread of them, until it is ended."""
 
-    def __init__(self, faults: Sequence[Fault], seed: str, pace: Pace) -> None:
+    def __init__(self, faults: Sequence[Fault], seed: int, pace: Pace, kind: int) -> None:
+        """They are of that kind to the pace."""
         self.done: Counter[str] = Counter()
         self.problems: list[str] = []
         self._faults = faults
-        self._dice = random.Random(seed)
+        self._dice = random.Random(f"{seed} {kind}")
         self._pace = pace
+        self._kind = kind
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"faults {seed}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"faults {kind}", daemon=True)
 
     def start(self) -> None:
         """From now on."""
@@ -118,7 +119,7 @@ class Injector:
 
     def _run(self) -> None:
         while not self._is_over.wait(self._dice.uniform(0, _LONGEST_PAUSE)):
-            if not self._pace.next_fault(patience=_LONGEST_PAUSE):
+            if not self._pace.next_fault(self._kind, _LONGEST_PAUSE):
                 continue
             [fault] = self._dice.choices(self._faults, [fault.weight for fault in self._faults])
             try:
@@ -129,5 +130,5 @@ class Injector:
             if is_done:
                 self.done[fault.name] += 1
             else:
-                self._pace.fault_missed()
+                self._pace.fault_missed(self._kind)
                 time.sleep(_NO_TARGET_SECONDS)

@@ -62,13 +62,14 @@ def run(world: World, options: Options, tell: Callable[[str], None]) -> Record:
     """Play it in the world, which is opened and closed here."""
     begin, record = time.monotonic(), Record(options)
     plans = draw(random.Random(options.seed), options.jobs, options.acts, elastic=world.has_process_groups)
-    pace = Pace(options.jobs, options.faults, 2 * options.lanes)
+    of_services = (options.faults + 1) // 2
+    pace = Pace(options.jobs, (of_services, options.faults - of_services), 2 * options.lanes)
     address = ",".join(service.address for service in world.services)
     clients = Clients(address, plans, options.seed, options.lanes, pace, options.patience)
     clients.peeks = world.peeks
     injectors = [
-        Injector(faults, f"{options.seed} {number}", pace)
-        for number, faults in enumerate((world.faults(), world.victims.faults()))
+        Injector(faults, options.seed, pace, kind)
+        for kind, faults in enumerate((world.faults(), world.victims.faults()))
     ]
     probe = Probe(clients)
     try:
