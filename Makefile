@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-docker demo-kubernetes demo-parallel test check fix serve cluster cluster-down benchmarks crash-points clean
+.PHONY: help demo demo-docker demo-kubernetes demo-parallel test check fix serve cluster cluster-down benchmarks crash-points chaos clean
 
 help:        ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 20
@@ -49,6 +49,10 @@ benchmarks:  ## measure, and print ratios
 crash-points: ## kill the service at every call that it makes to the outside; --help of the script has more
 	@scripts/install
 	@scripts/crash-points
+
+chaos:       ## kill and freeze real services under honest and hostile jobs; --help of the script has more
+	@scripts/install
+	@scripts/chaos
 
 clean:       ## remove what the above made
 	rm -rf .venv .local .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

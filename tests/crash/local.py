@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import socket
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import psutil
 
 from job_tracker.naming import instance_name
 from tests.crash.scenario import CAPACITY, JOBS, LOSING, RANK_PARAMETERS, PlannedJob
+from tests.crash.stored import problems_in_sqlite
 from tests.support.parameters import declared
 
 _RANK = Path(__file__).with_name("rank.sh")
@@ -85,7 +85,7 @@ class LocalWorld:
     def problems(self) -> Iterator[str]:
         """See World."""
         yield from _witnessed(self)
-        yield from _stored(self)
+        yield from problems_in_sqlite(self.data / "jobs.db")
         yield from _left_over(self)
 
     def close(self) -> None:
@@ -100,23 +100,6 @@ def _witnessed(world: LocalWorld) -> Iterator[str]:
     starts = (world.witness / "starts").read_text().splitlines()
     for line in sorted({line for line in starts if starts.count(line) > 1}):
         yield f"ran {starts.count(line)} times: job, attempt and rank {line}"
-
-
-def _stored(world: LocalWorld) -> Iterator[str]:
-    """What is wrong with the store's file."""
-    db = sqlite3.connect(f"file:{world.data / 'jobs.db'}?immutable=1", uri=True)
-    try:
-        for (problem,) in db.execute("PRAGMA integrity_check"):
-            if problem != "ok":
-                yield f"the store is damaged: {problem}"
-        counted = "SELECT state, count(*), sum(instances) FROM jobs GROUP BY state ORDER BY state"
-        kept = "SELECT * FROM tallies WHERE jobs > 0 ORDER BY state"
-        if db.execute(counted).fetchall() != db.execute(kept).fetchall():
-            yield "the store's tallies are not the counts of its jobs"
-        if db.execute("SELECT count(*) FROM queue_blocks").fetchone() != (0,):
-            yield "the store counts queued jobs, and there are none"
-    finally:
-        db.close()
 
 
 def _left_over(world: LocalWorld) -> Iterator[str]:

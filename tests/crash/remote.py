@@ -14,6 +14,7 @@ from typing import Any
 from job_tracker.backends.labels import ATTEMPT, JOB_ID
 from job_tracker.catalog.pods import CONTAINER
 from tests.crash.scenario import CAPACITY, JOBS, RANK_PARAMETERS, PlannedJob
+from tests.crash.stored import problems_in_redis
 from tests.support.cluster import SCRIPT, Cluster
 from tests.support.cluster_fixtures import wait_for_account
 from tests.support.parameters import declared
@@ -101,7 +102,7 @@ class RemoteWorld:
         yield from (f"left behind: {name}" for name in left)
         assert self._watch is not None
         yield from self._watch.problems()
-        yield from self._stored()
+        yield from problems_in_redis(self._redis, self._prefix)
         for file in (self.folder / "data").rglob("*"):
             if file.is_file() and file.suffix not in (".csv", ".gz", ".log", ".id"):
                 yield f"left behind: {file.relative_to(self.folder)}"
@@ -118,26 +119,6 @@ class RemoteWorld:
             at_once = ("--all", "--grace-period=0", "--force")
             self._cluster.kubectl("delete", "pods", "-n", self._namespace, *at_once)
             self._cluster.kubectl("delete", "services", "-n", self._namespace, "--all")
-
-    def _stored(self) -> Iterator[str]:
-        def ask(command: str, key: str, *arguments: str) -> Any:
-            return self._redis.ask(command, f"{{{self._prefix}}}:{key}", *arguments)
-
-        for state in ("queued", "launching", "running", "backoff"):
-            if left := ask("ZRANGE", state, "0", "-1"):
-                yield f"the store has jobs that are {state}: {left}"
-        if ask("EXISTS", "leader"):
-            yield "the lease is left"
-        jobs = []
-        for job_id in ask("ZRANGE", "jobs", "0", "-1"):
-            jobs.append(ask("HGETALL", f"job:{job_id}"))
-        kept = {name: int(number) for name, number in ask("HGETALL", "tallies").items() if int(number)}
-        counted: dict[str, int] = {}
-        for job in jobs:
-            for name, number in (("jobs", 1), ("instances", int(job["instances"]))):
-                counted[f"{job['state']}:{name}"] = counted.get(f"{job['state']}:{name}", 0) + number
-        if kept != counted:
-            yield f"the store's tallies {kept} are not the counts of its jobs {counted}"
 
 
 class PodWatch:

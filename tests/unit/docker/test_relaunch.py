@@ -32,7 +32,7 @@ class Engine:
 
 def planned(of: Job = ASKED, command: str = "train") -> DockerPlan:
     recipe = DockerRecipe(image="image:1", command=(command,))
-    algorithm = Algorithm(other_parameters=True, docker=recipe)
+    algorithm = Algorithm(docker=recipe)
     return plan(of, {"program": algorithm}, PlanOptions(instance="test"))
 
 

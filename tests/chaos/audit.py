@@ -1,0 +1,111 @@
+"""What the ranks wrote down, and what of it must not be."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An event of a rank: start, end, save, resume, child (of a hostile one); twice and beside are wrong."""
+
+    event: str
+    job: int
+    attempt: int
+    rank: int
+    restarts: int
+    pid: int
+    ticks: int
+    """When the process was started, as proc(5) has it: together with its pid it is like no other."""
+    at: float
+    """Seconds of the boot clock."""
+    what: str
+
+    @property
+    def run(self) -> tuple[int, int, int]:
+        """Which start of a rank this is of, within its job."""
+        return self.attempt, self.rank, self.restarts
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process that wrote it still runs."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return False
+        return int(fields[19]) == self.ticks and fields[0] != "Z"
+
+
+class Audit:
+    """The audit file, by job."""
+
+    def __init__(self, file: Path) -> None:
+        self.of_job: dict[int, list[Line]] = defaultdict(list)
+        for text in file.read_text().splitlines() if file.exists() else ():
+            line = _parsed(text)
+            self.of_job[line.job].append(line)
+
+    def __getitem__(self, job: int) -> Sequence[Line]:
+        return self.of_job.get(job, ())
+
+    def count(self, *events: str) -> int:
+        """How many there are of these events, of all jobs."""
+        return sum(line.event in events for lines in self.of_job.values() for line in lines)
+
+    def first_start(self, job: int) -> float | None:
+        """When a rank of the job first started."""
+        return min((line.at for line in self[job] if line.event == "start"), default=None)
+
+    def doubles(self, job: int) -> Iterator[str]:
+        """Starts and ends that happened more than once, or where there was another process already."""
+        for event in ("start", "end"):
+            counts = Counter(line.run for line in self[job] if line.event == event)
+            for run, count in counts.items():
+                if count > 1:
+                    yield f"{_named(job, run)}: {count} times {event}"
+        yield from (
+            f"{_named(job, line.run)} ran twice at once" for line in self[job] if line.event == "twice"
+        )
+
+    def overlaps(self, job: int, excused: Collection[tuple[int, int]]) -> Iterator[str]:
+        """Attempts that began while something of another one was left, unless that one is excused."""
+        left = [attempt for other, attempt in excused if other == job]
+        for line in self[job]:
+            if line.event == "beside" and not any(attempt < line.attempt for attempt in left):
+                yield f"{_named(job, line.run)} began while another attempt ran"
+        times: dict[int, list[float]] = defaultdict(list)
+        for line in self[job]:
+            times[line.attempt].append(line.at)
+        ordered = sorted(times)
+        for earlier, later in pairwise(ordered):
+            if max(times[earlier]) > min(times[later]) and earlier not in left:
+                yield f"job {job}: attempts {earlier} and {later} ran at the same time"
+
+    def lost_steps(self, job: int) -> Iterator[str]:
+        """Attempts that did not go on from the last checkpoint."""
+        kept = 0
+        for line in sorted(self[job], key=lambda line: line.at):
+            if line.event == "save":
+                kept = int(line.what)
+            if line.event == "resume" and int(line.what) < kept:
+                yield f"{_named(job, line.run)} went on from step {line.what}, and {kept} were kept"
+
+    def orphans(self, job: int) -> Iterator[str]:
+        """Processes that still run."""
+        for line in self[job]:
+            if line.event in ("start", "child") and line.is_alive:
+                yield f"{_named(job, line.run)} still runs: pid {line.pid} ({line.what})"
+
+
+def _parsed(text: str) -> Line:
+    event, job, attempt, rank, restarts, pid, ticks, at, what = text.split(" ", 8)
+    return Line(
+        event, int(job), int(attempt), int(rank), int(restarts), int(pid), int(ticks), float(at), what
+    )
+
+
+def _named(job: int, run: tuple[int, int, int]) -> str:
+    attempt, rank, restarts = run
+    return f"job {job} attempt {attempt} rank {rank}" + (f" restart {restarts}" if restarts else "")

@@ -1,0 +1,46 @@
+"""The errors in the services' logs, and which of them were to be expected."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+_RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?P<level>[A-Z]+) +(?P<text>.*)")
+_OF_TRACEBACK = re.compile(r"\s*\| (?P<text>.*)")
+_ERROR = re.compile(r"(?:\w+\.)*(?P<name>\w+)(?:: |$)")
+_BAD = frozenset({"ERROR", "CRITICAL"})
+
+
+def errors_in(files: Collection[Path], foreseen: Collection[str]) -> Counter[str]:
+    """What was logged as an error, and how often, but for the exceptions that are foreseen.
+
+    Numbers are left out, so that the same is counted together.
+    """
+    found: Counter[str] = Counter()
+    for file in files:
+        for text, exception in _errors(file):
+            name = _ERROR.match(exception)
+            if name is None or name["name"] not in foreseen:
+                found[re.sub(r"\d+(\.\d+)?", "N", f"{text}: {exception}" if exception else text)] += 1
+    return found
+
+
+def _errors(file: Path) -> Iterator[tuple[str, str]]:
+    """The text of each error, and the last line of its traceback."""
+    text, exception, is_raw = "", "", False
+    with file.open(errors="replace") as lines:
+        for line in lines:
+            if record := _RECORD.match(line):
+                if text:
+                    yield text, exception
+                text, exception, is_raw = record["text"] if record["level"] in _BAD else "", "", False
+            elif traced := _OF_TRACEBACK.match(line):
+                exception = traced["text"].strip() or exception
+            elif line.startswith("Traceback "):  # one that went past the log
+                if text:
+                    yield text, exception
+                text, exception, is_raw = line.strip().rstrip(":"), "", True
+            elif is_raw and not line.startswith(" "):
+                exception = line.strip() or exception
+    if text:
+        yield text, exception

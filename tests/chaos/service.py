@@ -1,0 +1,141 @@
+"""A real `training-service serve`, started again whenever it ends, as systemd or Kubernetes would."""
+
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.chaos.processes import Held
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 60.0
+_PAUSE_SECONDS = 0.2
+_MOST_MEMORY = 2 << 30
+"""Bytes of its data: a hostile job that has it read without end harms this service, not the machine."""
+_SERVING = b"serving at"
+_ORDERED = (0, -signal.SIGKILL)
+
+
+class Service:
+    """One replica, on an address of its own."""
+
+    def __init__(self, name: str, folder: Path, address: str) -> None:
+        self.name = name
+        self.address = address
+        self.starts = 0
+        self.by_itself: list[str] = []
+        """How it ended where it was neither killed nor stopped."""
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+        self._changed = threading.Condition()
+        self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process, if there is one now."""
+        process = self._process
+        return process.pid if process is not None else None
+
+    def start(self) -> None:
+        """Have it run from now on."""
+        self._keeper.start()
+
+    def wait_until_serving(self) -> None:
+        """Raise TimeoutError if it does not serve in time."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._is_serving():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} does not serve: {self.log()[-1000:]}")
+            time.sleep(0.02)
+
+    def end(self, number: int) -> None:
+        """Signal it so that it ends, and wait until it serves again."""
+        with self._changed:
+            start = self.starts
+            self.signal(number)
+            if not self._changed.wait_for(lambda: self.starts > start or self._is_over, _STOP_SECONDS):
+                raise TimeoutError(f"{self.name} does not end with signal {number}")
+        self.wait_until_serving()
+
+    def signal(self, number: int) -> None:
+        """Signal its process, if there is one."""
+        with self._changed:
+            if self._process is not None and self._process.poll() is None:
+                self._process.send_signal(signal.SIGCONT)
+                self._process.send_signal(number)
+
+    def freeze(self, seconds: float) -> None:
+        """Stop its process for so long."""
+        if (pid := self.pid) is None:
+            return
+        with Held(pid) as process:
+            process.send(signal.SIGSTOP)
+            try:
+                time.sleep(seconds)
+            finally:
+                process.send(signal.SIGCONT)
+
+    def stop(self) -> Iterator[str]:
+        """Stop it in good order, for good; what is wrong with that."""
+        self._is_over = True
+        self.signal(signal.SIGTERM)
+        self._keeper.join(_STOP_SECONDS)
+        if self._keeper.is_alive():
+            yield f"{self.name} does not stop within {_STOP_SECONDS:g} s"
+            self.close()
+
+    def close(self) -> None:
+        """End it at once, for good."""
+        self._is_over = True
+        self.signal(signal.SIGKILL)
+        if self._keeper.is_alive():
+            self._keeper.join(_STOP_SECONDS)
+
+    def log(self) -> str:
+        """What its last process printed."""
+        file = self._log(self.starts)
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def logs(self) -> list[Path]:
+        """What all of its processes printed."""
+        return sorted(self._folder.glob(f"{self.name}-*.log"))
+
+    def _keep(self) -> None:
+        while not self._is_over:
+            process = self._spawn()
+            code = process.wait()
+            with self._changed:
+                self._process = None
+                if code not in _ORDERED:
+                    self.by_itself.append(f"{self.name} ended by itself with {code}: {self.log()[-500:]}")
+                self._changed.notify_all()
+            time.sleep(0 if self._is_over else _PAUSE_SECONDS)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        command = [str(Path(sys.executable).with_name("training-service")), "serve"]
+        command += ["--config", str(self._folder / "config.toml"), "--address", self.address]
+        with self._log(self.starts + 1).open("ab") as log, self._changed:
+            # In a session of its own: Ctrl-C is for the one who drives it.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
+            self.starts += 1
+            self._process = process
+            self._changed.notify_all()
+        return process
+
+    def _log(self, start: int) -> Path:
+        return self._folder / f"{self.name}-{start:04}.log"
+
+    def _is_serving(self) -> bool:
+        file = self._log(self.starts)
+        if self.pid is None or not file.exists():
+            return False
+        with file.open("rb") as log:
+            return _SERVING in log.read(1 << 16)

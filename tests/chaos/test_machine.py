@@ -1,0 +1,52 @@
+"""Processes on SQLite and on Redis: a small run of the chaos; `scripts/chaos` has the large ones."""
+
+import os
+import random
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.machine import MachineWorld
+from tests.chaos.plans import acts_of
+from tests.chaos.report import report
+from tests.chaos.run import Options, run
+from tests.chaos.world import World
+from tests.support.redis_server import server_or_skip
+
+SEED = int(os.environ.get("CHAOS_SEED", random.randrange(10**6)))
+"""Of what is drawn by chance; it is printed, so that the same can be drawn again."""
+HOSTILE: tuple[str, ...] = ()
+"""Kinds of hostile jobs in these runs. It is to be plans.KINDS as soon as the service bears with them."""
+JOBS, FAULTS, SECONDS, LANES = 40, 16, 15, 6
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def survives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Have a run in that world, print its figures, and fail for anything that was wrong."""
+    options = Options(
+        seed=SEED,
+        jobs=JOBS,
+        faults=FAULTS,
+        acts=acts_of(HOSTILE),
+        seconds=SECONDS,
+        lanes=LANES,
+        slow=None,  # other tests run beside this one
+    )
+    record = run(world, options, print)
+    with capsys.disabled():
+        print(f"\nCHAOS_SEED={SEED}", *report(record), sep="\n")
+    assert record.faults.total() > 0
+    assert not record.problems, "\n".join(record.problems)
+
+
+def test_jobs_survive_chaos_on_one_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    survives(MachineWorld(tmp_path, uuid.uuid4().hex, 3 * LANES), capsys)
+
+
+def test_jobs_survive_chaos_with_replicas_on_redis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    redis = server_or_skip(tmp_path / "redis")
+    survives(MachineWorld(tmp_path, uuid.uuid4().hex, 3 * LANES, redis), capsys)

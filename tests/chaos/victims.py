@@ -1,0 +1,81 @@
+"""Faults of ranks and of their supervisors, and which attempts they may cost."""
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Sequence
+
+from tests.chaos import processes
+from tests.chaos.faults import Fault
+from tests.chaos.processes import Found, Held
+
+_LONGEST_FREEZE = 2.0
+
+
+class Victims:
+    """The ranks of a run, as targets."""
+
+    def __init__(self, run: str, *, have_supervisors: bool) -> None:
+        self.attempts: set[tuple[int, int]] = set()
+        """Job and attempt of those that were killed, or may have been."""
+        self.deleted: set[tuple[int, int]] = set()
+        """Those of which a pod was deleted: what it printed may have gone with it."""
+        self.forced: set[tuple[int, int]] = set()
+        """Those of which a pod was deleted by force: the cluster says it is gone while it still runs."""
+        self._run = run
+        self._have_supervisors = have_supervisors
+        self._lock = threading.Lock()
+
+    def faults(self) -> Sequence[Fault]:
+        """What can be done to them."""
+        of_ranks = (
+            Fault("kill a rank", lambda dice: self._kill(dice, supervisor=False), 3),
+            Fault("freeze a rank", lambda dice: self._freeze(dice, supervisor=False), 2),
+        )
+        of_supervisors = (
+            Fault("kill a supervisor", lambda dice: self._kill(dice, supervisor=True), 3),
+            Fault("freeze a supervisor", lambda dice: self._freeze(dice, supervisor=True), 2),
+        )
+        return of_ranks + (of_supervisors if self._have_supervisors else ())
+
+    def count(self, job: int, attempt: int) -> None:
+        """This attempt is going to be harmed."""
+        with self._lock:
+            self.attempts.add((job, attempt))
+
+    def _kill(self, dice: random.Random, *, supervisor: bool) -> bool:
+        return self._send(dice, supervisor, signal.SIGKILL)
+
+    def _freeze(self, dice: random.Random, *, supervisor: bool) -> bool:
+        return self._send(dice, supervisor, signal.SIGSTOP, dice.uniform(0.2, _LONGEST_FREEZE))
+
+    def _send(self, dice: random.Random, supervisor: bool, number: int, seconds: float = 0) -> bool:
+        found = self._draw(dice)
+        if found is None:
+            return False
+        pid = found.parent if supervisor else found.pid
+        try:
+            with Held(pid) as process:
+                if not self._is_still(found):
+                    return False
+                if number == signal.SIGKILL:
+                    self.count(found.job, found.attempt)
+                process.send(number)
+                if seconds:
+                    time.sleep(seconds)
+                    process.send(signal.SIGCONT)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _draw(self, dice: random.Random) -> Found | None:
+        # A process that an act of a hostile job left behind has no supervisor as its parent.
+        found = sorted(processes.marked(self._run), key=lambda each: each.pid)
+        if self._have_supervisors:
+            found = [each for each in found if processes.is_supervisor(each.parent)]
+        return dice.choice(found) if found else None
+
+    def _is_still(self, found: Found) -> bool:
+        """Whether it is the child of that parent now: their pids have been held since before."""
+        return processes.parent_of(found.pid) == found.parent
