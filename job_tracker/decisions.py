@@ -138,7 +138,7 @@ def _too_slow(job: Job) -> Diagnosis:
             resolution="Train for less (fewer epochs, more instances), or submit the job with a longer "
             "deadlines.run.",
         )
-    waiting = [f"Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note]
+    waiting = [f"Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note] or [job.waits_for]
     return Diagnosis(
         category=Category.NEVER_STARTED,
         summary=f"The master has not come to run within {job.spec.deadlines.start}.",

@@ -168,6 +168,8 @@ class Move:
     at: datetime
     attempt: int
     diagnosis: Diagnosis | None = None
+    note: str = ""
+    """What it waited for in that state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +280,13 @@ class Job:
         return replace(self, ranks=tuple(current), program=program or self.program)
 
     def noting(self, note: str) -> "Job":
-        """The job with what its launch waits for, as a note on its master; it has no rank that runs."""
-        waiting = RankStatus(MASTER_RANK, Phase.PENDING, note=note, restarts=self.restarts_of(MASTER_RANK))
-        return replace(self, ranks=(waiting, *self.ranks[1:]))
+        """The job with what it waits for in its state."""
+        return replace(self, moves=(*self.moves[:-1], replace(self.moves[-1], note=note)))
+
+    @property
+    def waits_for(self) -> str:
+        """What its launch waits for, if that is known."""
+        return self.moves[-1].note if self.state is JobState.LAUNCHING and not self.was_launched else ""
 
     def restarts_of(self, rank: int) -> int:
         """How often the rank is to be started anew in this attempt."""

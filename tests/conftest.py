@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-_WAITING = ("contract", "integration")
+_WAITING = ("contract", "integration", "security")
 """Folders of tests that wait for servers, processes and clocks more than they compute."""
 
 # A shell that runs us with & has us ignore it, and our children would inherit that.

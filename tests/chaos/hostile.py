@@ -43,7 +43,7 @@ def _stored_log() -> Path:
     """Where the service is going to keep this job's logs, if they lie as the models do."""
     model = Path(os.environ["MODEL_URI"])
     storage = next(parent for parent in model.parents if parent.name == "models").parent
-    log = storage / "logs" / model.relative_to(storage / "models").name
+    log = storage / "logs" / model.parent.name / model.name
     log.parent.mkdir(parents=True, exist_ok=True)
     return log
 

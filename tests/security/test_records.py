@@ -1,5 +1,6 @@
 """What a job writes over the service's records of its group fails that group only, and nothing is left."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -103,30 +104,32 @@ def _home(process: psutil.Process) -> str:
 
 
 @pytest.mark.parametrize("how", SPOILS)
-@pytest.mark.parametrize("name", [*OF_A_RANK, *OF_A_GROUP])
 async def test_a_spoilt_record_holds_up_no_other_group_and_the_spoilt_one_can_be_stopped(
-    world: ProcessGroups, name: str, how: str
+    world: ProcessGroups, how: str
 ) -> None:
-    spoiler, honest = hostile(1), job(FOREVER, job_id=2)
+    spoilers = {name: hostile(number) for number, name in enumerate((*OF_A_RANK, *OF_A_GROUP), start=1)}
+    honest = job(FOREVER, job_id=99)
     first = world.open()
-    for each in (spoiler, honest):
+    for each in (*spoilers.values(), honest):
         await first.launch(first.plan(each))
         await printed(first, each.group)
-    folder = rank_folder(world, spoiler)
-    SPOILS[how]((folder.parent if name in OF_A_GROUP else folder) / name)
-    processes = processes_of(world, spoiler)
-    assert len(processes) == 2
+    processes = [process for each in spoilers.values() for process in processes_of(world, each)]
+    assert len(processes) == 2 * len(spoilers)
+    for name, spoiler in spoilers.items():
+        folder = rank_folder(world, spoiler)
+        SPOILS[how]((folder.parent if name in OF_A_GROUP else folder) / name)
 
-    assert {*await first.observe()} == {spoiler.group, honest.group}
+    assert len(await first.observe()) == len(spoilers) + 1
     await first.close()
     second = world.open()
     observed = await second.observe()
     assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
     await text_of(second.logs(honest.group, 0))
-    await second.stop(spoiler.group, GRACE)
+    await asyncio.gather(*(second.stop(each.group, GRACE) for each in spoilers.values()))
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
-    assert spoiler.group not in await second.observe()
-    assert [rank.phase for rank in (await second.observe())[honest.group].statuses] == [Phase.RUNNING]
+    observed = await second.observe()
+    assert {*observed} == {honest.group}
+    assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
 
 
 @pytest.mark.parametrize("how", ["a pipe", "a link without end", "a folder", "a file without end"])

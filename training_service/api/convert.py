@@ -210,7 +210,9 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """What the first rank that waits for something waits for."""
+    """What the job, or the first rank that waits for something, waits for."""
+    if job.waits_for:
+        return f" It waits: {job.waits_for}."
     return next((f" Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note), "")
 
 

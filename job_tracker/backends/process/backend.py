@@ -110,7 +110,7 @@ class ProcessBackend:
             await group.start()
         except OSError as error:
             if remedy := remedy_of(error):
-                raise NoRoom(f"it cannot be started now: {remedy} ({error})") from error
+                raise NoRoom(f"{remedy} ({error})") from error
             raise LaunchFailed(_not_writable(self._root, error)) from error
         return group.observe()
 

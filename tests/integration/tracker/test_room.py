@@ -6,14 +6,14 @@ import pytest
 
 from job_tracker.backends.base import Observation
 from job_tracker.errors import NoRoom
-from job_tracker.model import JobState, Phase
+from job_tracker.model import JobState
 
 if TYPE_CHECKING:
     from tests.integration.tracker.conftest import Service
 else:
     Service = Any
 
-FULL = "it cannot be started now: the disk is full; free some space"
+FULL = "the disk is full; free some space"
 
 
 class Room:
@@ -35,9 +35,8 @@ async def test_jobs_wait_until_there_is_room_and_say_what_for(
 ) -> None:
     room = Room(service, monkeypatch)
     jobs = [await service.submit() for _ in range(12)]
-    waiting = await service.until(jobs[0].id, lambda job: any(rank.note for rank in job.ranks))
-    assert waiting.state is JobState.LAUNCHING
-    assert [(rank.phase, rank.note) for rank in waiting.ranks] == [(Phase.PENDING, FULL)]
+    waiting = await service.until(jobs[0].id, lambda job: bool(job.waits_for))
+    assert (waiting.state, waiting.waits_for) == (JobState.LAUNCHING, FULL)
     states = [(await service.view(job.id)).job.state for job in jobs]
     assert states.count(JobState.LAUNCHING) <= 4
     assert set(states) == {JobState.LAUNCHING, JobState.QUEUED}
@@ -53,11 +52,11 @@ async def test_a_job_that_waits_for_room_can_be_cancelled_and_the_next_one_tries
 ) -> None:
     room = Room(service, monkeypatch)
     first = await service.submit(instances=4)
-    await service.until(first.id, lambda job: bool(job.ranks))
+    await service.until(first.id, lambda job: bool(job.waits_for))
     second, third = await service.submit(), await service.submit()
     await service.jobs.cancel(first.id)
     await service.reaches(first.id, JobState.CANCELLED)
-    await service.until(second.id, lambda job: bool(job.ranks))
+    await service.until(second.id, lambda job: bool(job.waits_for))
     assert (await service.view(third.id)).job.state is JobState.QUEUED
     room.is_there = True
     await service.reaches(second.id, JobState.SUCCEEDED)
