@@ -23,6 +23,10 @@ CONFIG = f"""
 {declared()}
 [algorithms.program.process]
 command = ["python", "{PROGRAM}"]
+[algorithms.of-the-book]
+{declared(("LR", "EPOCHS"))}
+[algorithms.of-the-book.process]
+command = ["python", "{PROGRAM}"]
 """
 
 

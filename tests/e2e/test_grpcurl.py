@@ -30,7 +30,7 @@ def grpcurl(address: str, method: str, request: dict[str, Any]) -> subprocess.Co
 def test_a_job_is_sent_and_followed_as_in_the_book(server: Server) -> None:
     with server.start() as client:
         metadata = {
-            "algorithm": "program",
+            "algorithm": "of-the-book",
             "dataset_id": "1",
             "name": "test1",
             "train_data_version_hash": "v1",
