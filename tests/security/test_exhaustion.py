@@ -1,0 +1,92 @@
+"""What a machine lacks for the moment fails no job, and no job is forgotten meanwhile."""
+
+import errno
+import os
+import resource
+import subprocess
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from job_tracker.errors import NoRoom
+from job_tracker.model import Phase
+from tests.e2e.conftest import server
+from tests.support.backends import ProcessGroups, seen
+from tests.support.jobs import job
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Server
+else:
+    Server = Any
+
+__all__ = ["server"]
+
+JOBS = 12
+
+
+def test_every_job_ends_well_though_descriptors_are_short(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn = subprocess.Popen
+
+    def spawn_limited(*args: Any, **options: Any) -> Any:
+        return spawn(
+            *args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)), **options
+        )
+
+    monkeypatch.setattr(subprocess, "Popen", spawn_limited)
+    with server.start("--capacity", "24") as client:
+        monkeypatch.undo()
+        jobs = [
+            client.submit("program", "1", "v1", instances=2, parameters={"RUN_SECONDS": "0.5"})
+            for _ in range(JOBS)
+        ]
+        ended = [client.wait(job_id, timeout=100) for job_id in jobs]
+    assert [(each.status, each.attempt) for each in ended] == [(pb.succeed, 1)] * JOBS
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+async def test_a_full_disk_is_no_room_for_now(tmp_path: Path) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], check=True)
+    world = ProcessGroups(folder / "groups")
+    backend = world.open()
+    try:
+        filler = folder / "filler"
+        filler.write_bytes(b"")
+        with suppress(OSError), filler.open("ab", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        with pytest.raises(NoRoom, match="the disk is full; free some space"):
+            await backend.launch(backend.plan(job()))
+        filler.unlink()
+        await backend.launch(backend.plan(job()))
+        end = await seen(backend, job().group, lambda o: o.has_ended)
+        assert [rank.status.phase for rank in end.ranks] == [Phase.SUCCEEDED]
+        await backend.stop(job().group, timedelta(0))
+    finally:
+        await world.end()
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EDQUOT])
+async def test_what_passes_when_a_supervisor_is_started_is_no_room_for_now(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: Any, **__: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    backend = world.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_spawn", refuse)
+        with pytest.raises(NoRoom):
+            await backend.launch(backend.plan(job()))
+    await backend.launch(backend.plan(job()))
+    end = await seen(backend, job().group, lambda o: o.has_ended)
+    assert [rank.status.phase for rank in end.ranks] == [Phase.SUCCEEDED]
+    await backend.stop(job().group, timedelta(0))
