@@ -69,7 +69,6 @@ def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused."""
     os.umask(_UMASK)
     service_logs.set_up(settings.logging)
-    log_exposure(settings)
     _allow_many_files()
     asyncio.run(serve(settings))
 
@@ -107,6 +106,7 @@ async def serve(settings: Settings) -> None:
         await server.start()
         for name in ("", *SERVICE_NAMES):
             await serving.set(name, health_pb2.HealthCheckResponse.SERVING)
+        log_exposure(settings)  # not before: one that cannot start says why in one line
         log.info("serving at %s:%d, pid %d", settings.server.address.rpartition(":")[0], port, os.getpid())
 
         stopping = asyncio.create_task(told_to_stop.wait())

@@ -31,7 +31,7 @@ JOBS = 12
 def test_every_job_ends_well_though_descriptors_are_short(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spawn = subprocess.Popen
+    spawn: Any = subprocess.Popen
 
     def spawn_limited(*args: Any, **options: Any) -> Any:
         return spawn(
