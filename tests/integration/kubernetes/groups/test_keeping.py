@@ -9,7 +9,8 @@ import pytest
 
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.backends.kubernetes.labels import owned_by
-from job_tracker.errors import BackendUnavailable
+from job_tracker.diagnosis import Category
+from job_tracker.errors import BackendUnavailable, LaunchFailed
 from job_tracker.model import Phase
 from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, printed, seen, started
@@ -152,17 +153,20 @@ async def test_other_services_take_a_kept_group_for_gone(world: KubernetesGroups
     assert place.left() == ["pod/program-1-1-worker"]
 
 
-async def test_a_group_under_the_names_of_kept_pods_replaces_them(
+async def test_a_group_of_another_store_under_the_names_of_kept_pods_replaces_them(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    plan = backend.plan(job({"RUN_SECONDS": "0"}, instances=2))
-    await backend.launch(plan)
+    ended = job({"RUN_SECONDS": "0"}, instances=2)
+    await backend.launch(backend.plan(ended))
     await seen(backend, job().group, lambda o: o.has_ended)
     await backend.stop(job().group, SHORT, LATER)
     before = {each: place.uid(each) for each in place.left()}
-    # Of the very same plan too, as when a store was put back from a backup.
-    await backend.launch(plan)
+    # The same attempt again, as when a store was put back from a backup, would run twice.
+    with pytest.raises(LaunchFailed) as refused:
+        await backend.launch(backend.plan(ended))
+    assert refused.value.diagnosis.category is Category.POD_DELETED
+    await backend.launch(backend.plan(replace(ended, submitted_at=NOON + timedelta(days=1))))
     await seen(backend, job().group, lambda o: o.has_ended)
     after = {each: place.uid(each) for each in place.left() if each.startswith("pod")}
     assert set(after) == set(before)
