@@ -26,6 +26,7 @@ _Place = tuple[int, int]
 _BEFORE_ALL: _Place = (-1, 1)
 
 _SEGMENT = re.compile(r"[0-9]{20}")
+_MOST_PLACINGS = 5  # a writer that is faster than that leaves a gap, which the log tells of
 _MOST_SEGMENTS = 1000  # writing.py keeps less than a dozen
 _LONGEST_RECORD = TIME + LONGEST_PART + 100
 _MOST_SEARCHED = (
@@ -120,8 +121,11 @@ class _Reader:
         """Find where reading begins. Raises LogsNotFound."""
         with self._using():
             log = self._log = _Folder(self._place)
-            self._segment, offset = _place(log, self._after, tail_lines)
-            self._file = log.open(self._segment, offset)
+            for _ in range(_MOST_PLACINGS):
+                self._segment, offset = _place(log, self._after, tail_lines)
+                self._file = log.open(self._segment, offset)
+                if self._file is not None or (self._segment, offset) == _BEFORE_ALL:
+                    break  # else the segment has gone since: what was asked for is further on by now
             self._end = self._segment + offset
 
     def next(self) -> tuple[list[bytes], bool]:

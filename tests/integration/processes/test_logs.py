@@ -79,8 +79,9 @@ async def test_a_rank_that_prints_for_ever_does_not_fill_the_disk(world: Process
     await started(backend, backend.plan(job()))
     log = next(world.root.glob("live/*/*/log"))
     while len(list(log.iterdir())) < 7 or max(int(each.name) for each in log.iterdir()) < 2 * SMALLEST_LOG:
-        async for piece in backend.logs(job().group, 0, tail_lines=1):
-            assert len(piece) > 1000
+        pieces = [piece async for piece in backend.logs(job().group, 0, tail_lines=1)]
+        for first in pieces[:1]:  # a gap may only come later, where the rank was faster than the reader
+            assert len(first) > 1000
     assert size_of(log) <= SMALLEST_LOG
     end = await backend.stop(job().group, GRACE)
     assert end is not None
