@@ -8,23 +8,37 @@ is the time from Train's answer until the job's master was created (a pod) or ru
 `--on processes` and `--on cluster` measure one of them.
 """
 
+import asyncio
 import socket
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from benchmarks.kubernetes_steady import requests_told
-from benchmarks.kubernetes_support import cluster, new_namespace, or_left_out, service_on
+from benchmarks.kubernetes_support import (
+    Bare,
+    Cluster,
+    at_most,
+    cluster,
+    new_namespace,
+    or_left_out,
+    path_of,
+    planned,
+    service_on,
+)
 from benchmarks.support import Row, request, run_alone, service, workspace
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
 _PODS_PER_NODE = 100
-_FREE = 20
-"""Places for new jobs, besides those that the cancelled ones take."""
+_CALLS = 32
+_FREE = 100
+"""Places for new jobs, besides those that the cancelled ones take: also for new ones that wait to be ended."""
 _GRACE = 20
 _IGNORES = "[ $EPOCHS = 0 ] || { trap '' TERM; while :; do sleep 1 & wait; done; }"
 """What the jobs run; new ones, with EPOCHS=0, end at once, so that there is always a place for the next."""
@@ -34,6 +48,7 @@ _LIST_SECONDS = 0.5  # a list of a thousand jobs costs the service as much as so
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
+_LOOKED_AT = 200  # jobs: more than there are new ones; a list of all would slow the service
 
 
 class Cancelled(NamedTuple):
@@ -70,6 +85,7 @@ def _pods(quick: bool) -> list[Row]:
             before: dict[str, int] = {}
             seen = _cancel_all(stub, jobs, lambda: before.update(requests_told(port)))
             calls = {kind: number - before.get(kind, 0) for kind, number in requests_told(port).items()}
+        bare = asyncio.run(_delete_all(fresh, new_namespace(fresh), jobs))
     name = f"cancelling: {jobs:,} jobs of one pod"
     told = ", ".join(
         f"{kind} {number / jobs:.2f}" for kind, number in sorted(calls.items()) if number > jobs / 20
@@ -79,6 +95,8 @@ def _pods(quick: bool) -> list[Row]:
         Row(
             f"{name}: all ended",
             f"{seen.seconds:.1f} s",
+            f"{bare:.1f} s: a bare loop that deletes as many pods",
+            f"{bare / seen.seconds:.2f}",
             target=f"≤ {_END_TARGET:.0f} s",
             met=seen.seconds <= _END_TARGET,
         ),
@@ -86,11 +104,30 @@ def _pods(quick: bool) -> list[Row]:
     ]
 
 
+async def _delete_all(fresh: Cluster, namespace: str, number: int) -> float:
+    """How long a loop of the client library takes to delete as many pods that run, until all are gone."""
+    async with Bare.connected(fresh) as bare:
+        pods = [planned(job_id, 1, namespace).pods[0] for job_id in range(1, number + 1)]
+        await at_most(_CALLS, [partial(bare.create, "pods", pod) for pod in pods])
+        running = f"{path_of(namespace)}/pods?fieldSelector=status.phase%3DRunning"
+        async with asyncio.timeout(_PATIENCE):
+            while len((await bare.call("GET", running))["items"]) < number:
+                await asyncio.sleep(2)
+        body = {"gracePeriodSeconds": _GRACE}
+        paths = [f"{path_of(namespace)}/pods/{pod['metadata']['name']}" for pod in pods]
+        begun = time.monotonic()
+        await at_most(_CALLS, [partial(bare.call, "DELETE", path, body) for path in paths])
+        async with asyncio.timeout(_PATIENCE):
+            while await bare.count("pods", namespace):
+                await asyncio.sleep(_LIST_SECONDS)
+        return time.monotonic() - begun
+
+
 def _launch_row(name: str, seen: Cancelled) -> Row:
     slowest = max(seen.launches)
     return Row(
         f"{name}: slowest of {len(seen.launches)} launches meanwhile",
-        f"{slowest:.2f} s",
+        f"{slowest:.2f} s (median {statistics.median(seen.launches):.2f} s)",
         target=f"≤ {_LAUNCH_TARGET:.0f} s",
         met=slowest <= _LAUNCH_TARGET,
     )
@@ -107,13 +144,16 @@ def _cancel_all(
     with ThreadPoolExecutor(1) as threads:
         begun = time.monotonic()
         cancels = [stub.CancelTraining.future(pb.CancelTrainingRequest(job_id=each)) for each in ids]
-        ended = threads.submit(_until, lambda: ids <= _with_status(stub, pb.cancelled), "not all have ended")
+        ended = threads.submit(_until, lambda: not _any_live(stub, ids), "not all have ended")
         while not ended.done() or not launches:
             launches.append(_launch(stub))
             time.sleep(_PAUSE_SECONDS)
         for cancel in cancels:
             cancel.result()
-        return Cancelled(launches, ended.result() - begun)
+        seconds = ended.result() - begun
+    if left := ids - _with_status(stub, pb.cancelled):
+        raise RuntimeError(f"{len(left)} jobs have not ended as cancelled")
+    return Cancelled(launches, seconds)
 
 
 def _launch(stub: TrainingServiceStub) -> float:
@@ -136,6 +176,13 @@ def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SE
             raise RuntimeError(otherwise)
         time.sleep(look)
     return time.monotonic()
+
+
+def _any_live(stub: TrainingServiceStub, ids: set[int]) -> bool:
+    """Whether one of the jobs has not ended."""
+    live = [pb.queuing, pb.launch, pb.running]
+    page = stub.ListTrainingJobs(pb.ListTrainingJobsRequest(statuses=live, page_size=_LOOKED_AT))
+    return any(job.job_id in ids for job in page.jobs)
 
 
 def _with_status(stub: TrainingServiceStub, status: "pb.TrainingStatus.ValueType") -> set[int]:

@@ -129,20 +129,27 @@ class KeptLogs:
         return found
 
     async def keep(
-        self, ref: GroupRef, rank: int, restarts: int, read: Callable[[], AsyncGenerator[bytes, None]]
-    ) -> None:
+        self,
+        ref: GroupRef,
+        rank: int,
+        restarts: int,
+        read: Callable[[], AsyncGenerator[bytes, None]],
+        *,
+        again: bool = True,
+    ) -> bool:
         """Keep the records that `read` gives, from the log's beginning on, unless there are more already.
 
-        It is read again if the engine goes away: what is not read now goes with its pod or container. A
-        log that cannot be read, or not to its end, is kept as far as it can.
+        It is read `again` if the engine goes away: what is not read now goes with its pod or container. A
+        log that cannot be read to its end is kept as far as it can be; the answer is whether it was.
         """
-        for pause in (*_KEEP_PAUSES, None):
+        for pause in (*_KEEP_PAUSES, None) if again else (None,):
             failure = await self._write(ref, rank, restarts, read())
             if not isinstance(failure, self._away) or pause is None:
                 break
             await asyncio.sleep(pause)
         if failure is not None:
             log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, failure)
+        return failure is None
 
     async def discard(self, ref: GroupRef) -> None:
         """Delete the logs of a group: all of them at once, whoever looks."""
@@ -175,28 +182,47 @@ class KeptLogs:
         self, ref: GroupRef, rank: int, restarts: int, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
         """Write what there is of the records, and say why that is not all, if it is not."""
-        failure: BackendUnavailable | None = None
         path = self._folder(ref) / (f"{rank}.{restarts}" if restarts else str(rank))
+        async with aclosing(pieces):
+            try:
+                first = await anext(pieces, b"")
+            except BackendUnavailable as error:
+                return error  # nothing was read, so there is nothing to write
+            try:
+                return await self._write_to(path, first, pieces)
+            except OSError as error:
+                log.warning("the log of rank %d of %s is not kept: %s", rank, ref.name, error)
+                return None
+
+    async def _write_to(
+        self, path: Path, first: bytes, pieces: AsyncGenerator[bytes, None]
+    ) -> BackendUnavailable | None:
+        """Write a log, in place of the one that is there if that is no longer. Raises OSError."""
+        failure: BackendUnavailable | None = None
         aside, before = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.rmtree(aside, ignore_errors=True)
             writer = LogWriter(str(aside), self._most_log)
             try:
-                async with aclosing(pieces):
-                    async for piece in pieces:
-                        writer.write(piece)
+                writer.write(first)
+                async for piece in pieces:
+                    writer.write(piece)
             except BackendUnavailable as error:
                 failure = error
             finally:
                 writer.close()
-            if not path.exists() or writer.end > segments.end(place_of(path)):
-                if path.exists():
-                    path.rename(before)
-                aside.rename(path)
-        except OSError as error:
-            log.warning("the log of rank %d of %s is not kept: %s", rank, ref.name, error)
+            _replace(path, aside, before)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(before, ignore_errors=True)
         return failure
+
+
+def _replace(path: Path, aside: Path, before: Path) -> None:
+    """Put the log that is `aside` in place, unless the one that is there is as long."""
+    if path.exists():
+        if segments.end(place_of(aside)) <= segments.end(place_of(path)):
+            return
+        path.rename(before)
+    aside.rename(path)

@@ -50,6 +50,7 @@ Resource = Literal["pods", "services", "events"]
 Query = Sequence[tuple[str, str | int]]
 
 _STREAMS = 1024
+_PATIENT_STREAMS = 128  # being opened; more than a node has pods: one that hangs holds up no other
 _PAGE = 500
 _HEADERS = {"Accept": "application/json", "User-Agent": "training-service"}
 _PATCH = "application/merge-patch+json"
@@ -95,22 +96,23 @@ class KubernetesClient:
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """At most `calls` are in flight at once, those of `giving_way` at most half; the others wait."""
+        """At most `calls` are in flight at once, those of `giving_way` at most a quarter; the others wait."""
         self._on_request = on_request
         self._access = access
         self._namespace = namespace
         self._patience = patience or Patience()
         self._calls_limit = calls
         self._calls = asyncio.Semaphore(calls)
-        self._patient_calls = asyncio.Semaphore(max(1, calls // 2))
+        self._patient_calls = asyncio.Semaphore(max(1, calls // 4))
         self._streams = asyncio.Semaphore(_STREAMS)
+        self._patient_streams = asyncio.Semaphore(_PATIENT_STREAMS)
         self._connecting = asyncio.Lock()
         self._credentials: Credentials | None = None
         self._api: ApiClient | None = None
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
-        """Leave half of the calls in flight to others: for work that comes in crowds, such as stops.
+        """Leave most of the calls in flight to others: for work that comes in crowds, such as stops.
 
         Holds for the task that enters it, and for those that it starts within.
         """
@@ -298,9 +300,10 @@ class KubernetesClient:
         connect = self._patience.try_seconds
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
         async with self._streams:
-            with _translated(), self._told(kind) as told:
-                response = await self._send("GET", path, query, None, timeout)
-                told.code = str(response.status)
+            async with self._patient_streams if _gives_way.get() else nullcontext():
+                with _translated(), self._told(kind) as told:
+                    response = await self._send("GET", path, query, None, timeout)
+                    told.code = str(response.status)
             try:
                 if response.status >= 400:
                     with _translated():

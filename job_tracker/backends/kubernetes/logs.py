@@ -48,12 +48,14 @@ class LiveLogs:
         follow: bool = False,
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
+        for_stop: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """The records in pieces. Raises NotFound if there is no log, and the pod will not start.
 
         To follow means to wait for the container to start, and to go on after a stream has broken off,
         after pauses that grow while there is none to be had: each line comes with its time, so none is
-        lost and none comes twice.
+        lost and none comes twice. Of a group that is being stopped, a stream that broke off is left to
+        the stop, which says `for_stop`: what it can read, it keeps.
         """
         records = _Records(after)
         if not follow:
@@ -93,6 +95,10 @@ class LiveLogs:
                 within = random.uniform(pause / 2, pause)  # noqa: S311  # not all that broke together at once
                 await self._groups.wait(group, self._has_changed(group, rank), within)
                 pause = min(2 * pause, _LONGEST_REOPEN_SECONDS)
+            if failures and group.stopping and not for_stop:
+                if records.last > after:
+                    return
+                raise NotFound(404, "NotFound", "the group is being stopped")
 
     def _has_changed(self, group: Group, rank: int) -> Callable[[Group], bool]:
         """Whether the pod is told to be another than now: it has ended, or its node is back."""

@@ -92,13 +92,13 @@ class Stopper:
         """Remove a pod that has failed, so that its rank can be started anew; what it printed is kept."""
         group, rank = await self._find(ref), rank_of(pod)
         if group is not None and rank is not None and has_started(pod):
-            await _within(_LOG_SECONDS, [asyncio.create_task(self.keep_log(group, rank))])
+            await _within(_LOG_SECONDS, [asyncio.create_task(self._keep_log(group, rank))])
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], 0)
 
-    async def keep_log(self, group: Group, rank: int, *, follow: bool = False) -> None:
-        """Keep what the pod of the rank has printed, and will print if it is followed."""
-        read = partial(self._live.read, group, rank, follow=follow)
-        await self._kept.keep(group.ref, rank, restarts_of(group.pods[rank]), read)
+    async def _keep_log(self, group: Group, rank: int, *, follow: bool = False, again: bool = True) -> bool:
+        """Keep what the pod of the rank has printed; False if that could not be read to its end."""
+        read = partial(self._live.read, group, rank, follow=follow, for_stop=True)
+        return await self._kept.keep(group.ref, rank, restarts_of(group.pods[rank]), read, again=again)
 
     async def remove_service(self, ref: GroupRef) -> None:
         """Remove the group's Service, if there is one and it is ours."""
@@ -182,20 +182,21 @@ class Stopper:
     async def _keeping_logs(self, group: Group) -> AsyncIterator[None]:
         """Keep what the ranks have printed, and within what they still print.
 
-        A node that does not answer holds this up for no longer than _LOG_SECONDS.
+        A node that does not answer holds this up for no longer than _LOG_SECONDS. It is asked once more
+        at the end, and not meanwhile: a thousand may be stopped at once.
         """
         started = [rank for rank, pod in group.living.items() if has_started(pod)]
-        kept = [asyncio.create_task(self.keep_log(group, rank)) for rank in started]
-        await _within(_LOG_SECONDS, kept)
+        kept = {rank: asyncio.create_task(self._keep_log(group, rank)) for rank in started}
+        await _within(_LOG_SECONDS, list(kept.values()))
         ended = {r.status.rank for r in self._groups.observe(group).ranks if r.status.phase.has_ended}
-        rest = [
-            asyncio.create_task(self.keep_log(group, rank, follow=True))
-            for rank in started
-            if rank not in ended
-        ]
+        going_on = [rank for rank in started if rank not in ended]
+        read = [rank for rank in going_on if _result_of(kept[rank])]
+        rest = [asyncio.create_task(self._keep_log(group, rank, follow=True)) for rank in read]
         try:
             await asyncio.sleep(0)  # their requests go out first
             yield
+            unread = [rank for rank in going_on if rank not in read and rank in group.living]
+            rest += [asyncio.create_task(self._keep_log(group, rank, again=False)) for rank in unread]
             await _within(_REST_SECONDS, rest)
         finally:
             await _within(0, rest)
@@ -241,7 +242,12 @@ def _has_stopped(group: Group) -> bool:
     return all(has_stopped(pod) for pod in group.living.values())
 
 
-async def _within(seconds: float, tasks: list[asyncio.Task[None]]) -> None:
+def _result_of(task: asyncio.Task[bool]) -> bool:
+    """Whether a log was kept; not if that was given up, or has failed."""
+    return not task.cancelled() and task.exception() is None and task.result()
+
+
+async def _within(seconds: float, tasks: list[asyncio.Task[bool]]) -> None:
     """Wait for the tasks; what is not done by then is given up."""
     if not tasks:
         return
