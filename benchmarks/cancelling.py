@@ -38,7 +38,7 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 _PODS_PER_NODE = 100
 _CALLS = 32
 _FREE = 100
-"""Places for new jobs, besides those that the cancelled ones take: also for new ones that wait to be ended."""
+"""Places for new jobs, beside the cancelled ones: new ones are cancelled, too, and wait to be ended."""
 _GRACE = 20
 _IGNORES = "[ $EPOCHS = 0 ] || { trap '' TERM; while :; do sleep 1 & wait; done; }"
 """What the jobs run; new ones, with EPOCHS=0, end at once, so that there is always a place for the next."""
