@@ -1,4 +1,4 @@
-"""Processes on SQLite and on Redis: a small run of the chaos; `scripts/chaos` has the large ones."""
+"""Processes on SQLite and on Redis, hostile jobs too: a small chaos; `scripts/chaos` has large ones."""
 
 import os
 import random
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.machine import MachineWorld
-from tests.chaos.plans import acts_of
+from tests.chaos.plans import KINDS, acts_of
 from tests.chaos.report import report
 from tests.chaos.run import Options, run
 from tests.chaos.world import World
@@ -16,8 +16,6 @@ from tests.support.redis_server import server_or_skip
 
 SEED = int(os.environ.get("CHAOS_SEED", random.randrange(10**6)))
 """Of what is drawn by chance; it is printed, so that the same can be drawn again."""
-HOSTILE: tuple[str, ...] = ()
-"""Kinds of hostile jobs in these runs. It is to be plans.KINDS as soon as the service bears with them."""
 JOBS, FAULTS, SECONDS, LANES = 40, 16, 15, 6
 
 pytestmark = pytest.mark.timeout(300)
@@ -29,7 +27,7 @@ def survives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
         seed=SEED,
         jobs=JOBS,
         faults=FAULTS,
-        acts=acts_of(HOSTILE),
+        acts=acts_of(KINDS),
         seconds=SECONDS,
         lanes=LANES,
         slow=None,  # other tests run beside this one
