@@ -75,7 +75,7 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.GetTrainingMetricsRequest, context: Context
     ) -> AsyncIterator[pb.MetricSeries]:
         """See training_service.proto."""
-        for series in await self._jobs.metrics(request.job_id, request.names):
+        for series in await self._jobs.metrics(request.job_id, frozenset(request.names)):
             yield convert.series_of(request.job_id, series)
 
     async def GetTrainingArtifacts(
