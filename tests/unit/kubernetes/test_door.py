@@ -26,6 +26,7 @@ def door(storage: Path, policy: PodPolicy | None) -> Door:
     return Door(
         {"a": algorithm()},
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
+        max_processes=64,
         capacity=4,
         models_uri="/models",
         checkpoints_uri="/checkpoints",
