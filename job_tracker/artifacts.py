@@ -61,7 +61,7 @@ class ModelFiles:
                 "GetTrainingArtifacts lists as fetchable",
             )
         uri = job.model_uri
-        what = f"{uri}/{path}"
+        what = f"{shown(name)} of the model at {uri}"
         file = await patiently(
             lambda: _open(job_files(uri, within=self._root), uri, str(path)), what, seconds=_PATIENCE_SECONDS
         )
