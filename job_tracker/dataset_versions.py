@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import fsspec
 
+from job_tracker.callers import FairTurns, caller
 from job_tracker.catalog import Dataset
 from job_tracker.errors import StorageUnavailable, UnknownReference
 from job_tracker.storage import in_thread
@@ -15,18 +16,27 @@ _SEEN_SECONDS = 10.0
 _MOST_SEEN = 256
 _PATIENCE_SECONDS = 10.0
 _MOST_LOOKS = 64
+_MOST_OF_ONE_CALLER = 48
 
 
 class DatasetVersions:
     """Finds versions of the configured datasets ("*" is any other).
 
-    Who asks for a version that somebody else is asking for shares the look. Each is taken in a thread of
-    its own, so that a storage that hangs holds up nothing but jobs that want its data.
+    Calls that ask for the same version share a look. Each is taken in a thread of its own, and callers take
+    turns, so that a storage that hangs holds up nothing but jobs that want its data.
     """
 
-    def __init__(self, datasets: Mapping[str, Dataset], *, patience: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        datasets: Mapping[str, Dataset],
+        *,
+        patience: float = _PATIENCE_SECONDS,
+        turns: FairTurns | None = None,
+    ) -> None:
+        """`patience` is how many seconds a call waits, for its turn and for the storage."""
         self._datasets = datasets
         self._patience = patience
+        self._turns = turns or FairTurns(_MOST_LOOKS, _MOST_OF_ONE_CALLER)
         self._seen: dict[str, float] = {}
         self._looks: dict[str, asyncio.Future[str | None]] = {}
 
@@ -52,21 +62,35 @@ class DatasetVersions:
 
     async def _look(self, uri: str, files: tuple[str, ...]) -> str | None:
         """The first file that is missing."""
-        look = self._looks.get(uri)
-        if look is None:
-            if len(self._looks) >= _MOST_LOOKS:
-                raise StorageUnavailable(
-                    f"the dataset at {uri} cannot be looked at: {_MOST_LOOKS} others are being looked at"
-                )
-            look = self._looks[uri] = in_thread(lambda: _missing_file(uri, files), f"look at {uri}")
-            look.add_done_callback(lambda _: self._looks.pop(uri, None))
         try:
             async with asyncio.timeout(self._patience):
+                look = self._looks.get(uri) or await self._begin(uri, files)
                 return await asyncio.shield(look)
         except TimeoutError as error:
+            busy = "" if uri in self._looks else f"; {self._turns.length} others are being looked at"
             raise StorageUnavailable(
-                f"the dataset at {uri} cannot be looked at: no answer in {self._patience:g} s"
+                f"the dataset at {uri} cannot be looked at: no answer in {self._patience:g} s{busy}"
             ) from error
+
+    async def _begin(self, uri: str, files: tuple[str, ...]) -> asyncio.Future[str | None]:
+        """Take a look once it is the caller's turn, which lasts as long as the look."""
+        who = caller.get()
+        await self._turns.take(who)
+        if known := self._looks.get(uri):  # begun by another call meanwhile
+            self._turns.give(who)
+            return known
+        try:
+            look = self._looks[uri] = in_thread(lambda: _missing_file(uri, files), f"look at {uri}")
+        except BaseException:
+            self._turns.give(who)
+            raise
+
+        def end(_: object) -> None:
+            del self._looks[uri]
+            self._turns.give(who)
+
+        look.add_done_callback(end)
+        return look
 
 
 def _missing_file(uri: str, files: tuple[str, ...]) -> str | None:

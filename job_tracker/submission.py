@@ -10,12 +10,14 @@ from typing import Any
 
 from job_tracker import naming
 from job_tracker.catalog import (
+    INSTANCES_PARAMETER,
     Algorithm,
     Dataset,
     JobPolicy,
     PodPolicy,
     shown,
 )
+from job_tracker.catalog.groups import Composition
 from job_tracker.dataset_versions import DatasetVersions
 from job_tracker.errors import InvalidField, UnknownReference
 from job_tracker.model import JobSpec
@@ -53,7 +55,8 @@ class Door:
     """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity.
 
     `pod_policy` says what they may set of pods; None, where there are none, is nothing. `job_policy` is
-    what they say of the job's life, where they do not say otherwise. `home` is that of new jobs.
+    what they say of the job's life, where they do not say otherwise. `max_processes` bounds the training
+    processes of one job. `home` is that of new jobs.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Door:
         datasets: Mapping[str, Dataset],
         *,
         capacity: int,
+        max_processes: int,
         models_uri: str,
         checkpoints_uri: str,
         home: str = "",
@@ -71,6 +75,7 @@ class Door:
         self._algorithms = algorithms
         self._versions = DatasetVersions(datasets)
         self._capacity = capacity
+        self._max_processes = max_processes
         self._models_uri = models_uri
         self._checkpoints_uri = checkpoints_uri
         self._home = home
@@ -117,6 +122,7 @@ class Door:
         environment = algorithm.resolve(request.parameters)
         group = algorithm.composer.compose(request.parameters, self._capacity)
         pod_options = self._pod_options(request.pod_options, algorithm)
+        self._check_processes(group, pod_options, algorithm)
         retry = self._job_policy.retry_of(request.retry)
         deadlines = self._job_policy.deadlines_of(request.deadlines)
         return JobSpec(
@@ -151,6 +157,31 @@ class Door:
         if sent and self._pod_policy is None:
             raise InvalidField("pod_options", "must be empty: this service does not run jobs as pods")
         return self._pod_policy.check(sent, algorithm) if self._pod_policy else {}
+
+    def _check_processes(
+        self, group: Composition, pod_options: Mapping[str, Any], algorithm: Algorithm
+    ) -> None:
+        """Raise InvalidField if the job has more training processes than one may have.
+
+        The capacity counts instances, however many processes are in each.
+        """
+        each = self._pod_policy.processes_of(pod_options, algorithm) if self._pod_policy else 1
+        total = each * group.trainers
+        if total <= self._max_processes:
+            return
+        allowed = (
+            f"a job may have at most {self._max_processes} (scheduling.max_processes): ask for fewer "
+            "processes or instances"
+        )
+        if "nproc_per_node" in pod_options:
+            raise InvalidField(
+                "pod_options.nproc_per_node",
+                f"{each} in each of {group.trainers} instances makes {total} training processes; {allowed}",
+            )
+        raise InvalidField(
+            f"parameters.{INSTANCES_PARAMETER}",
+            f"{group.trainers} instances of {each} processes each make {total} training processes; {allowed}",
+        )
 
 
 def _checked_name(name: str) -> str:

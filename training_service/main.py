@@ -134,6 +134,7 @@ def make_jobs(settings: Settings, store: JobStore, store_id: str, engine: Engine
         settings.algorithms,
         settings.all_datasets,
         capacity=settings.scheduling.capacity,
+        max_processes=settings.scheduling.most_processes,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
         home=naming.home(store_id),

@@ -21,8 +21,8 @@ from job_tracker.catalog.syntax import (
     Bytes,
     EnvironmentName,
     Image,
+    LabelKey,
     LabelValue,
-    OwnKey,
     Resources,
 )
 
@@ -77,7 +77,7 @@ class ContainerOptions(Config):
         le=MAX_PROCESSES_PER_INSTANCE,
         description="training processes in each instance; more than one are started by torchrun",
     )
-    labels: dict[OwnKey, LabelValue] = Field(default={})
+    labels: dict[LabelKey, LabelValue] = Field(default={})
     shm_size: Bytes = Field(
         default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
     )

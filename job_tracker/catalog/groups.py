@@ -12,6 +12,7 @@ from job_tracker.catalog.parameters import INSTANCES_PARAMETER, Config, Paramete
 from job_tracker.catalog.pods import PodOptions
 from job_tracker.errors import InvalidField
 from job_tracker.frameworks import FRAMEWORKS, Traits
+from job_tracker.frameworks.base import TRAINERS
 from job_tracker.policies import Elastic
 
 MIN_INSTANCES_PARAMETER = "MIN_INSTANCES"
@@ -60,6 +61,11 @@ class Composition:
     def size(self) -> int:
         """How many instances there are in all."""
         return sum(self.roles.values())
+
+    @property
+    def trainers(self) -> int:
+        """How many of them train: the master and its workers."""
+        return sum(count for role, count in self.roles.items() if role in TRAINERS)
 
 
 def instances_parameter(role: str) -> str:

@@ -11,7 +11,7 @@ from job_tracker.catalog.algorithms import Algorithm
 from job_tracker.catalog.containers import ContainerOptions
 from job_tracker.catalog.parameters import shown
 from job_tracker.catalog.pods import PodOptions, RequestedPodOptions
-from job_tracker.catalog.syntax import amount, key_prefix
+from job_tracker.catalog.syntax import amount, is_reserved_key, key_prefix
 from job_tracker.errors import InvalidField
 
 PodOptionName = Literal[
@@ -60,12 +60,15 @@ class PodPolicy:
 
     A resource that `max_resources` does not name is not bounded. Keys of labels and annotations with a
     prefix steer whatever the prefix belongs to (an identity, a network, a sidecar), so a request may use
-    only those in `allowed_key_prefixes`; keys without one are the user's own.
+    only those in `allowed_key_prefixes`. A label without one, such as `app`, may put a pod under another
+    team's Service or network policy, and one of Kubernetes under a controller's: `allowed_labels` names those
+    that a request may set. Nothing selects by annotations, so those without a prefix are the user's own.
     """
 
     allowed: frozenset[PodOptionName] = ALLOWED_BY_DEFAULT
     max_resources: Mapping[str, str] = field(default_factory=dict)
     allowed_key_prefixes: tuple[str, ...] = ()
+    allowed_labels: frozenset[str] = frozenset()
     configured: Callable[[Algorithm], Configured] = of_pods
     resource_names: frozenset[str] | None = None
     """The resources that there are; None: any that a cluster may have."""
@@ -108,13 +111,22 @@ class PodPolicy:
                 )
 
     def _check_keys(self, options: RequestedPodOptions) -> None:
-        for kind, keys in (("labels", options.labels), ("annotations", options.annotations)):
-            for key in keys:
-                if key_prefix(key) not in ("", *self.allowed_key_prefixes):
-                    allowed = ", ".join(("none", *self.allowed_key_prefixes))
-                    raise InvalidField(
-                        f"{FIELD}.{kind}", f"{shown(key)} is not allowed; allowed prefixes are: {allowed}"
-                    )
+        prefixes = ", ".join(self.allowed_key_prefixes) or "none"
+        for key in options.labels:
+            has_prefix = key_prefix(key) in self.allowed_key_prefixes and not is_reserved_key(key)
+            if not has_prefix and key not in self.allowed_labels:
+                raise InvalidField(
+                    f"{FIELD}.labels",
+                    f"{shown(key)} is not allowed: Services and policies of others may select by it; allowed "
+                    f"are keys with a prefix of allowed_key_prefixes ({prefixes}) and those of "
+                    f"allowed_labels ({', '.join(sorted(self.allowed_labels)) or 'none'})",
+                )
+        for key in options.annotations:
+            if key_prefix(key) not in ("", *self.allowed_key_prefixes):
+                allowed = ", ".join(("none", *self.allowed_key_prefixes))
+                raise InvalidField(
+                    f"{FIELD}.annotations", f"{shown(key)} is not allowed; allowed prefixes are: {allowed}"
+                )
 
     def _check_processes(self, requested: RequestedPodOptions, algorithm: Algorithm) -> None:
         configured = self.configured(algorithm)

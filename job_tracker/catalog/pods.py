@@ -16,12 +16,14 @@ from job_tracker.catalog.syntax import (
     EnvironmentName,
     Image,
     Key,
+    LabelKey,
     LabelValue,
     ObjectName,
     OwnKey,
     RelativePath,
     Resources,
     SecretKey,
+    is_key_of_service,
 )
 from job_tracker.environment import is_set_by_service
 
@@ -90,7 +92,7 @@ class RequestedPodOptions(Config):
     node_selector: dict[Key, LabelValue] = Field(default={}, max_length=_MANY)
     tolerations: tuple[Toleration, ...] = Field(default=(), max_length=_MANY)
     priority_class: ObjectName | None = None
-    labels: dict[OwnKey, LabelValue] = Field(default={}, max_length=_MANY)
+    labels: dict[LabelKey, LabelValue] = Field(default={}, max_length=_MANY)
     annotations: dict[OwnKey, AnnotationValue] = Field(default={}, max_length=_MANY)
 
 
@@ -194,7 +196,7 @@ def _overlay_problem(after: Mapping[str, Any]) -> str | None:
         return f"metadata.{min(unknown)}: only labels and annotations may be given"
     for kind in ("labels", "annotations"):
         for key in metadata.get(kind, {}).keys():  # noqa: SIM118  # fails on what is no object
-            if str(key).startswith(_OUR_KEYS):
+            if is_key_of_service(str(key)):
                 return f"metadata.{kind}.{key}: is set by the service"
     for name in ("restartPolicy", "hostname", "subdomain"):
         if spec.get(name) != _SAMPLE_POD["spec"][name]:
@@ -209,9 +211,3 @@ def _overlay_problem(after: Mapping[str, Any]) -> str | None:
         if is_set_by_service(name):
             return f"spec.containers: variable {name} is set by the service"
     return None
-
-
-_OUR_KEYS = (
-    *("training-service/", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance"),
-    "app.kubernetes.io/name",
-)

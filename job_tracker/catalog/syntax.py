@@ -28,7 +28,9 @@ _SUFFIXES = {
 }
 _LARGEST = Decimal(2) ** 63 - 1
 # Prefixes whose owners are this service and Kubernetes itself.
-_RESERVED_DOMAINS = ("training-service", "kubernetes.io", "k8s.io")
+_SERVICE_DOMAIN = "training-service"
+_RESERVED_DOMAINS = (_SERVICE_DOMAIN, "kubernetes.io", "k8s.io")
+_SET_BY_SERVICE = ("app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "app.kubernetes.io/name")
 _MAX_ANNOTATION = 4096
 
 CPU = "cpu"
@@ -62,8 +64,16 @@ def check_resource(name: str, quantity: str) -> None:
 
 def is_reserved_key(key: str) -> bool:
     """Whether a label or annotation of this name is set by the service or by Kubernetes alone."""
-    domain = key_prefix(key)
-    return any(domain == each or domain.endswith(f".{each}") for each in _RESERVED_DOMAINS)
+    return _is_below(key_prefix(key), *_RESERVED_DOMAINS)
+
+
+def is_key_of_service(key: str) -> bool:
+    """Whether the service sets the label or annotation of this name."""
+    return _is_below(key_prefix(key), _SERVICE_DOMAIN) or key in _SET_BY_SERVICE
+
+
+def _is_below(domain: str, *domains: str) -> bool:
+    return any(domain == each or domain.endswith(f".{each}") for each in domains)
 
 
 def key_prefix(key: str) -> str:
@@ -123,6 +133,12 @@ def _own_key(key: str) -> str:
             f"{shown(key)} is a reserved key; the prefixes {', '.join(_RESERVED_DOMAINS)} and their "
             "subdomains are set by the service and by Kubernetes"
         )
+    return key
+
+
+def _label_key(key: str) -> str:
+    if is_key_of_service(_key(key)):
+        raise ValueError(f"{shown(key)} is a reserved key, which the service sets")
     return key
 
 
@@ -210,6 +226,7 @@ Bytes = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_bytes_q
 Key = Annotated[str, AfterValidator(_key)]
 KeyPrefix = Annotated[str, AfterValidator(_key_prefix)]
 OwnKey = Annotated[str, AfterValidator(_own_key)]
+LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[str, AfterValidator(_label_value)]
 AnnotationValue = Annotated[str, AfterValidator(_annotation_value)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]

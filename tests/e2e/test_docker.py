@@ -41,6 +41,7 @@ def service(docker_engine: DockerEngine, server: Server) -> Iterator[Server]:
         [docker]
         base_url = "{docker_engine.url}"
         instance = "{INSTANCE}"
+        allowed_labels = ["experiment"]
         [algorithms.program]
         {declared()}
         [algorithms.program.docker]

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 from job_tracker.catalog import ContainerOptions, PodPolicy
 from job_tracker.catalog.containers import CONTAINER_RESOURCES, Pull
 from job_tracker.catalog.pod_policy import OF_CONTAINERS, ContainerOptionName, of_containers
-from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Resources
+from job_tracker.catalog.syntax import KeyPrefix, LabelKey, LabelValue, Resources
 from training_service.settings.group import Group
 
 HOST = "host.docker.internal"
@@ -58,6 +58,11 @@ class DockerSettings(Group):
     allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
         default=(), description="prefixes that keys of labels in a request may have"
     )
+    allowed_labels: frozenset[LabelKey] = Field(
+        default=frozenset(),
+        description="labels that a request may set besides, by name: those without a prefix, such as team, "
+        "and those of kubernetes.io and k8s.io",
+    )
     max_resources: Resources = Field(
         default={}, description="the most that a request may ask for, for each instance"
     )
@@ -69,6 +74,7 @@ class DockerSettings(Group):
             allowed=frozenset(self.allowed_request_options),
             max_resources=self.max_resources,
             allowed_key_prefixes=self.allowed_key_prefixes,
+            allowed_labels=self.allowed_labels,
             configured=partial(of_containers, of_all=self.container),
             resource_names=CONTAINER_RESOURCES,
         )

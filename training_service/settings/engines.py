@@ -18,7 +18,7 @@ from job_tracker.catalog import (
     PodPolicy,
 )
 from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, Configured, PodOptionName, of_pods
-from job_tracker.catalog.syntax import KeyPrefix, LabelValue, Namespace, Resources
+from job_tracker.catalog.syntax import KeyPrefix, LabelKey, LabelValue, Namespace, Resources
 from training_service.settings.group import Duration, Group
 
 
@@ -95,6 +95,11 @@ class KubernetesSettings(Group):
     allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
         default=(), description="prefixes that keys of labels and annotations in a request may have"
     )
+    allowed_labels: frozenset[LabelKey] = Field(
+        default=frozenset(),
+        description="labels that a request may set besides, by name: those without a prefix, such as team, "
+        "and those of kubernetes.io and k8s.io",
+    )
     max_resources: Resources = Field(
         default={}, description="the most that a request may ask for, for each instance"
     )
@@ -107,4 +112,5 @@ class KubernetesSettings(Group):
             allowed=frozenset(self.allowed_request_options),
             max_resources=self.max_resources,
             allowed_key_prefixes=self.allowed_key_prefixes,
+            allowed_labels=self.allowed_labels,
         )

@@ -16,12 +16,27 @@ from job_tracker.errors import InvalidField
 from job_tracker.policies import LONGEST, MOST_ATTEMPTS, RetryPolicy
 from training_service.settings.group import Duration, Group
 
+PROCESSES_PER_INSTANCE = 8
+"""As many as most machines have GPUs, at most."""
+
 
 class SchedulingSettings(Group):
     """Which jobs run, and how many."""
 
     capacity: int = Field(default=8, ge=1, le=1_000_000, description="instances that may run at once")
     max_queued: int = Field(default=1_000_000, ge=1, description="jobs that may wait; more are refused")
+    max_processes: int | None = Field(
+        default=None,
+        ge=1,
+        le=256_000_000,
+        description="training processes that one job may have in all its instances (PARALLEL_INSTANCES times "
+        f"nproc_per_node); none: {PROCESSES_PER_INSTANCE} for each instance of the capacity",
+    )
+
+    @property
+    def most_processes(self) -> int:
+        """How many training processes one job may have."""
+        return self.max_processes or PROCESSES_PER_INSTANCE * self.capacity
 
 
 class JobSettings(Group):

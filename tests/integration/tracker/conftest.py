@@ -36,7 +36,7 @@ class Service:
 
     async def start(self) -> None:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
-        door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
+        door = Door({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
         reader = LogReader(self.store, self.backend, self.archive)
         models = ModelFiles(str(self.folder / "storage"))
         self.jobs = Jobs(self.store, reader, door, models, max_queued=1000)

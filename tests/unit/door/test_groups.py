@@ -14,6 +14,7 @@ from job_tracker.model import JobSpec
 from job_tracker.policies import Elastic
 from job_tracker.store.sqlite.rows import SPEC
 from job_tracker.submission import Door, JobRequest
+from training_service.settings.jobs import SchedulingSettings
 
 PROCESS = {"command": ("python", "train.py")}
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
@@ -25,6 +26,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     },
     "plain-tensorflow": {"framework": "tensorflow"},
     "jax": {"framework": "jax", "process": PROCESS},
+    "many": {"kubernetes": {"image": "i:1", "command": ["c"], "nproc_per_node": 16}},
     "mpi": {"framework": "mpi", "roles": {"launcher": {}}},
     "image": {"kubernetes": {"image": "i:1", "resources": {"nvidia.com/gpu": "2"}, "command": ["c"]}},
 }
@@ -37,6 +39,7 @@ async def accepted(
         {name: Algorithm.model_validate(values) for name, values in ALGORITHMS.items()},
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
         capacity=8,
+        max_processes=64,
         models_uri="/models",
         checkpoints_uri="/checkpoints",
         pod_policy=PodPolicy(),
@@ -167,3 +170,44 @@ def test_a_configuration_that_the_framework_does_not_speak_is_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=complaint):
         Algorithm.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "sent", "complaint"),
+    [
+        (
+            "pytorch",
+            {"nproc_per_node": 256},
+            {"PARALLEL_INSTANCES": "3"},
+            r"^pod_options.nproc_per_node: 256 in each of 3 instances makes 768 training processes; a job "
+            r"may have at most 64 \(scheduling.max_processes\): ask for fewer processes or instances$",
+        ),
+        ("pytorch", {"nproc_per_node": 65}, {}, "65 in each of 1 instances makes 65 training processes"),
+        (
+            "many",
+            {},
+            {"PARALLEL_INSTANCES": "5"},
+            "^parameters.PARALLEL_INSTANCES: 5 instances of 16 processes each make 80 training processes; ",
+        ),
+        ("many", {"resources": {"cpu": "1"}}, {"PARALLEL_INSTANCES": "5"}, "^parameters.PARALLEL_INSTANCES"),
+    ],
+)
+async def test_a_job_of_more_processes_than_one_may_have_is_refused(
+    storage: Path, algorithm: str, options: Mapping[str, Any], sent: Mapping[str, str], complaint: str
+) -> None:
+    with pytest.raises(InvalidField, match=complaint):
+        await accepted(storage, algorithm, options, **sent)
+
+
+async def test_a_job_may_have_as_many_processes_as_the_maximum_says(storage: Path) -> None:
+    made = await accepted(storage, "pytorch", {"nproc_per_node": 8}, PARALLEL_INSTANCES="8")
+    assert made.instances == 8
+    assert (await accepted(storage, "many", PARALLEL_INSTANCES="4")).instances == 4
+    # A launcher starts no training processes of its own.
+    made = await accepted(storage, "mpi", {"nproc_per_node": 16}, PARALLEL_INSTANCES="4")
+    assert made.instances == 5
+
+
+def test_a_job_may_have_eight_processes_for_each_instance_of_the_capacity_if_nothing_else_is_set() -> None:
+    assert SchedulingSettings(capacity=100).most_processes == 800
+    assert SchedulingSettings(capacity=100, max_processes=16).most_processes == 16

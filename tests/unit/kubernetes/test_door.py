@@ -26,6 +26,7 @@ def door(storage: Path, policy: PodPolicy | None) -> Door:
     return Door(
         {"a": algorithm()},
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
+        max_processes=64,
         capacity=4,
         models_uri="/models",
         checkpoints_uri="/checkpoints",
@@ -38,7 +39,7 @@ async def accepted(storage: Path, options: dict[str, Any], policy: PodPolicy | N
 
 
 async def test_options_that_are_allowed_are_kept(storage: Path) -> None:
-    kept = await accepted(storage, OPTIONS, PodPolicy())
+    kept = await accepted(storage, OPTIONS, PodPolicy(allowed_labels=frozenset({"team"})))
     assert kept.pod_options == OPTIONS
     assert SPEC.validate_json(SPEC.dump_json(kept)) == kept
 

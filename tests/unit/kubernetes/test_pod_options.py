@@ -15,7 +15,8 @@ from training_service.settings import Settings
 EVERY_OPTION = PodPolicy(
     allowed=frozenset(get_args(PodOptionName)),
     max_resources={"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "4"},
-    allowed_key_prefixes=("example.com",),
+    allowed_key_prefixes=("example.com", "kubernetes.io"),
+    allowed_labels=frozenset({"team", "topology.kubernetes.io/zone", "other.org/app"}),
 )
 
 
@@ -32,6 +33,7 @@ def refused(policy: PodPolicy, sent: dict[str, Any], the_algorithm: Algorithm | 
         {"resources": {"cpu": "8000m", "memory": "16Gi", "nvidia.com/gpu": "4", "example.com/fpga": "9"}},
         {"nproc_per_node": 8},
         {"labels": {"team": "ml", "example.com/team": ""}, "annotations": {"note": "any text: åß語"}},
+        {"labels": {"topology.kubernetes.io/zone": "a", "other.org/app": "b"}},
         {"node_selector": {"kubernetes.io/arch": "arm64"}, "priority_class": "high"},
         {"tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]},
     ],
@@ -60,9 +62,25 @@ def test_what_is_allowed_is_kept_as_it_was_sent(sent: dict[str, Any]) -> None:
         ({"labels": {"a": "b c"}}, "pod_options.labels.a: 'b c' is not the value of a label; allowed are"),
         ({"labels": {"training-service/rank": "0"}}, "'training-service/rank' is a reserved key"),
         ({"labels": {"app.kubernetes.io/instance": "x"}}, "'app.kubernetes.io/instance' is a reserved key"),
+        ({"labels": {"app.kubernetes.io/managed-by": "x"}}, "is a reserved key, which the service sets"),
+        *(
+            ({"labels": {key: "x"}}, f"pod_options.labels: {key!r} is not allowed: Services and policies of ")
+            for key in (
+                *("app", "Team", "pod-template-hash", "app.kubernetes.io/part-of", "kubernetes.io/x"),
+                *("x.k8s.io/a", "other.org/team", "sub.example.com/team"),
+            )
+        ),
+        (
+            {"labels": {"app": "x"}},
+            "allowed are keys with a prefix of allowed_key_prefixes (example.com, kubernetes.io) and those "
+            "of allowed_labels (other.org/app, team, topology.kubernetes.io/zone)",
+        ),
         ({"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}}, "is a reserved key"),
         ({"annotations": {"node.k8s.io/x": "x"}}, "is a reserved key"),
-        ({"annotations": {"iam.amazonaws.com/role": "admin"}}, "allowed prefixes are: none, example.com"),
+        (
+            {"annotations": {"iam.amazonaws.com/role": "admin"}},
+            "allowed prefixes are: none, example.com, kube",
+        ),
         ({"annotations": {"a": "x" * 5000}}, "an annotation of 5000 characters is not allowed"),
         (
             {"tolerations": [{"effect": "Never"}]},
@@ -94,6 +112,25 @@ def test_what_is_not_allowed_is_named_with_its_value(sent: dict[str, Any], messa
 )
 def test_where_a_job_runs_and_before_whom_is_not_a_requests_by_default(sent: dict[str, Any]) -> None:
     assert "allowed are: annotations, labels, nproc_per_node, resources" in refused(PodPolicy(), sent)
+
+
+def test_labels_of_requests_are_refused_by_default_and_annotations_without_a_prefix_are_not() -> None:
+    for key in ("app", "team", "app.kubernetes.io/part-of", "example.com/team"):
+        assert "allowed_key_prefixes (none) and those of allowed_labels (none)" in refused(
+            PodPolicy(), {"labels": {key: "x"}}
+        )
+    assert PodPolicy().check({"annotations": {"note": "x"}}, algorithm()) == {"annotations": {"note": "x"}}
+
+
+@pytest.mark.parametrize("engine", ["kubernetes", "docker"])
+def test_the_setting_allows_labels_by_name(engine: str) -> None:
+    settings = Settings.model_validate({"backend": engine, engine: {"allowed_labels": ["team"]}})
+    assert settings.pod_policy is not None
+    labels = {"labels": {"team": "ml"}}
+    assert settings.pod_policy.check(labels, algorithm()) == labels
+    refused(settings.pod_policy, {"labels": {"app": "x"}})
+    with pytest.raises(ValidationError, match="'training-service/rank' is a reserved key"):
+        Settings.model_validate({engine: {"allowed_labels": ["training-service/rank"]}})
 
 
 def test_several_processes_need_a_command() -> None:
@@ -231,6 +268,7 @@ def test_the_policy_is_as_configured() -> None:
                 "allowed_request_options": ["resources"],
                 "max_resources": {"nvidia.com/gpu": 8},
                 "allowed_key_prefixes": ["example.com"],
+                "allowed_labels": ["team"],
             }
         }
     )
@@ -239,5 +277,6 @@ def test_the_policy_is_as_configured() -> None:
         allowed=frozenset({"resources"}),
         max_resources={"nvidia.com/gpu": "8"},
         allowed_key_prefixes=("example.com",),
+        allowed_labels=frozenset({"team"}),
         configured=policy.configured,
     )

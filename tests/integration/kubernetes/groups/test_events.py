@@ -59,7 +59,7 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     logs = LogCollector(store, backend, archive)
     tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
     tracking = asyncio.create_task(tracker.run())
-    door = Door({}, {}, capacity=4, models_uri="", checkpoints_uri="")
+    door = Door({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
     yield Tracked(
         backend, Jobs(store, LogReader(store, backend, archive), door, ModelFiles(""), max_queued=10)
     )
