@@ -1,7 +1,7 @@
 """What a cluster says went wrong, as tables: the words of Kubernetes, and what they mean to a user. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
@@ -125,6 +125,13 @@ DELETED = Row(
     "Somebody or something deleted it; submit the job again.",
     retryable=True,
 )
+_SERVICE_DELETED = Row(
+    Category.SERVICE_DELETED,
+    "Rank {rank} failed while Service {service} was missing, by which the ranks find each other.",
+    "It was deleted, and not by this service, which makes it again. Submit the job again, and look for what "
+    "deletes Services in this namespace.",
+    retryable=True,
+)
 NEVER_SEEN = Row(
     Category.UNKNOWN,
     "The pod of rank {rank} failed for a reason that this service does not know.",
@@ -170,6 +177,19 @@ DISRUPTED = Row(
     _SUBMIT_AGAIN,
     retryable=True,
 )
+
+
+def without_service(crash: Diagnosis, service: str) -> Diagnosis:
+    """The diagnosis of a rank that crashed while the group's Service was missing."""
+    row = _SERVICE_DELETED
+    return replace(
+        crash,
+        category=row.category,
+        summary=row.summary.format(rank=crash.rank, service=service),
+        resolution=row.resolution,
+        detail="\n".join(filter(None, (crash.summary, crash.detail))),
+        retryable=row.retryable,
+    )
 
 
 def pod_row(reason: str, message: str) -> Row | None:

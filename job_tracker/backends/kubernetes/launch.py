@@ -70,7 +70,7 @@ class _Attempt:
 
 
 class Launcher:
-    """Launches groups. `on_pod` is told of each pod as it was made, or found.
+    """Launches groups. `on_pod` is told of each pod as it was made, or found, `on_service` of the Service.
 
     `remove_lost` removes a pod that is to be started anew.
     """
@@ -79,10 +79,12 @@ class Launcher:
         self,
         client: KubernetesClient,
         on_pod: Callable[[Manifest], None],
+        on_service: Callable[[Manifest], None],
         remove_lost: Callable[[GroupRef, Manifest], Awaitable[None]],
     ) -> None:
         self._client = client
         self._on_pod = on_pod
+        self._on_service = on_service
         self._remove_lost = remove_lost
 
     async def launch(self, plan: KubernetesPlan, known: Mapping[int, Manifest]) -> None:
@@ -122,8 +124,7 @@ class Launcher:
                     raise LaunchFailed(planned_otherwise())
                 return None
             if claimed is not None:
-                if resource == "pods":
-                    self._on_pod(claimed)
+                (self._on_pod if resource == "pods" else self._on_service)(claimed)
                 return claimed
             if time.monotonic() > deadline:
                 raise BackendUnavailable(f"an earlier {name} is still being deleted")

@@ -4,11 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from job_tracker.backends.labels import (
+    ALGORITHM,
     ATTEMPT,
     INSTANCE,
+    INSTANCES,
     JOB_ID,
     MANAGED_BY,
+    NAME,
+    PLAN_DIGEST,
     RANK,
+    SUBMITTED_AT,
     group_annotations,
     group_labels,
     rank_labels,
@@ -21,6 +26,7 @@ from job_tracker.model import MASTER_RANK, Job
 _PORT_NAME = "master"
 # What a group has selectors for; the other labels may not say "this group" alone.
 _OF_GROUP = (MANAGED_BY, INSTANCE, JOB_ID, ATTEMPT)
+_ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST)
 
 
 def service(
@@ -31,16 +37,44 @@ def service(
     It names pods that are not ready yet: a worker may look for a master that is still starting, and a
     negative answer would be kept by resolvers for a while.
     """
-    of_group = _group_selector(job, instance)
+    labels = group_labels(job, instance)
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": labels,
+        "annotations": group_annotations(job),
+    }
+    return _service(metadata, labels, port, every_rank=every_rank)
+
+
+def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
+    """The Service of a group as it was once made, from the master pod.
+
+    `port` is for groups whose ranks do not read that of the master. If every rank is addressed, so is the
+    master, by a name of its own below the Service's.
+    """
+    told, name = master["metadata"], master["spec"]["subdomain"]
+    labels, annotations = told["labels"], told["annotations"]
+    training = next(each for each in master["spec"]["containers"] if each["name"] == CONTAINER)
+    variables = {each["name"]: each.get("value", "") for each in training.get("env", ())}
+    metadata = {
+        "name": name,
+        "namespace": told["namespace"],
+        "labels": {key: labels[key] for key in (*_OF_GROUP, NAME) if key in labels},
+        "annotations": {key: annotations[key] for key in _ANNOTATED if key in annotations},
+    }
+    every_rank = any(f"{told['name']}.{name}" in value for value in variables.values())
+    return _service(metadata, labels, int(variables.get("MASTER_PORT", port)), every_rank=every_rank)
+
+
+def _service(
+    metadata: dict[str, Any], labels: Mapping[str, str], port: int, *, every_rank: bool
+) -> dict[str, Any]:
+    of_group = {key: labels[key] for key in _OF_GROUP}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": group_labels(job, instance),
-            "annotations": group_annotations(job),
-        },
+        "metadata": metadata,
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,

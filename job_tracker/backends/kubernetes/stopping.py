@@ -29,7 +29,6 @@ from job_tracker.backends.kubernetes.labels import (
     group_selector,
     rank_of,
     restarts_of,
-    selector,
 )
 from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.backends.shared_work import SharedWork
@@ -109,18 +108,6 @@ class Stopper:
             return
         if group_of(service) == ref:
             await self._client.delete("services", name, service["metadata"]["uid"])
-
-    async def remove_stray_services(self) -> None:
-        """Remove Services of groups without a pod: their master was deleted, but told to leave them."""
-        listing = await self._client.list("services", selector(self._instance))
-        for service in listing.items:
-            ref = group_of(service)
-            if ref is not None and self._groups.get(ref) is None:
-                try:
-                    await self._client.read("pods", naming.instance_name(ref.name, MASTER_RANK))
-                except NotFound:
-                    log.warning("removing the Service of group %s, which has no pods", ref.name)
-                    await self.remove_service(ref)
 
     async def close(self) -> None:
         """Leave what is being stopped to the cluster."""
