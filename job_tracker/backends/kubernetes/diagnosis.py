@@ -122,7 +122,8 @@ _REFUSED = Row(
 DELETED = Row(
     Category.POD_DELETED,
     "The pod of rank {rank} was deleted, and not by this service.",
-    "Somebody or something deleted it; submit the job again.",
+    "Submit the job again. The pod was deleted by hand or by a program, or evicted by a drain of its node: "
+    "clusters before 1.26 do not tell these apart.",
     retryable=True,
 )
 _SERVICE_DELETED = Row(

@@ -87,14 +87,12 @@ class Group(LiveGroup):
         return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
 
     def _observe_rank(self, rank: int, now: datetime, graces: Graces) -> RankObservation:
-        pod = self.pods.get(rank)
-        if rank in self.gone and not self.stopping:
-            pod = None
         launching = rank not in self.pods and (self.launching or self._is_young(now))
         seen = observe_rank(
             rank,
-            pod,
+            self.pods.get(rank),
             now,
+            gone=rank in self.gone and not self.stopping,
             launching=launching,
             stopping=self.stopping,
             start_grace=graces.start,
