@@ -27,8 +27,8 @@ from training_service.settings import Settings
 ROOT = Path(__file__).parents[3]
 OVERLAYS = ["kind", "debian", "production"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-# The debian overlay is for 1.20 (policy/v1beta1), of which the package has no schemas. It is the overlay
-# for kind with two fields changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
+# The debian overlay is for 1.20, of which the package has no schemas. It is the overlay for kind with a field
+# changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
 OF_SCHEMAS = ["kind", "production"]
 
 Manifest = dict[str, Any]
@@ -44,9 +44,13 @@ def kubectl() -> str:
     return found
 
 
-@cache
 def _built(overlay: str) -> list[Manifest]:
-    command = [kubectl(), "kustomize", str(ROOT / "deploy" / "overlays" / overlay)]
+    return _kustomized(f"overlays/{overlay}")
+
+
+@cache
+def _kustomized(folder: str) -> list[Manifest]:
+    command = [kubectl(), "kustomize", str(ROOT / "deploy" / folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return [each for each in yaml.safe_load_all(done.stdout) if each]
@@ -130,9 +134,6 @@ def test_every_object_is_valid(objects: list[Manifest], version: str) -> None:
 
 def test_debian_is_kind_but_for_what_1_20_has_not() -> None:
     kind, debian = deepcopy(_built("kind")), deepcopy(_built("debian"))
-    disruption = one(debian, "PodDisruptionBudget", "training-groups")
-    assert disruption["apiVersion"] == "policy/v1beta1"
-    disruption["apiVersion"] = "policy/v1"
     for claim in ("training-service-data", "training-storage"):
         assert one(debian, "PersistentVolumeClaim", claim)["spec"].pop("storageClassName") == "by-hand"
     assert debian == kind
@@ -234,7 +235,7 @@ def test_groups_are_shielded_by_the_labels_that_they_have_and_the_service_has_no
 ) -> None:
     policy = one(objects, "NetworkPolicy", "training-groups")["spec"]
     selectors = [
-        one(objects, "PodDisruptionBudget", "training-groups")["spec"]["selector"],
+        only(_kustomized("optional/no-drain"), "PodDisruptionBudget")["spec"]["selector"],
         policy["podSelector"],
         policy["ingress"][0]["from"][0]["podSelector"],
     ]
@@ -315,6 +316,22 @@ def test_replicas_share_a_store_and_a_folder_and_are_not_gone_at_once(
     (apart,) = deployed(objects)["spec"]["affinity"]["podAntiAffinity"].values()
     selectors = [budget["selector"], *(each["podAffinityTerm"]["labelSelector"] for each in apart)]
     assert selectors == [deployment["selector"]] * 2
+
+
+def test_unless_asked_for_nothing_keeps_a_node_with_training_pods_from_being_drained(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets = [each["spec"]["selector"] for each in objects if each["kind"] == "PodDisruptionBudget"]
+    for group in groups_of(settings_of(objects, tmp_path, monkeypatch)):
+        for pod in group.pods:
+            labels = pod["metadata"]["labels"]
+            assert not any(selects(selector["matchLabels"], labels) for selector in budgets)
+
+
+@pytest.mark.parametrize("version", schemas.VERSIONS)
+def test_what_may_be_asked_for_is_valid(version: str) -> None:
+    for each in _kustomized("optional/no-drain"):
+        schemas.check(each, version)
 
 
 def test_only_production_has_replicas() -> None:
