@@ -99,7 +99,7 @@ _EVICTED = Row(
 _OVER_ITS_LIMIT = Row(
     Category.EVICTED,
     "Rank {rank} was evicted, as it used more disk or shared memory than it may.",
-    "Raise shm_size or resources.ephemeral-storage, or let it write less.",
+    "Raise scratch_size (HOME, TMPDIR), shm_size (/dev/shm) or resources.ephemeral-storage, or write less.",
 )
 _DRAINED = Row(
     Category.EVICTED,

@@ -134,7 +134,10 @@ def pod(
                 "runAsNonRoot": True,
                 "seccompProfile": {"type": "RuntimeDefault"},
                 **_present("runAsUser", options.run_as_user),
+                **_present("runAsGroup", options.run_as_group or options.run_as_user),
                 **_present("fsGroup", options.fs_group),
+                # Else the owner of each file of a volume is set anew whenever a pod mounts it.
+                **_present("fsGroupChangePolicy", "OnRootMismatch" if options.fs_group else None),
             },
             **_present("serviceAccountName", options.service_account),
             **_present("priorityClassName", options.priority_class),
@@ -226,8 +229,8 @@ def _volumes(options: PodOptions) -> list[dict[str, Any]]:
         for claim, name in _claims(options).items()
     ]
     return [
-        {"name": "home", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
+        {"name": "home", "emptyDir": {"sizeLimit": options.scratch_size}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": options.scratch_size}},
         # Docker's 64 MiB are too few for data loaders, which hand over batches in it.
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm_size}},
         *mounted,

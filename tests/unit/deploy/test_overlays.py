@@ -27,8 +27,8 @@ from training_service.settings import Settings
 ROOT = Path(__file__).parents[3]
 OVERLAYS = ["kind", "debian", "production"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-# The debian overlay is for 1.20, of which the package has no schemas. It is the overlay for kind with a field
-# changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
+# The debian overlay is for 1.20, of which the package has no schemas. It is the overlay for kind with a few
+# fields changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
 OF_SCHEMAS = ["kind", "production"]
 
 Manifest = dict[str, Any]
@@ -136,6 +136,10 @@ def test_debian_is_kind_but_for_what_1_20_has_not() -> None:
     kind, debian = deepcopy(_built("kind")), deepcopy(_built("debian"))
     for claim in ("training-service-data", "training-storage"):
         assert one(debian, "PersistentVolumeClaim", claim)["spec"].pop("storageClassName") == "by-hand"
+    (asked,), (instead,) = (deployed(each)["spec"]["containers"] for each in (kind, debian))
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert asked[probe].pop("grpc") == {"port": 51001}
+        assert instead[probe].pop("tcpSocket") == {"port": "grpc"}
     assert debian == kind
 
 
@@ -183,6 +187,29 @@ def test_training_pods_meet_it_too_as_the_namespace_asks_for_it(
             assert pod["spec"]["enableServiceLinks"] is False
             assert pod["spec"]["automountServiceAccountToken"] is False
             assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_every_pod_is_bounded_and_of_a_group_that_its_volumes_need_not_be_given_to_again(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = groups_of(settings_of(objects, tmp_path, monkeypatch))
+    for spec in (deployed(objects)["spec"], *(pod["spec"] for group in groups for pod in group.pods)):
+        assert all(each["emptyDir"]["sizeLimit"] for each in spec["volumes"] if "emptyDir" in each)
+        assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+        assert spec["securityContext"]["runAsGroup"] == 10001
+
+
+def test_every_algorithm_that_ships_asks_for_what_it_needs_and_is_held_to_its_memory(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(objects, tmp_path, monkeypatch)
+    options = PlanOptions(namespace="a", instance="b", pod=settings.kubernetes.pod)
+    assert settings.algorithms
+    for name in settings.algorithms:
+        for pod in plan(job(algorithm=name, instances=2), settings.algorithms, options).pods:
+            (training,) = pod["spec"]["containers"]
+            assert training["resources"]["requests"].keys() >= {"cpu", "memory"}
+            assert "memory" in training["resources"]["limits"]
 
 
 @pytest.mark.parametrize(
@@ -264,12 +291,9 @@ def test_ports_are_those_of_the_settings(
     policy = one(objects, "NetworkPolicy")["spec"]["ingress"]
     assert {each["port"] for each in policy[0]["ports"]} == set(ports)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        asked = container(objects)[probe]
-        if "grpc" in asked:
-            assert asked["grpc"] == {"port": ports["grpc"]}
-            assert not asked.get("exec")
-        else:
-            assert asked["exec"] == {"command": ["training-service", "health"]}
+        asked = container(objects)[probe]  # a command would start an interpreter: 0.4 CPU-seconds
+        assert asked.get("grpc", {}).get("port") == ports["grpc"] or asked["tcpSocket"] == {"port": "grpc"}
+        assert asked.keys().isdisjoint({"exec", "httpGet"})
 
 
 def test_files_and_claims_are_where_the_settings_have_them(
