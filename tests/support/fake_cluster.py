@@ -36,6 +36,8 @@ class FakeCluster:
         """Whether pods that are deleted end at once, as on a node that is quick."""
         self.forbidden: set[str] = set()
         """Requests that are answered with 403, in the words of `asked`, and "WATCH services"."""
+        self.last_words: dict[str, str] = {}
+        """What a pod prints when it is told to end, by its name: only who follows its log sees it."""
         self._objects: dict[tuple[str, str], Object] = {}
         self._version = 100
         self._watches: set[tuple[str, asyncio.Queue[Object | None]]] = set()
@@ -111,7 +113,7 @@ class FakeCluster:
         if word in self.forbidden:
             return _status(403, "Forbidden", f"cannot do {word}")
         if below == "log":
-            return web.Response(text="2026-11-21T12:00:00.000000001Z printed\n")
+            return await self._log(name, follow=request.query.get("follow") == "true")
         match request.method:
             case "POST":
                 return self._post(kind, body)
@@ -126,6 +128,18 @@ class FakeCluster:
             case "DELETE":
                 return self._delete(kind, found, body)
         return web.json_response(found)
+
+    async def _log(self, name: str, *, follow: bool) -> web.Response:
+        lines = ["2026-11-21T12:00:00.000000001Z printed\n"]
+        if follow and name in self.last_words:
+            while "running" in self._state_of(name):
+                await asyncio.sleep(0.01)
+            lines.append(f"2026-11-21T12:00:00.000000002Z {self.last_words[name]}\n")
+        return web.Response(text="".join(lines))
+
+    def _state_of(self, name: str) -> Object:
+        status = self._objects.get(("pods", name), {}).get("status", {})
+        return next((dict(each["state"]) for each in status.get("containerStatuses", ())), {})
 
     def _post(self, kind: str, body: Object) -> web.Response:
         name = body["metadata"]["name"]

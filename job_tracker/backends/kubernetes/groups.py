@@ -218,9 +218,17 @@ class Groups(LiveGroups[Group]):
 
 def has_started(pod: Manifest) -> bool:
     """Whether the pod's training container runs, or has run."""
+    return any("running" in state or "terminated" in state for state in _training_states(pod))
+
+
+def is_running(pod: Manifest) -> bool:
+    """Whether the pod's training container runs, as its node last told."""
+    return any("running" in state for state in _training_states(pod))
+
+
+def _training_states(pod: Manifest) -> list[Manifest]:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    states = [each["state"] for each in statuses if each["name"] == CONTAINER]
-    return any("running" in state or "terminated" in state for state in states)
+    return [each["state"] for each in statuses if each["name"] == CONTAINER]
 
 
 def has_ended(pod: Manifest) -> bool:

@@ -21,6 +21,7 @@ from job_tracker.backends.kubernetes.groups import (
     has_ended,
     has_started,
     has_stopped,
+    is_running,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import (
@@ -175,8 +176,8 @@ class Stopper:
         started = [rank for rank, pod in group.living.items() if has_started(pod)]
         kept = {rank: asyncio.create_task(self._keep_log(group, rank)) for rank in started}
         await _within(_LOG_SECONDS, list(kept.values()))
-        ended = {r.status.rank for r in self._groups.observe(group).ranks if r.status.phase.has_ended}
-        going_on = [rank for rank in started if rank not in ended]
+        # Also those that another is ending: a pod that was evicted prints in its grace, as ours do.
+        going_on = [rank for rank in started if is_running(group.living.get(rank, {}))]
         read = [rank for rank in going_on if _result_of(kept[rank])]
         rest = [asyncio.create_task(self._keep_log(group, rank, follow=True)) for rank in read]
         try:
