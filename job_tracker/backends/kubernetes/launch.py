@@ -101,7 +101,13 @@ class Launcher:
         owned: list[tuple[Resource, Manifest]] = [("pods", pod) for pod in plan.pods[1:]]
         if plan.service is not None:
             owned.append(("services", plan.service))
-        claims = (self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned)
+        claims: list[Awaitable[object]] = [
+            self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned
+        ]
+        if plan.secret is not None and not attempt.is_planned_otherwise:
+            # Owned by the master, whose node waits for it should it be first. One of this name has the same
+            # content, and is of an earlier try: it need not be read, which takes a right that we lack.
+            claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
         # All of them are waited for even if one fails, so that nothing is made after this has returned.
         results = await asyncio.gather(*claims, return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]

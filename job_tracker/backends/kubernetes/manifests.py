@@ -1,5 +1,7 @@
 """The objects of a group as the API takes them: one function an object, pure."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +26,7 @@ from job_tracker.catalog.syntax import CPU
 from job_tracker.model import MASTER_RANK, Job
 
 _PORT_NAME = "master"
+_DIGEST_LENGTH = 16
 # What a group has selectors for; the other labels may not say "this group" alone.
 _OF_GROUP = (MANAGED_BY, INSTANCE, JOB_ID, ATTEMPT)
 _ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST)
@@ -65,6 +68,37 @@ def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
     }
     every_rank = any(f"{told['name']}.{name}" in value for value in variables.values())
     return _service(metadata, labels, int(variables.get("MASTER_PORT", port)), every_rank=every_rank)
+
+
+def token_secret(job: Job, namespace: str, instance: str, tokens: Mapping[str, str]) -> dict[str, Any]:
+    """The Secret of an attempt's tokens.
+
+    Its name has a digest of them, so that who may not read it knows that one of this name is the same.
+    """
+    text = json.dumps(tokens, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": f"{job.group.name}-{digest}",
+            "namespace": namespace,
+            "labels": group_labels(job, instance),
+            "annotations": group_annotations(job),
+        },
+        "immutable": True,  # so no kubelet watches it
+        "type": "Opaque",
+        "stringData": dict(tokens),
+    }
+
+
+def token_variables(secret: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The variables whose values are in the Secret of the attempt's tokens."""
+    name = secret["metadata"]["name"]
+    return [
+        {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
+        for key in secret["stringData"]
+    ]
 
 
 def _service(

@@ -354,8 +354,15 @@ def test_unless_asked_for_nothing_keeps_a_node_with_training_pods_from_being_dra
 
 @pytest.mark.parametrize("version", schemas.VERSIONS)
 def test_what_may_be_asked_for_is_valid(version: str) -> None:
-    for each in _kustomized("optional/no-drain"):
+    for each in (*_kustomized("optional/no-drain"), *_kustomized("optional/token-secrets")):
         schemas.check(each, version)
+
+
+def test_tokens_in_secrets_take_the_right_to_create_secrets_and_no_other(objects: list[Manifest]) -> None:
+    more = _kustomized("optional/token-secrets")
+    assert only(more, "Role")["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]
+    (subject,) = only(more, "RoleBinding")["subjects"]
+    assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
 
 
 def test_only_production_has_replicas() -> None:
