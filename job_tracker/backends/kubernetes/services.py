@@ -121,13 +121,19 @@ class MasterServices:
         return self._has_looked and group.needs_service and group.ref not in self._there
 
     async def _make_again(self, group: Group) -> None:
-        master = group.living.get(MASTER_RANK)
-        if master is None or not self._is_missing(group):
+        known = group.living.get(MASTER_RANK)
+        if known is None or not self._is_missing(group):
             return
-        wanted = manifests.service_of(master, self._port)
         try:
+            # Read anew, and whole: it is rare, and what is remembered of pods need not be all of them.
+            master = await self._client.read("pods", known["metadata"]["name"])
+            told = master["metadata"]
+            if told["uid"] != known["metadata"]["uid"] or "deletionTimestamp" in told:
+                return
+            wanted = manifests.service_of(master, self._port)
             self._cache.put(await self._client.create("services", owned_by(wanted, master)))
-        except AlreadyExists:
-            pass  # a launch, or another replica, was first
+        except (AlreadyExists, NotFound):
+            pass  # a launch, or another replica, was first; or the master has gone meanwhile
         except (ApiError, BackendRefused) as error:
-            log.warning("Service %s cannot be made again: %s", wanted["metadata"]["name"], error)
+            name = naming.master_service_name(group.ref.name)
+            log.warning("Service %s cannot be made again: %s", name, error)
