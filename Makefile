@@ -16,7 +16,7 @@ demo-parallel: ## train one model under every parallelism, through the API, and 
 	@scripts/install
 	@scripts/demo-parallel
 
-demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, three pods
+demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, three pods; up to 17 minutes the first time
 	@scripts/install
 	@scripts/demo-kubernetes
 

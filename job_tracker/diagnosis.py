@@ -32,6 +32,7 @@ class Category(StrEnum):
     NODE_LOST = "node_lost"
     NODE_REFUSED = "node_refused"
     POD_DELETED = "pod_deleted"
+    SERVICE_DELETED = "service_deleted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     NEVER_STARTED = "never_started"
     QUEUED_TOO_LONG = "queued_too_long"

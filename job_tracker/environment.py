@@ -8,6 +8,9 @@ from job_tracker.model import Job
 FREE_PARAMETERS = "TRAINING_PARAMETERS"
 """The variable that holds, as one JSON object, the parameters that an algorithm does not declare."""
 
+TOKENS = frozenset({"GROUP_TOKEN", "REPORT_TOKEN"})
+"""The variables that are secret: who knows them may report for an attempt, or take part in its group."""
+
 # Names that the service, or a launcher that it starts, sets: nobody else may.
 _SERVICE_NAMES = frozenset(
     (

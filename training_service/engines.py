@@ -98,6 +98,7 @@ def _kubernetes(settings: Settings, store_id: str, tell: Telling, on_request: Re
         master_port=kubernetes.master_port,
         pod=kubernetes.pod,
         stop_grace=settings.jobs.stop_grace,
+        token_secrets=kubernetes.token_secrets,
     )
     access = Access(kubeconfig=kubernetes.kubeconfig, context=kubernetes.context)
     options = KubernetesOptions(

@@ -107,12 +107,19 @@ class PodOptions(RequestedPodOptions):
     shm_size: Bytes = Field(
         default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
     )
+    scratch_size: Bytes = Field(
+        default="10Gi",
+        description=f"the most that {HOME} and {TEMPORARY} may hold each, on the disk of the node",
+    )
     runtime_class: ObjectName | None = None
     service_account: ObjectName | None = Field(
         default=None, description="its token is not mounted all the same"
     )
     run_as_user: int | None = Field(
         default=None, ge=1, description="none: the image's, which must not be root"
+    )
+    run_as_group: int | None = Field(
+        default=None, ge=1, description="none: the number of run_as_user, if that is set, else the image's"
     )
     fs_group: int | None = Field(default=None, ge=1, description="the group that volumes are writable for")
     working_directory: AbsolutePath | None = None

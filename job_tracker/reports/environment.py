@@ -11,9 +11,8 @@ from job_tracker.reports.tokens import ReportTokens
 class ReportEnvironment:
     """REPORT_ADDRESS and REPORT_TOKEN of a job's attempt, if there is an address; and GROUP_TOKEN.
 
-    A token stands in the plain environment. All that the one is good for is to report on its own attempt,
-    and the other to take part in it, while the Secret that would hide them would take the right to read
-    and write every Secret around.
+    All that the one token is good for is to report on its own attempt, and the other to take part in it. They
+    stand in the plain environment, unless a backend can hide them (`kubernetes.token_secrets`).
     """
 
     tokens: ReportTokens

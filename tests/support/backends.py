@@ -18,6 +18,7 @@ from job_tracker.backends.kubernetes import Access, KubernetesBackend, Kubernete
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.catalog import Algorithm, DockerRecipe, KubernetesRecipe, ProcessRecipe
+from job_tracker.environment import Telling, nothing_more
 from job_tracker.logs import records
 from job_tracker.logs.records import texts_of
 from job_tracker.model import GroupRef, Phase
@@ -109,6 +110,7 @@ class KubernetesGroups:
         self.namespace = namespace
         self.root = root
         self.algorithms: dict[str, Algorithm] = {}
+        self.tell: Telling = nothing_more
         self._image = image
         self._opened: list[KubernetesBackend] = []
         self.add("program")
@@ -128,7 +130,7 @@ class KubernetesGroups:
             "lost_margin": 5.0,
             **options,
         }
-        backend = KubernetesBackend(self.root, self.algorithms, KubernetesOptions(**values))
+        backend = KubernetesBackend(self.root, self.algorithms, KubernetesOptions(**values), self.tell)
         self._opened.append(backend)
         return backend
 

@@ -34,9 +34,13 @@ class FakeCluster:
         self.seconds = 0.0
         self.ends_pods_at_once = True
         """Whether pods that are deleted end at once, as on a node that is quick."""
+        self.forbidden: set[str] = set()
+        """Requests that are answered with 403, in the words of `asked`, and "WATCH services"."""
+        self.last_words: dict[str, str] = {}
+        """What a pod prints when it is told to end, by its name: only who follows its log sees it."""
         self._objects: dict[tuple[str, str], Object] = {}
         self._version = 100
-        self._watches: set[asyncio.Queue[Object | None]] = set()
+        self._watches: set[tuple[str, asyncio.Queue[Object | None]]] = set()
 
     # --- what a test sees and does ------------------------------------------------------------------
 
@@ -53,10 +57,10 @@ class FakeCluster:
         for name in names:
             self._set_state(name, "Running", {"running": {"startedAt": _now()}})
 
-    def end(self, name: str, code: int = 0) -> None:
-        """Have the container of the pod end by itself."""
+    def end(self, name: str, code: int = 0, at: datetime | None = None) -> None:
+        """Have the container of the pod end by itself, now unless a time is given."""
         phase = "Failed" if code else "Succeeded"
-        self._set_state(name, phase, {"terminated": {"exitCode": code, "finishedAt": _now()}})
+        self._set_state(name, phase, {"terminated": {"exitCode": code, "finishedAt": _now(at)}})
 
     def delete(self, *names: str, kind: str = "pods") -> None:
         """Delete objects behind the back of the service; they are gone at once."""
@@ -79,8 +83,8 @@ class FakeCluster:
     def _tell(self, event: str, kind: str, changed: Object) -> None:
         self._version += 1
         changed["metadata"]["resourceVersion"] = str(self._version)
-        if kind == "pods":
-            for queue in self._watches:
+        for of, queue in self._watches:
+            if of == kind:
                 queue.put_nowait({"type": event, "object": copy.deepcopy(changed)})
 
     # --- what the API says --------------------------------------------------------------------------
@@ -93,7 +97,10 @@ class FakeCluster:
             request.match_info["below"],
         )
         if request.query.get("watch"):
-            return await self._watch(request)
+            self.asked[f"WATCH {kind}"] += 1
+            if f"WATCH {kind}" in self.forbidden:
+                return _status(403, "Forbidden", f"cannot watch resource {kind!r}")
+            return await self._watch(request, kind)
         body = await request.json() if request.can_read_body else {}
         if below:
             word = f"GET {below}"
@@ -103,8 +110,10 @@ class FakeCluster:
             word = f"{request.method} {kind}"
         self.asked[word] += 1
         await asyncio.sleep(self.seconds)
+        if word in self.forbidden:
+            return _status(403, "Forbidden", f"cannot do {word}")
         if below == "log":
-            return web.Response(text="2026-11-21T12:00:00.000000001Z printed\n")
+            return await self._log(name, follow=request.query.get("follow") == "true")
         match request.method:
             case "POST":
                 return self._post(kind, body)
@@ -119,6 +128,18 @@ class FakeCluster:
             case "DELETE":
                 return self._delete(kind, found, body)
         return web.json_response(found)
+
+    async def _log(self, name: str, *, follow: bool) -> web.Response:
+        lines = ["2026-11-21T12:00:00.000000001Z printed\n"]
+        if follow and name in self.last_words:
+            while "running" in self._state_of(name):
+                await asyncio.sleep(0.01)
+            lines.append(f"2026-11-21T12:00:00.000000002Z {self.last_words[name]}\n")
+        return web.Response(text="".join(lines))
+
+    def _state_of(self, name: str) -> Object:
+        status = self._objects.get(("pods", name), {}).get("status", {})
+        return next((dict(each["state"]) for each in status.get("containerStatuses", ())), {})
 
     def _post(self, kind: str, body: Object) -> web.Response:
         name = body["metadata"]["name"]
@@ -158,15 +179,16 @@ class FakeCluster:
             self.delete(found["metadata"]["name"], kind=kind)
         return web.json_response(found)
 
-    async def _watch(self, request: web.Request) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         queue: asyncio.Queue[Object | None] = asyncio.Queue()
         response = web.StreamResponse()
         await response.prepare(request)
         since = int(request.query["resourceVersion"])
-        for (kind, _), each in self._objects.items():  # what a watch from then on would have told by now
-            if kind == "pods" and int(each["metadata"]["resourceVersion"]) > since:
+        for (of, _), each in self._objects.items():  # what a watch from then on would have told by now
+            if of == kind and int(each["metadata"]["resourceVersion"]) > since:
                 queue.put_nowait({"type": "MODIFIED", "object": copy.deepcopy(each)})
-        self._watches.add(queue)
+        watch = (kind, queue)
+        self._watches.add(watch)
         try:
             while (event := await queue.get()) is not None:
                 if _selects(request.query.get("labelSelector", ""), event["object"]):
@@ -174,12 +196,12 @@ class FakeCluster:
         except ConnectionResetError:
             pass  # nobody listens any more
         finally:
-            self._watches.discard(queue)
+            self._watches.discard(watch)
         return response
 
     def end_watches(self) -> None:
         """End all watches, as the server does with its own end."""
-        for queue in self._watches:
+        for _, queue in self._watches:
             queue.put_nowait(None)
 
 
@@ -229,5 +251,5 @@ def _status(code: int, reason: str, message: str) -> web.Response:
     )
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _now(at: datetime | None = None) -> str:
+    return (at or datetime.now(UTC)).isoformat(timespec="seconds").replace("+00:00", "Z")

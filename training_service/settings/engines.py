@@ -86,6 +86,11 @@ class KubernetesSettings(Group):
         le=timedelta(days=1),
         description="how long a node may be silent before its jobs fail",
     )
+    token_secrets: bool = Field(
+        default=False,
+        description="whether the tokens of an attempt are in a Secret of its own instead of in its pods' "
+        "environment; the service then needs the right to create Secrets",
+    )
     pod: PodOptions = Field(
         default=PodOptions(), description="options of all pods; those of an algorithm are laid over them"
     )

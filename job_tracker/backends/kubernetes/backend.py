@@ -28,6 +28,7 @@ from job_tracker.backends.kubernetes.labels import restarts_of, selector
 from job_tracker.backends.kubernetes.launch import Launcher
 from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.catalog import Algorithm
@@ -98,7 +99,15 @@ class KubernetesBackend:
             instance=instance,
             margin=options.lost_margin,
         )
-        self._launcher = Launcher(self.client, self._cache.put, self._stopper.remove_lost)
+        self._services = MasterServices(
+            self.client,
+            self._groups,
+            self._stopper.remove_service,
+            instance=instance,
+            port=options.plan.master_port,
+            timing=options.timing,
+        )
+        self._launcher = Launcher(self.client, self._cache.put, self._services.put, self._stopper.remove_lost)
 
     async def connect(self) -> None:
         """Look whether the cluster lets us in. Raises BackendRefused if it, or the kubeconfig, does not."""
@@ -134,6 +143,7 @@ class KubernetesBackend:
 
     async def observe(self) -> Mapping[GroupRef, Observation]:
         """See Backend."""
+        await self._services.sync()  # first: what a group's failure means may depend on it
         await self._cache.sync()
         return self._groups.observe_all()
 
@@ -151,11 +161,12 @@ class KubernetesBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime) -> None:
-        """See Backend. Also removes Services that a service which was killed has left without pods."""
+        """See Backend. Also removes Services without pods, and makes again those that are missing."""
         await self._kept.sweep()
         await self._keeper.sweep(now)
+        await self._services.sync()
         await self._cache.sync()
-        await self._stopper.remove_stray_services()
+        await self._services.sweep()
 
     async def logs(
         self,
@@ -195,6 +206,7 @@ class KubernetesBackend:
     async def close(self) -> None:
         """See Backend."""
         await self.events.close()
+        await self._services.close()
         await self._stopper.close()
         await self._cache.close()
         self._groups.close()

@@ -16,7 +16,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, Gone
-from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
 from job_tracker.backends.kubernetes.labels import Manifest
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,10 @@ class WatchTiming:
 
 
 class PodCache:
-    """The pods of a label selector. `on_change` is told of changes: pods, and whether they are gone."""
+    """The pods of a label selector, or objects of another `resource`.
+
+    `on_change` is told of changes: objects, and whether they are gone.
+    """
 
     def __init__(
         self,
@@ -48,8 +51,10 @@ class PodCache:
         selector: str,
         on_change: Callable[[Sequence[tuple[Manifest, bool]]], None],
         timing: WatchTiming | None = None,
+        resource: Resource = "pods",
     ) -> None:
         self._client = client
+        self._resource = resource
         self._selector = selector
         self._on_change = on_change
         self._timing = timing or WatchTiming()
@@ -69,12 +74,12 @@ class PodCache:
                 version = await self.refresh()
                 # Of its own context: it is about all jobs, whichever was the first to need it.
                 self._following = asyncio.create_task(
-                    self._follow(version), name="pod watch", context=contextvars.Context()
+                    self._follow(version), name=f"watch of {self._resource}", context=contextvars.Context()
                 )
 
     async def refresh(self) -> str:
         """List all pods now, take them in, and answer with the version of the list."""
-        listing = await self._client.list("pods", self._selector)
+        listing = await self._client.list(self._resource, self._selector)
         changes = [change for pod in listing.items for change in self._taken(pod)]
         listed = {pod["metadata"]["name"] for pod in listing.items}
         for name, pod in list(self._pods.items()):
@@ -139,20 +144,27 @@ class PodCache:
         """Watch, list again when that is due or needed, for ever."""
         timing = self._timing
         pause, relist_at = timing.first_pause, time.monotonic() + timing.relist_seconds
-        must_list = False
+        must_list, trouble = False, ""
         while True:
             try:
                 if must_list or time.monotonic() > relist_at:
                     version = await self.refresh()
                     must_list, relist_at = False, time.monotonic() + timing.relist_seconds
                 version = await self._watch(version)
-                pause = timing.first_pause
+                pause, trouble = timing.first_pause, ""
             except Gone:
                 must_list = True  # at once: nothing is wrong but that we were away for long
             except Exception as error:
                 # Anything else would end the watch for good, and nobody would see it.
                 expected = isinstance(error, ApiError)
-                log.warning("the watch of pods broke: %s", error, exc_info=None if expected else error)
+                if str(error) != trouble:  # a right that is missing is missing for long
+                    log.warning(
+                        "the watch of %s broke: %s",
+                        self._resource,
+                        error,
+                        exc_info=None if expected else error,
+                    )
+                trouble = str(error)
                 must_list = True
                 await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
                 pause = min(pause * 2, timing.longest_pause)
@@ -160,7 +172,7 @@ class PodCache:
     async def _watch(self, version: str) -> str:
         seconds = round(self._timing.watch_seconds * random.uniform(0.75, 1.25))  # noqa: S311
         events = self._client.watch(
-            "pods", self._selector, version, seconds=seconds, silence=self._timing.silence
+            self._resource, self._selector, version, seconds=seconds, silence=self._timing.silence
         )
         async with aclosing(events):
             async for kind, pod in events:

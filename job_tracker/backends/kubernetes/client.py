@@ -46,7 +46,7 @@ from job_tracker.observers import RequestObserver, ignore_request
 
 log = logging.getLogger(__name__)
 
-Resource = Literal["pods", "services", "events"]
+Resource = Literal["pods", "services", "secrets", "events"]
 Query = Sequence[tuple[str, str | int]]
 
 _STREAMS = 1024

@@ -1,7 +1,7 @@
 """What a cluster says went wrong, as tables: the words of Kubernetes, and what they mean to a user. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
@@ -99,7 +99,7 @@ _EVICTED = Row(
 _OVER_ITS_LIMIT = Row(
     Category.EVICTED,
     "Rank {rank} was evicted, as it used more disk or shared memory than it may.",
-    "Raise shm_size or resources.ephemeral-storage, or let it write less.",
+    "Raise scratch_size (HOME, TMPDIR), shm_size (/dev/shm) or resources.ephemeral-storage, or write less.",
 )
 _DRAINED = Row(
     Category.EVICTED,
@@ -122,7 +122,15 @@ _REFUSED = Row(
 DELETED = Row(
     Category.POD_DELETED,
     "The pod of rank {rank} was deleted, and not by this service.",
-    "Somebody or something deleted it; submit the job again.",
+    "Submit the job again. The pod was deleted by hand or by a program, or evicted by a drain of its node: "
+    "clusters before 1.26 do not tell these apart.",
+    retryable=True,
+)
+_SERVICE_DELETED = Row(
+    Category.SERVICE_DELETED,
+    "Rank {rank} failed while Service {service} was missing, by which the ranks find each other.",
+    "It was deleted, and not by this service, which makes it again. Submit the job again, and look for what "
+    "deletes Services in this namespace.",
     retryable=True,
 )
 NEVER_SEEN = Row(
@@ -170,6 +178,19 @@ DISRUPTED = Row(
     _SUBMIT_AGAIN,
     retryable=True,
 )
+
+
+def without_service(crash: Diagnosis, service: str) -> Diagnosis:
+    """The diagnosis of a rank that crashed while the group's Service was missing."""
+    row = _SERVICE_DELETED
+    return replace(
+        crash,
+        category=row.category,
+        summary=row.summary.format(rank=crash.rank, service=service),
+        resolution=row.resolution,
+        detail="\n".join(filter(None, (crash.summary, crash.detail))),
+        retryable=row.retryable,
+    )
 
 
 def pod_row(reason: str, message: str) -> Row | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.labels import (
     Manifest,
     group_of,
@@ -15,6 +16,7 @@ from job_tracker.backends.kubernetes.labels import (
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank, program_of
 from job_tracker.backends.live_groups import LiveGroup, LiveGroups
 from job_tracker.catalog.pods import CONTAINER
+from job_tracker.diagnosis import Category
 from job_tracker.model import MASTER_RANK, GroupRef, Phase, RankStatus
 
 Change = tuple[Manifest, bool]
@@ -26,6 +28,8 @@ STOPPING = "training-service/stopping"
 # A group that is found with pods missing may be one that is being launched beside us, or that a service
 # was killed while launching. So long its pods may take to appear.
 _LAUNCH_TIME = timedelta(seconds=30)
+# Resolvers keep the answer that there is no such name for so long, after the Service is back.
+_RESOLVER_TIME = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +40,31 @@ class Graces:
     node: timedelta = NODE_GRACE
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """When the group's Service was missing: from when on, if that is known, and until when, if it is back."""
+
+    service: str
+    since: datetime | None
+    until: datetime | None = None
+
+    def explains(self, failed_at: datetime) -> bool:
+        """Whether a rank that failed then may have failed for want of the Service.
+
+        Times of the cluster are in whole seconds.
+        """
+        began = self.since is None or failed_at >= self.since - timedelta(seconds=1)
+        return began and (self.until is None or failed_at <= self.until + _RESOLVER_TIME)
+
+
 @dataclass(slots=True)
 class Group(LiveGroup):
     """See LiveGroup. `pods` are as they were last seen, also those that are gone."""
 
     pods: dict[int, Manifest] = field(default_factory=dict)
     stopping: bool = False
+    outage: Outage | None = None
+    """The last one of its Service."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _changed: set[int] = field(default_factory=set)
@@ -64,14 +87,12 @@ class Group(LiveGroup):
         return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
 
     def _observe_rank(self, rank: int, now: datetime, graces: Graces) -> RankObservation:
-        pod = self.pods.get(rank)
-        if rank in self.gone and not self.stopping:
-            pod = None
         launching = rank not in self.pods and (self.launching or self._is_young(now))
         seen = observe_rank(
             rank,
-            pod,
+            self.pods.get(rank),
             now,
+            gone=rank in self.gone and not self.stopping,
             launching=launching,
             stopping=self.stopping,
             start_grace=graces.start,
@@ -80,11 +101,29 @@ class Group(LiveGroup):
         if rank in self.gone and not seen.status.phase.has_ended:
             # Nobody told how it ended: it was removed without its node.
             seen = RankObservation(RankStatus(rank, Phase.STOPPED))
+        seen = self._explained(seen, now)
         if known := self.pods.get(rank):
             seen = replace(seen, status=replace(seen.status, restarts=restarts_of(known)))
         if seen.status.phase.has_ended and not self._may_say_more(rank, seen):
             self._ended.add(rank)
         return seen
+
+    @property
+    def needs_service(self) -> bool:
+        """Whether the group lives, and its ranks find each other by a Service."""
+        master = self.living.get(MASTER_RANK)
+        is_here = master is not None and "deletionTimestamp" not in master["metadata"]
+        return self.instances > 1 and is_here and not self.launching and not self.stopping
+
+    def _explained(self, seen: RankObservation, now: datetime) -> RankObservation:
+        """The same, with the missing Service as the cause of a crash if it may be."""
+        crash = seen.diagnosis
+        if crash is None or crash.category is not Category.CRASHED or self.outage is None:
+            return seen
+        failed_at = now if seen.ended_at is None else datetime.fromtimestamp(seen.ended_at, UTC)
+        if not self.needs_service or not self.outage.explains(failed_at):
+            return seen
+        return replace(seen, diagnosis=diagnosis.without_service(crash, self.outage.service))
 
     def _may_say_more(self, rank: int, seen: RankObservation) -> bool:
         """Whether a stopped rank is still to tell its exit code."""
@@ -132,6 +171,8 @@ class Groups(LiveGroups[Group]):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(Group)
+        self.on_found: Callable[[Group], None] = lambda _: None
+        """Called with a group whose first pod was just seen, before it is observed."""
         self._graces = graces or Graces()
         self._clock = clock
 
@@ -141,6 +182,7 @@ class Groups(LiveGroups[Group]):
         All of them first: what a worker's deletion means may be written on its master.
         """
         touched: dict[GroupRef, Group] = {}
+        found: list[Group] = []
         for pod, gone in changes:
             ref, rank, instances = group_of(pod), rank_of(pod), instances_of(pod)
             if ref is None or rank is None or instances is None or rank >= instances:
@@ -148,7 +190,12 @@ class Groups(LiveGroups[Group]):
             if gone and self.get(ref) is None:
                 continue
             group = touched[ref] = self._known_or_new(ref, instances)
+            is_found = not group.pods
             group.take(rank, pod, gone)
+            if is_found:
+                found.append(group)
+        for group in found:
+            self.on_found(group)
         for ref, group in touched.items():
             self.observe(group, changed_only=True)
             self.touched.publish(ref, None)
@@ -171,9 +218,17 @@ class Groups(LiveGroups[Group]):
 
 def has_started(pod: Manifest) -> bool:
     """Whether the pod's training container runs, or has run."""
+    return any("running" in state or "terminated" in state for state in _training_states(pod))
+
+
+def is_running(pod: Manifest) -> bool:
+    """Whether the pod's training container runs, as its node last told."""
+    return any("running" in state for state in _training_states(pod))
+
+
+def _training_states(pod: Manifest) -> list[Manifest]:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    states = [each["state"] for each in statuses if each["name"] == CONTAINER]
-    return any("running" in state or "terminated" in state for state in states)
+    return [each["state"] for each in statuses if each["name"] == CONTAINER]
 
 
 def has_ended(pod: Manifest) -> bool:

@@ -70,7 +70,7 @@ class _Attempt:
 
 
 class Launcher:
-    """Launches groups. `on_pod` is told of each pod as it was made, or found.
+    """Launches groups. `on_pod` is told of each pod as it was made, or found, `on_service` of the Service.
 
     `remove_lost` removes a pod that is to be started anew.
     """
@@ -79,10 +79,12 @@ class Launcher:
         self,
         client: KubernetesClient,
         on_pod: Callable[[Manifest], None],
+        on_service: Callable[[Manifest], None],
         remove_lost: Callable[[GroupRef, Manifest], Awaitable[None]],
     ) -> None:
         self._client = client
         self._on_pod = on_pod
+        self._on_service = on_service
         self._remove_lost = remove_lost
 
     async def launch(self, plan: KubernetesPlan, known: Mapping[int, Manifest]) -> None:
@@ -99,7 +101,13 @@ class Launcher:
         owned: list[tuple[Resource, Manifest]] = [("pods", pod) for pod in plan.pods[1:]]
         if plan.service is not None:
             owned.append(("services", plan.service))
-        claims = (self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned)
+        claims: list[Awaitable[object]] = [
+            self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned
+        ]
+        if plan.secret is not None and not attempt.is_planned_otherwise:
+            # Owned by the master, whose node waits for it should it be first. One of this name has the same
+            # content, and is of an earlier try: it need not be read, which takes a right that we lack.
+            claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
         # All of them are waited for even if one fails, so that nothing is made after this has returned.
         results = await asyncio.gather(*claims, return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
@@ -122,8 +130,7 @@ class Launcher:
                     raise LaunchFailed(planned_otherwise())
                 return None
             if claimed is not None:
-                if resource == "pods":
-                    self._on_pod(claimed)
+                (self._on_pod if resource == "pods" else self._on_service)(claimed)
                 return claimed
             if time.monotonic() > deadline:
                 raise BackendUnavailable(f"an earlier {name} is still being deleted")

@@ -1,14 +1,21 @@
 """The objects of a group as the API takes them: one function an object, pure."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from job_tracker.backends.labels import (
+    ALGORITHM,
     ATTEMPT,
     INSTANCE,
+    INSTANCES,
     JOB_ID,
     MANAGED_BY,
+    NAME,
+    PLAN_DIGEST,
     RANK,
+    SUBMITTED_AT,
     group_annotations,
     group_labels,
     rank_labels,
@@ -19,8 +26,10 @@ from job_tracker.catalog.syntax import CPU
 from job_tracker.model import MASTER_RANK, Job
 
 _PORT_NAME = "master"
+_DIGEST_LENGTH = 16
 # What a group has selectors for; the other labels may not say "this group" alone.
 _OF_GROUP = (MANAGED_BY, INSTANCE, JOB_ID, ATTEMPT)
+_ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST)
 
 
 def service(
@@ -31,16 +40,75 @@ def service(
     It names pods that are not ready yet: a worker may look for a master that is still starting, and a
     negative answer would be kept by resolvers for a while.
     """
-    of_group = _group_selector(job, instance)
+    labels = group_labels(job, instance)
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": labels,
+        "annotations": group_annotations(job),
+    }
+    return _service(metadata, labels, port, every_rank=every_rank)
+
+
+def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
+    """The Service of a group as it was once made, from the master pod.
+
+    `port` is for groups whose ranks do not read that of the master. If every rank is addressed, so is the
+    master, by a name of its own below the Service's.
+    """
+    told, name = master["metadata"], master["spec"]["subdomain"]
+    labels, annotations = told["labels"], told["annotations"]
+    training = next(each for each in master["spec"]["containers"] if each["name"] == CONTAINER)
+    variables = {each["name"]: each.get("value", "") for each in training.get("env", ())}
+    metadata = {
+        "name": name,
+        "namespace": told["namespace"],
+        "labels": {key: labels[key] for key in (*_OF_GROUP, NAME) if key in labels},
+        "annotations": {key: annotations[key] for key in _ANNOTATED if key in annotations},
+    }
+    every_rank = any(f"{told['name']}.{name}" in value for value in variables.values())
+    return _service(metadata, labels, int(variables.get("MASTER_PORT", port)), every_rank=every_rank)
+
+
+def token_secret(job: Job, namespace: str, instance: str, tokens: Mapping[str, str]) -> dict[str, Any]:
+    """The Secret of an attempt's tokens.
+
+    Its name has a digest of them, so that who may not read it knows that one of this name is the same.
+    """
+    text = json.dumps(tokens, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
     return {
         "apiVersion": "v1",
-        "kind": "Service",
+        "kind": "Secret",
         "metadata": {
-            "name": name,
+            "name": f"{job.group.name}-{digest}",
             "namespace": namespace,
             "labels": group_labels(job, instance),
             "annotations": group_annotations(job),
         },
+        "immutable": True,  # so no kubelet watches it
+        "type": "Opaque",
+        "stringData": dict(tokens),
+    }
+
+
+def token_variables(secret: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The variables whose values are in the Secret of the attempt's tokens."""
+    name = secret["metadata"]["name"]
+    return [
+        {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
+        for key in secret["stringData"]
+    ]
+
+
+def _service(
+    metadata: dict[str, Any], labels: Mapping[str, str], port: int, *, every_rank: bool
+) -> dict[str, Any]:
+    of_group = {key: labels[key] for key in _OF_GROUP}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -100,7 +168,10 @@ def pod(
                 "runAsNonRoot": True,
                 "seccompProfile": {"type": "RuntimeDefault"},
                 **_present("runAsUser", options.run_as_user),
+                **_present("runAsGroup", options.run_as_group or options.run_as_user),
                 **_present("fsGroup", options.fs_group),
+                # Else the owner of each file of a volume is set anew whenever a pod mounts it.
+                **_present("fsGroupChangePolicy", "OnRootMismatch" if options.fs_group else None),
             },
             **_present("serviceAccountName", options.service_account),
             **_present("priorityClassName", options.priority_class),
@@ -192,8 +263,8 @@ def _volumes(options: PodOptions) -> list[dict[str, Any]]:
         for claim, name in _claims(options).items()
     ]
     return [
-        {"name": "home", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
+        {"name": "home", "emptyDir": {"sizeLimit": options.scratch_size}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": options.scratch_size}},
         # Docker's 64 MiB are too few for data loaders, which hand over batches in it.
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm_size}},
         *mounted,

@@ -18,6 +18,7 @@ from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.labels import PLAN_DIGEST, RESTARTS
 from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
 from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.environment import TOKENS
 from job_tracker.errors import LaunchFailed
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.model import GroupRef, Job
@@ -34,13 +35,16 @@ class PlanOptions:
     master_port: int = 12356
     pod: PodOptions = PodOptions()  # noqa: RUF009  # it never changes
     stop_grace: timedelta = timedelta(seconds=10)
+    token_secrets: bool = False
+    """Whether the tokens of an attempt are in a Secret of its own, not in the environment of its pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesPlan:
     """A group of pods as it will be sent, but for the owner, whom only the API server can name.
 
-    `pods` are by rank, the master first. `service` is there when there are several instances.
+    `pods` are by rank, the master first. `service` is there when there are several instances, `secret` when
+    tokens are not to stand in the pods.
     `digest` stands for all of it, and is on each object: one with our name and another digest is not
     of this plan. `was_launched` says that all of it was there once.
     """
@@ -50,6 +54,7 @@ class KubernetesPlan:
     was_launched: bool
     namespace: str
     service: Manifest | None
+    secret: Manifest | None
     pods: tuple[Manifest, ...]
     digest: str
 
@@ -71,6 +76,10 @@ def plan(
     roles = job.spec.role_of_ranks
     of_role = {role: _pod_options(job, algorithm, recipe, role, options.pod) for role in dict.fromkeys(roles)}
     every_rank = framework.traits.addresses_every_rank or job.spec.elastic is not None
+    secret = None
+    if options.token_secrets and (tokens := {name: told[name] for name in sorted(TOKENS & told.keys())}):
+        secret = manifests.token_secret(job, options.namespace, options.instance, tokens)
+        told = {name: value for name, value in told.items() if name not in tokens}
     processes = max(each.nproc_per_node for each in of_role.values())
     layout = _layout(job, options.master_port, processes, every_rank=every_rank)
     pods = [
@@ -99,6 +108,7 @@ def plan(
                     }
                 ),
                 *manifests.secret_variables(of_role[role]),
+                *(manifests.token_variables(secret) if secret else ()),
             ],
             grace_seconds=math.ceil(options.stop_grace.total_seconds()),
             options=of_role[role],
@@ -124,6 +134,7 @@ def plan(
         was_launched=job.was_launched,
         namespace=options.namespace,
         service=_marked(service, digest) if service else None,
+        secret=_marked(secret, digest) if secret else None,
         pods=tuple(_marked(pod, digest, _restarts(job.restarts_of(rank))) for rank, pod in enumerate(pods)),
         digest=digest,
     )

@@ -63,6 +63,7 @@ def observe_rank(
     pod: Manifest | None,
     now: datetime,
     *,
+    gone: bool = False,
     launching: bool = False,
     stopping: bool = False,
     start_grace: timedelta = START_GRACE,
@@ -71,13 +72,14 @@ def observe_rank(
     """What one rank is doing, and why it failed if it did.
 
     A pod that is not there was deleted by somebody, unless we are still `launching` the group, or
-    `stopping` it. `start_grace` is how long an image that cannot be pulled, or a container that cannot
-    be made, may take to mend itself; `node_grace` how long a node may be silent.
+    `stopping` it; of one that is `gone`, what was last known may say more. `start_grace` is how long an image
+    that cannot be pulled, or a container that cannot be made, may take to mend itself; `node_grace` how long
+    a node may be silent.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
     end = _training_state(pod).get("terminated")
-    taken = _taken_away(pod, now)
+    taken = _taken_away(pod, now, gone=gone)
     if end is not None and (taken is None or taken.came_after(end)):
         return _ended(rank, end)
     if taken is not None:
@@ -175,7 +177,7 @@ class _Taken:
         return self.row.about(rank, self.detail)
 
 
-def _taken_away(pod: Manifest, now: datetime) -> _Taken | None:
+def _taken_away(pod: Manifest, now: datetime, *, gone: bool) -> _Taken | None:
     """Who or what ended the pod, or is about to; None if it is left alone."""
     status, disruption = _status(pod), _condition(pod, "DisruptionTarget")
     disrupted = disruption.get("status") == "True"
@@ -190,7 +192,7 @@ def _taken_away(pod: Manifest, now: datetime) -> _Taken | None:
     if disrupted:
         row = diagnosis.DISRUPTION.get(disruption.get("reason") or "", diagnosis.DISRUPTED)
         return _Taken(row, _words(disruption.get("reason"), disruption.get("message")), since)
-    if asked is not None:
+    if asked is not None or gone:
         # Up to 1.25 nothing else tells a node that is gone from somebody's `kubectl delete`.
         return _Taken(diagnosis.NODE_LOST if _node_is_silent(pod) else diagnosis.DELETED, message, since)
     if status.get("phase") == "Unknown":

@@ -21,6 +21,7 @@ from job_tracker.backends.kubernetes.groups import (
     has_ended,
     has_started,
     has_stopped,
+    is_running,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import (
@@ -29,7 +30,6 @@ from job_tracker.backends.kubernetes.labels import (
     group_selector,
     rank_of,
     restarts_of,
-    selector,
 )
 from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.backends.shared_work import SharedWork
@@ -110,18 +110,6 @@ class Stopper:
         if group_of(service) == ref:
             await self._client.delete("services", name, service["metadata"]["uid"])
 
-    async def remove_stray_services(self) -> None:
-        """Remove Services of groups without a pod: their master was deleted, but told to leave them."""
-        listing = await self._client.list("services", selector(self._instance))
-        for service in listing.items:
-            ref = group_of(service)
-            if ref is not None and self._groups.get(ref) is None:
-                try:
-                    await self._client.read("pods", naming.instance_name(ref.name, MASTER_RANK))
-                except NotFound:
-                    log.warning("removing the Service of group %s, which has no pods", ref.name)
-                    await self.remove_service(ref)
-
     async def close(self) -> None:
         """Leave what is being stopped to the cluster."""
         await self._stops.close()
@@ -188,8 +176,8 @@ class Stopper:
         started = [rank for rank, pod in group.living.items() if has_started(pod)]
         kept = {rank: asyncio.create_task(self._keep_log(group, rank)) for rank in started}
         await _within(_LOG_SECONDS, list(kept.values()))
-        ended = {r.status.rank for r in self._groups.observe(group).ranks if r.status.phase.has_ended}
-        going_on = [rank for rank in started if rank not in ended]
+        # Also those that another is ending: a pod that was evicted prints in its grace, as ours do.
+        going_on = [rank for rank in started if is_running(group.living.get(rank, {}))]
         read = [rank for rank in going_on if _result_of(kept[rank])]
         rest = [asyncio.create_task(self._keep_log(group, rank, follow=True)) for rank in read]
         try:

@@ -213,7 +213,7 @@ FORBIDDEN = [
     ("create", "pods", "ephemeralcontainers", None),
     ("deletecollection", "pods", None, None),
     ("update", "pods", None, None),
-    ("watch", "services", None, None),
+    ("patch", "services", None, None),
     ("get", "secrets", None, None),
     ("list", "secrets", None, None),
     ("get", "configmaps", None, None),

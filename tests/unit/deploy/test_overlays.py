@@ -27,8 +27,8 @@ from training_service.settings import Settings
 ROOT = Path(__file__).parents[3]
 OVERLAYS = ["kind", "debian", "production"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-# The debian overlay is for 1.20 (policy/v1beta1), of which the package has no schemas. It is the overlay
-# for kind with two fields changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
+# The debian overlay is for 1.20, of which the package has no schemas. It is the overlay for kind with a few
+# fields changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
 OF_SCHEMAS = ["kind", "production"]
 
 Manifest = dict[str, Any]
@@ -44,9 +44,13 @@ def kubectl() -> str:
     return found
 
 
-@cache
 def _built(overlay: str) -> list[Manifest]:
-    command = [kubectl(), "kustomize", str(ROOT / "deploy" / "overlays" / overlay)]
+    return _kustomized(f"overlays/{overlay}")
+
+
+@cache
+def _kustomized(folder: str) -> list[Manifest]:
+    command = [kubectl(), "kustomize", str(ROOT / "deploy" / folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return [each for each in yaml.safe_load_all(done.stdout) if each]
@@ -130,11 +134,12 @@ def test_every_object_is_valid(objects: list[Manifest], version: str) -> None:
 
 def test_debian_is_kind_but_for_what_1_20_has_not() -> None:
     kind, debian = deepcopy(_built("kind")), deepcopy(_built("debian"))
-    disruption = one(debian, "PodDisruptionBudget", "training-groups")
-    assert disruption["apiVersion"] == "policy/v1beta1"
-    disruption["apiVersion"] = "policy/v1"
     for claim in ("training-service-data", "training-storage"):
         assert one(debian, "PersistentVolumeClaim", claim)["spec"].pop("storageClassName") == "by-hand"
+    (asked,), (instead,) = (deployed(each)["spec"]["containers"] for each in (kind, debian))
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert asked[probe].pop("grpc") == {"port": 51001}
+        assert instead[probe].pop("tcpSocket") == {"port": "grpc"}
     assert debian == kind
 
 
@@ -182,6 +187,29 @@ def test_training_pods_meet_it_too_as_the_namespace_asks_for_it(
             assert pod["spec"]["enableServiceLinks"] is False
             assert pod["spec"]["automountServiceAccountToken"] is False
             assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_every_pod_is_bounded_and_of_a_group_that_its_volumes_need_not_be_given_to_again(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = groups_of(settings_of(objects, tmp_path, monkeypatch))
+    for spec in (deployed(objects)["spec"], *(pod["spec"] for group in groups for pod in group.pods)):
+        assert all(each["emptyDir"]["sizeLimit"] for each in spec["volumes"] if "emptyDir" in each)
+        assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+        assert spec["securityContext"]["runAsGroup"] == 10001
+
+
+def test_every_algorithm_that_ships_asks_for_what_it_needs_and_is_held_to_its_memory(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(objects, tmp_path, monkeypatch)
+    options = PlanOptions(namespace="a", instance="b", pod=settings.kubernetes.pod)
+    assert settings.algorithms
+    for name in settings.algorithms:
+        for pod in plan(job(algorithm=name, instances=2), settings.algorithms, options).pods:
+            (training,) = pod["spec"]["containers"]
+            assert training["resources"]["requests"].keys() >= {"cpu", "memory"}
+            assert "memory" in training["resources"]["limits"]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +262,7 @@ def test_groups_are_shielded_by_the_labels_that_they_have_and_the_service_has_no
 ) -> None:
     policy = one(objects, "NetworkPolicy", "training-groups")["spec"]
     selectors = [
-        one(objects, "PodDisruptionBudget", "training-groups")["spec"]["selector"],
+        only(_kustomized("optional/no-drain"), "PodDisruptionBudget")["spec"]["selector"],
         policy["podSelector"],
         policy["ingress"][0]["from"][0]["podSelector"],
     ]
@@ -263,12 +291,9 @@ def test_ports_are_those_of_the_settings(
     policy = one(objects, "NetworkPolicy")["spec"]["ingress"]
     assert {each["port"] for each in policy[0]["ports"]} == set(ports)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        asked = container(objects)[probe]
-        if "grpc" in asked:
-            assert asked["grpc"] == {"port": ports["grpc"]}
-            assert not asked.get("exec")
-        else:
-            assert asked["exec"] == {"command": ["training-service", "health"]}
+        asked = container(objects)[probe]  # a command would start an interpreter: 0.4 CPU-seconds
+        assert asked.get("grpc", {}).get("port") == ports["grpc"] or asked["tcpSocket"] == {"port": "grpc"}
+        assert asked.keys().isdisjoint({"exec", "httpGet"})
 
 
 def test_files_and_claims_are_where_the_settings_have_them(
@@ -315,6 +340,29 @@ def test_replicas_share_a_store_and_a_folder_and_are_not_gone_at_once(
     (apart,) = deployed(objects)["spec"]["affinity"]["podAntiAffinity"].values()
     selectors = [budget["selector"], *(each["podAffinityTerm"]["labelSelector"] for each in apart)]
     assert selectors == [deployment["selector"]] * 2
+
+
+def test_unless_asked_for_nothing_keeps_a_node_with_training_pods_from_being_drained(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets = [each["spec"]["selector"] for each in objects if each["kind"] == "PodDisruptionBudget"]
+    for group in groups_of(settings_of(objects, tmp_path, monkeypatch)):
+        for pod in group.pods:
+            labels = pod["metadata"]["labels"]
+            assert not any(selects(selector["matchLabels"], labels) for selector in budgets)
+
+
+@pytest.mark.parametrize("version", schemas.VERSIONS)
+def test_what_may_be_asked_for_is_valid(version: str) -> None:
+    for each in (*_kustomized("optional/no-drain"), *_kustomized("optional/token-secrets")):
+        schemas.check(each, version)
+
+
+def test_tokens_in_secrets_take_the_right_to_create_secrets_and_no_other(objects: list[Manifest]) -> None:
+    more = _kustomized("optional/token-secrets")
+    assert only(more, "Role")["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]
+    (subject,) = only(more, "RoleBinding")["subjects"]
+    assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
 
 
 def test_only_production_has_replicas() -> None:

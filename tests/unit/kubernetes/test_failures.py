@@ -1,6 +1,7 @@
 """Every way in which a rank fails on a cluster: a row for each thing that an API server says of it."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -336,3 +337,33 @@ def test_an_image_with_no_name_has_none() -> None:
 def test_a_wait_without_any_time_goes_on() -> None:
     the_pod = starting(waiting("ErrImagePull"), conditions=[], startTime=None)
     assert observe_rank(1, the_pod, LATE).status.phase is Phase.PENDING
+
+
+SILENT = [condition("Ready", "False", since=20), condition("ContainersReady", "True")]
+
+
+@pytest.mark.parametrize(
+    ("last", "category"),
+    [
+        (pod("Running", container(RUNNING)), Category.POD_DELETED),
+        (pod("Running", container(RUNNING), conditions=SILENT), Category.NODE_LOST),
+        (
+            pod("Running", container(RUNNING), conditions=disrupted("EvictionByEvictionAPI")),
+            Category.EVICTED,
+        ),
+        (pod("Pending", conditions=disrupted("PreemptionByScheduler")), Category.PREEMPTED),
+        (pod("Failed", reason="Evicted", message="low on memory"), Category.EVICTED),
+    ],
+)
+def test_of_a_pod_that_is_gone_its_last_word_says_why(last: dict[str, Any], category: Category) -> None:
+    seen = observe_rank(1, last, LATE, gone=True)
+    assert seen.status.phase is Phase.FAILED
+    assert seen.diagnosis is not None
+    assert (seen.diagnosis.category, seen.diagnosis.retryable) == (category, True)
+
+
+def test_a_deletion_that_may_have_been_a_drain_says_so() -> None:
+    """Early clusters do not say that a pod was evicted through the API."""
+    seen = observe_rank(1, pod("Running", container(RUNNING), metadata=DELETED), LATE)
+    assert seen.diagnosis is not None
+    assert "evicted by a drain" in seen.diagnosis.resolution

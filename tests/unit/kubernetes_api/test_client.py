@@ -173,7 +173,7 @@ async def test_a_crowd_of_calls_that_give_way_leaves_room_for_others(
         with client.giving_way():
             await client.read("pods", "a")
 
-    most = 32 // 2
+    most = 32 // 4
     server.answers = [slow] * most
     crowd = [asyncio.create_task(in_the_crowd()) for _ in range(1000)]
     await server.was_asked(most)

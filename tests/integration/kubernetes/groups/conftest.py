@@ -36,6 +36,22 @@ class Place:
         """Run a Python program beside the one of the pod."""
         self.kubectl("exec", name, "--", "python3", "-c", program)
 
+    def tells_evictions(self) -> bool:
+        """Whether the cluster writes on a pod that it was evicted: from 1.26 on."""
+        return self._minor_version() >= 26
+
+    def evict(self, name: str) -> None:
+        """Evict a pod through the API, as a drain of its node does."""
+        version = "policy/v1" if self._minor_version() >= 22 else "policy/v1beta1"
+        metadata = {"name": name, "namespace": self.namespace}
+        order = {"apiVersion": version, "kind": "Eviction", "metadata": metadata}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}/eviction"
+        self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(order))
+
+    def _minor_version(self) -> int:
+        answer = json.loads(self.kubectl("get", "--raw", "/version"))
+        return int(answer["minor"].rstrip("+"))
+
     def token(self, account: str) -> str:
         """A token of a service account, for ten minutes."""
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"

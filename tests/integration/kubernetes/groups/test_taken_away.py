@@ -1,0 +1,94 @@
+"""Pods and Services that are taken away from outside, for real: by an eviction, by hand, by force."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.diagnosis import Category
+from job_tracker.model import Phase
+from tests.integration.kubernetes.groups.conftest import Place
+from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
+from tests.support.jobs import job
+
+FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
+SHORT = timedelta(seconds=1)
+
+
+async def test_what_a_pod_that_was_evicted_prints_in_its_grace_is_kept_and_the_attempt_may_be_repeated(
+    world: KubernetesGroups, place: Place
+) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "def bye(*_):\n"
+        "    time.sleep(1); print('saved', flush=True); sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, bye)\n"
+        "print('up', flush=True)\ntime.sleep(1000)"
+    )
+    world.add("program", "python3", "-c", program)
+    backend, asked = world.open(), job(instances=2)
+    plan = backend.plan(asked)
+    await started(backend, plan)
+    for rank in (0, 1):
+        assert await printed(backend, asked.group, rank) == "up\n"
+    await asyncio.to_thread(place.evict, plan.pods[1]["metadata"]["name"])
+    end = await seen(backend, asked.group, lambda o: o.first_failure is not None)
+    why = end.first_failure
+    assert why is not None
+    assert (why.rank, why.retryable) == (1, True)
+    # Clusters before 1.26 do not tell it from a deletion, and the words say so.
+    assert why.category is Category.EVICTED or "evicted by a drain" in why.resolution
+    assert (why.category is Category.EVICTED) == place.tells_evictions()
+    await backend.stop(asked.group, timedelta(seconds=10))
+    for rank in (0, 1):
+        assert await text_of(backend.logs(asked.group, rank)) == "up\nsaved\n"
+    again = await started(backend, backend.plan(replace(asked, attempt=2)))
+    assert [rank.phase for rank in again.statuses] == [Phase.RUNNING] * 2
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+async def test_when_one_pod_is_deleted_by_force_the_logs_of_the_others_are_kept(
+    world: KubernetesGroups, place: Place, gone: int
+) -> None:
+    backend, asked = world.open(), job(FOREVER, instances=3)
+    plan = backend.plan(asked)
+    await started(backend, plan)
+    for rank in range(3):
+        assert await printed(backend, asked.group, rank) == "up\n"
+    name = plan.pods[gone]["metadata"]["name"]
+    await asyncio.to_thread(place.kubectl, "delete", "pod", name, "--force", "--grace-period=0")
+    end = await seen(backend, asked.group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    assert end.first_failure.category is Category.POD_DELETED
+    await backend.stop(asked.group, SHORT)
+    for rank in {0, 1, 2} - {gone}:
+        assert await text_of(backend.logs(asked.group, rank)) == "up\n"
+
+
+async def test_a_service_that_is_deleted_is_made_again_and_names_the_master_again(
+    world: KubernetesGroups, place: Place
+) -> None:
+    backend = world.open()
+    await backend.observe()
+    asked = job(FOREVER, instances=2)
+    plan = backend.plan(asked)
+    await started(backend, plan)
+    name = plan.service["metadata"]["name"] if plan.service else ""
+    before = place.cluster.get(place.namespace, "service", name)
+    place.kubectl("delete", "service", name)
+    async with asyncio.timeout(30):
+        while name not in place.kubectl("get", "services", "-o", "name"):
+            await asyncio.sleep(0.1)
+    after = place.cluster.get(place.namespace, "service", name)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    for key in ("labels", "annotations", "ownerReferences"):
+        assert after["metadata"][key] == before["metadata"][key]
+    assert after["spec"]["selector"] == before["spec"]["selector"]
+    async with asyncio.timeout(30):
+        while not place.cluster.get(place.namespace, "endpoints", name).get("subsets"):
+            await asyncio.sleep(0.1)
+    [master] = place.cluster.get(place.namespace, "endpoints", name)["subsets"][0]["addresses"]
+    assert master["targetRef"]["name"] == plan.pods[0]["metadata"]["name"]
+    await backend.stop(asked.group, SHORT)
+    assert place.left() == []

@@ -1,0 +1,36 @@
+"""The tokens of an attempt in a Secret, for real: the pods have them, and they go with the group."""
+
+import asyncio
+from datetime import timedelta
+
+from job_tracker.backends.kubernetes import PlanOptions
+from job_tracker.model import Phase
+from tests.integration.kubernetes.groups.conftest import Place
+from tests.support.backends import KubernetesGroups, seen, text_of
+from tests.support.jobs import job
+
+
+async def test_pods_have_the_tokens_of_a_secret_which_goes_with_them(
+    world: KubernetesGroups, place: Place
+) -> None:
+    program = "import os; print(os.environ['GROUP_TOKEN'], os.environ['REPORT_TOKEN'])"
+    world.add("program", "python3", "-c", program)
+    world.tell = lambda _: {"GROUP_TOKEN": "of-the-group", "REPORT_TOKEN": "of-reports"}
+    options = PlanOptions(namespace=place.namespace, instance="test", token_secrets=True)
+    backend, asked = world.open(plan=options), job(instances=2)
+    plan = backend.plan(asked)
+    await backend.launch(plan)
+    await backend.launch(plan)
+    await seen(backend, asked.group, lambda found: found.has_ended)
+    assert plan.secret is not None
+    name = plan.secret["metadata"]["name"]
+    assert name in place.kubectl("get", "secrets", "-o", "name")
+    assert "of-the-group" not in place.kubectl("get", "pods", "-o", "yaml")
+    end = await backend.stop(asked.group, timedelta(seconds=1))
+    assert end is not None
+    assert [rank.phase for rank in end.statuses] == [Phase.SUCCEEDED] * 2
+    for rank in (0, 1):
+        assert await text_of(backend.logs(asked.group, rank)) == "of-the-group of-reports\n"
+    async with asyncio.timeout(60):
+        while name in place.kubectl("get", "secrets", "-o", "name"):
+            await asyncio.sleep(0.5)

@@ -1,0 +1,35 @@
+"""What pods print in their grace, also after another has deleted them."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from job_tracker.model import Phase
+from tests.support.backends import KubernetesGroups, seen, text_of
+from tests.support.fake_cluster import fake_cluster
+from tests.support.jobs import job
+
+MASTER, WORKER = "program-1-master", "program-1-1-worker"
+
+
+async def test_a_pod_that_was_deleted_by_hand_or_evicted_is_listened_to_until_it_ends(tmp_path: Path) -> None:
+    async with fake_cluster(tmp_path) as cluster:
+        world = KubernetesGroups(cluster.kubeconfig, "here", "image:1", tmp_path / "logs")
+        backend, asked = world.open(), job(instances=2)
+        cluster.ends_pods_at_once = False
+        cluster.last_words = {MASTER: "saved by the master", WORKER: "saved by the worker"}
+        await backend.launch(backend.plan(asked))
+        cluster.run(MASTER, WORKER)
+        await seen(backend, asked.group, lambda found: found.statuses[1].phase is Phase.RUNNING)
+        cluster.mark_deleted(WORKER)
+        await seen(backend, asked.group, lambda found: found.first_failure is not None)
+        stopping = asyncio.create_task(backend.stop(asked.group, timedelta(seconds=10)))
+        async with asyncio.timeout(30):
+            while cluster.asked["DELETE pods"] < 2:
+                await asyncio.sleep(0.01)
+        for name in (WORKER, MASTER):
+            cluster.end(name, 143)
+        await stopping
+        logs = [await text_of(backend.logs(asked.group, rank)) for rank in (0, 1)]
+        await world.end()
+    assert logs == ["printed\nsaved by the master\n", "printed\nsaved by the worker\n"]
