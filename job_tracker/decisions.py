@@ -54,6 +54,8 @@ def next_step(
         if seen is not None and (current := job.observed(seen.statuses)) != job:
             return Save(current)  # whoever stops the group may die before saying how its ranks ended
         return _end(job.ending, seen, now, finish_grace)
+    if (bounded := job.due_in_time(now)) != job:
+        return Save(bounded)
     is_due = job.due_at is not None and now >= job.due_at
     match job.state:
         case JobState.QUEUED:

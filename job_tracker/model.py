@@ -335,6 +335,24 @@ class Job:
         moved = self._moved(ending.state, at, ending.diagnosis)
         return replace(moved, ending=ending, finished_at=at, ranks=ranks)
 
+    @property
+    def longest_wait(self) -> timedelta | None:
+        """How long the job may be in its state before it is due; None: for ever."""
+        deadlines = self.spec.deadlines
+        return {
+            JobState.QUEUED: deadlines.queue,
+            JobState.LAUNCHING: deadlines.start,
+            JobState.RUNNING: deadlines.run,
+            JobState.BACKOFF: self.spec.retry.delay_after(max(1, self.attempt)),
+        }.get(self.state)
+
+    def due_in_time(self, now: datetime) -> "Job":
+        """The job, due no later than its policy says, counted from now: a clock that was set back made it so."""
+        latest = _later(now, self.longest_wait)
+        if self.due_at is None or latest is None or self.due_at <= latest:
+            return self
+        return replace(self, due_at=latest)
+
     def queued_again(self, at: datetime) -> "Job":
         """The job after its back-off."""
         return self._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))

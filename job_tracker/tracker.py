@@ -26,13 +26,14 @@ from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.reports import LogFollower, ReportBook
 from job_tracker.scheduling.fifo import Verdict, judge
 from job_tracker.stops import Stops
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import JobFilter, JobStore
 from job_tracker.workqueue import QueueHealth, WorkQueue
 
 log = logging.getLogger(__name__)
 
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
+_PAUSES_BATCH = 100
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
 
@@ -219,7 +220,12 @@ class Tracker:
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)
-        self._has_looked, self.looked_at = True, self._clock()
+        now = self._clock()
+        # While the service was away, too, the clock may have been set back.
+        may_be_late = not self._has_looked or now < self.looked_at
+        self._has_looked, self.looked_at = True, now
+        if may_be_late:
+            await self._look_at_pauses()
         # Asked after the look: jobs that became live, or due, during the first one were passed over.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
@@ -227,6 +233,15 @@ class Tracker:
         self._queue.add(Chore.ADMIT)
         self._queue.add(Chore.DUE)
         return self._options.repair_period
+
+    async def _look_at_pauses(self) -> None:
+        """Look at all jobs between two attempts: by a clock that was set back, their pauses end too late."""
+        before: int | None = None
+        where = JobFilter(states=frozenset({JobState.BACKOFF}))
+        while page := await self._store.list_jobs(where, limit=_PAUSES_BATCH, before=before):
+            for job in page:
+                self._queue.add(job.id)
+            before = page[-1].id
 
     async def _sweep(self) -> timedelta:
         """Remove what was kept of stopped groups for long enough."""
@@ -368,7 +383,10 @@ class Tracker:
         with log_context.about(after.id, after.attempt):
             self._on_save(before, after)
             if after.state is not before.state:
-                why = f" ({after.last_failure.category})" if after.last_failure else ""
+                reason = after.moves[
+                    -1
+                ].diagnosis  # of this move: an earlier attempt's is no longer the reason
+                why = f" ({reason.category})" if reason else ""
                 log.info(
                     "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why
                 )

@@ -161,6 +161,24 @@ def test_a_job_in_backoff_is_queued_again_when_its_time_has_come() -> None:
     assert step(waiting, None, after=10) == Save(waiting.queued_again(NOON + timedelta(seconds=10)))
 
 
+def test_a_clock_that_was_set_back_makes_no_wait_longer_than_the_policy_says() -> None:
+    back, pause = timedelta(hours=-2), timedelta(seconds=10)
+    waiting = job(retry=POLICY).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
+    assert step(waiting, None, after=-7200) == Save(replace(waiting, due_at=NOON + back + pause))
+    queued = new_job(1, spec(deadlines=DEADLINES), NOON)
+    launching = queued.admitted(NOON).observed(seen(P).statuses)
+    running = launching.observed(seen(R).statuses).running(NOON)
+    for current, observed, deadline in (
+        (queued, None, DEADLINES.queue),
+        (launching, seen(P), DEADLINES.start),
+        (running, seen(R), DEADLINES.run),
+    ):
+        assert deadline is not None
+        bounded = replace(current, due_at=NOON + back + deadline)
+        assert step(current, observed, after=-7200) == Save(bounded)
+        assert step(bounded, observed, after=-7200) == Rest()
+
+
 def test_a_job_that_has_waited_too_long_fails_without_a_group() -> None:
     queued = replace(new_job(1, spec(deadlines=DEADLINES), NOON), attempt=0)
     assert step(queued, None, after=4.9) == Rest()
