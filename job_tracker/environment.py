@@ -8,6 +8,12 @@ from job_tracker.model import Job
 FREE_PARAMETERS = "TRAINING_PARAMETERS"
 """The variable that holds, as one JSON object, the parameters that an algorithm does not declare."""
 
+DEFAULTS = {
+    "PYTHONUNBUFFERED": "1",  # so that logs can be followed
+    "PYTHONFAULTHANDLER": "1",  # so that a crash in native code leaves a traceback
+}
+"""Variables of every process, unless configuration says otherwise."""
+
 # Names that the service, or a launcher that it starts, sets: nobody else may.
 _SERVICE_NAMES = frozenset(
     (

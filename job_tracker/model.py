@@ -347,7 +347,7 @@ class Job:
         }.get(self.state)
 
     def due_in_time(self, now: datetime) -> "Job":
-        """The job, due no later than its policy says, counted from now: a clock that was set back made it so."""
+        """The job, due no later than its policy says counted from now, also if the clock was set back."""
         latest = _later(now, self.longest_wait)
         if self.due_at is None or latest is None or self.due_at <= latest:
             return self
