@@ -185,7 +185,9 @@ class Progress:
     speed: float = 0.0
     """Steps a second, smoothed; 0 while it is not known."""
     measured_at: datetime | None = None
-    """When the last step was reported."""
+    """When the speed was measured last, or begins to be."""
+    measured_step: int = 0
+    """The step at that time."""
 
     @property
     def seconds_left(self) -> float | None:

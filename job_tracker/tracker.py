@@ -105,7 +105,7 @@ class Tracker:
             self._work, workers=options.workers, expected=(TrackerError,)
         )
         self._stops = Stops(lambda group: self._queue.add(group.job_id))
-        self._followers = LogFollower(reports, backend, clock)
+        self._followers = LogFollower(reports, backend)
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False

@@ -157,7 +157,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
             for r, role in zip(job.ranks, spec.role_of_ranks, strict=False)
         ],
         diagnosis=_diagnosis(job.diagnosis),
-        progress=_progress(job.progress),
+        progress=_progress(job.progress, goes_on=job.state is JobState.RUNNING and job.ending is None),
         ending=job.ending is not None and not job.state.is_terminal,
         model_uri=job.model_uri,
         max_attempts=spec.retry.max_attempts,
@@ -234,7 +234,8 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
     )
 
 
-def _progress(progress: Progress | None) -> pb.Progress | None:
+def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
+    """How far the training is; with its pace only while it goes on."""
     if progress is None:
         return None
     return pb.Progress(
@@ -244,8 +245,8 @@ def _progress(progress: Progress | None) -> pb.Progress | None:
         total_epochs=progress.total_epochs,
         metrics=progress.metrics,
         reported_at=_timestamp(progress.reported_at),
-        steps_per_second=progress.speed,
-        seconds_left=progress.seconds_left,
+        steps_per_second=progress.speed if goes_on else 0.0,
+        seconds_left=progress.seconds_left if goes_on else None,
     )
 
 
