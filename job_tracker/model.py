@@ -158,6 +158,8 @@ class Ending:
     diagnosis: Diagnosis | None = None
     at_once: bool = False
     """Whether workers that a succeeded master has left behind get no time to end by themselves."""
+    has_model: bool | None = None
+    """Whether a success has left files where its model belongs; None: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,11 @@ class Job:
     def diagnosis(self) -> Diagnosis | None:
         """Why the job failed, or is about to."""
         return self.ending.diagnosis if self.ending else None
+
+    @property
+    def has_model(self) -> bool | None:
+        """Whether there were files at `model_uri` when the job succeeded; None: that is not known."""
+        return self.ending.has_model if self.ending else None
 
     @property
     def last_failure(self) -> Diagnosis | None:

@@ -8,13 +8,14 @@ an event missed. So a step that was cut short by a crash is simply taken again.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
 from typing import Any
 
 from job_tracker import log_context
+from job_tracker.artifacts import ModelFiles
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.diagnosis import Category, Diagnosis
@@ -91,7 +92,9 @@ class Tracker:
         reports: ReportBook,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
+        models: ModelFiles | None = None,
     ) -> None:
+        """Without `models`, it is not known of succeeded jobs whether they have left one."""
         self._store = store
         self._backend = backend
         self._logs = logs
@@ -99,6 +102,8 @@ class Tracker:
         self._tenure = tenure
         self._clock = clock
         self._on_save = on_save
+        self._models = models
+        self._has_model: dict[GroupRef, bool | None] = {}
         self.looked_at = clock()
         """When it last looked at everything; before the first time, when it was made."""
         self._queue: WorkQueue[int | Chore] = WorkQueue(
@@ -333,6 +338,8 @@ class Tracker:
         seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
         await self._followers.finish(job.group)
         await self._logs.collect(job)
+        if self._models is not None and ending.state is JobState.SUCCEEDED:
+            self._has_model[job.group] = await self._models.has_any(job)
         return seen
 
     async def _end(self, job: Job, ending: Ending) -> None:
@@ -340,6 +347,7 @@ class Tracker:
         seen = self._stops.outcome(job.group)
         if seen is not None:
             job = job.observed(seen.statuses, seen.program)
+        ending = replace(ending, has_model=self._has_model.get(job.group))
         await self._save(job, job.ended(ending, self._clock()))
         self._forget(job.group)
 
@@ -374,6 +382,7 @@ class Tracker:
     def _forget(self, group: GroupRef) -> None:
         self._seen.pop(group, None)
         self._launched.discard(group)
+        self._has_model.pop(group, None)
         self._stops.forget(group)
 
     async def _save(self, before: Job, after: Job) -> None:

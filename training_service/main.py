@@ -174,7 +174,8 @@ def make_leadership(
         engine.on_save(before, after)
 
     async def track(tenure: Tenure) -> None:
-        tracker = Tracker(store, engine.backend, logs, options, tenure, reports, on_save=saved)
+        models = ModelFiles(settings.storage.root)
+        tracker = Tracker(store, engine.backend, logs, options, tenure, reports, on_save=saved, models=models)
         with metrics.observing(tracker):
             await tracker.run()
 

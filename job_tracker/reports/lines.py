@@ -17,12 +17,17 @@ PROGRESS = "::progress:: "
 ARTIFACT = "::artifact:: "
 
 
+def is_report(line: str) -> bool:
+    """Whether the line claims to be a report; not all that do can be read."""
+    return line.startswith((PROGRESS, ARTIFACT))
+
+
 def parse(line: str, at: datetime, step: int) -> Report | None:
     """What the line, printed at `at`, reports; None if it is no report.
 
     `step` is the last one, for a line that names none.
     """
-    if not line.startswith((PROGRESS, ARTIFACT)):
+    if not is_report(line):
         return None
     marker = PROGRESS if line.startswith(PROGRESS) else ARTIFACT
     try:

@@ -14,6 +14,8 @@ from job_tracker.errors import InvalidField
 from job_tracker.jobs import JobView
 from job_tracker.log_reader import LogPiece, LogRequest
 from job_tracker.model import Job, JobSpec, JobState, Phase, Progress
+from job_tracker.printable import printable
+from job_tracker.reports.lines import is_report
 from job_tracker.store.base import JobFilter
 from job_tracker.submission import JobRequest
 from job_tracker.telemetry import Artifact, MetricSeries
@@ -39,6 +41,7 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 }
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 50, 1000
+_LONGEST_LAST_LINE = 200  # characters
 
 
 def request_of(message: pb.TrainRequest) -> JobRequest:
@@ -160,6 +163,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         progress=_progress(job.progress, goes_on=job.state is JobState.RUNNING and job.ending is None),
         ending=job.ending is not None and not job.state.is_terminal,
         model_uri=job.model_uri,
+        has_model=job.has_model,
         max_attempts=spec.retry.max_attempts,
         moves=[
             pb.Move(
@@ -191,18 +195,38 @@ def _message(view: JobView) -> str:
         case JobState.RUNNING:
             return f"Training on {_instances(job)}.{_waiting(job)}"
         case JobState.SUCCEEDED:
-            return f"Training succeeded; the model is at {job.model_uri}."
+            return f"Training succeeded{_where_the_model_is(job)}."
         case JobState.CANCELLED:
             return "Cancelled on request."
         case JobState.FAILED:
             if not job.diagnosis:
                 return "Training failed."
             tries = f" Given up after {job.attempt} attempts." if job.attempt > 1 else ""
-            return f"{job.diagnosis.summary} {job.diagnosis.resolution}{tries}"
+            return f"{_what_happened(job.diagnosis)} {job.diagnosis.resolution}{tries}"
+
+
+def _where_the_model_is(job: Job) -> str:
+    match job.has_model:
+        case True:
+            return f"; the model is at {job.model_uri}"
+        case False:
+            return f", but it has written no model: there is no file at {job.model_uri}"
+        case None:
+            return f"; its model, if it has written one, is at {job.model_uri}"
 
 
 def _why(job: Job) -> str:
-    return job.last_failure.summary if job.last_failure else ""
+    return _what_happened(job.last_failure) if job.last_failure else ""
+
+
+def _what_happened(why: Diagnosis) -> str:
+    """The summary, and the last line of the evidence: an exception is in it, the summary has an exit code."""
+    lines = (line.strip() for line in reversed(why.detail.splitlines()))
+    last = next((line for line in lines if line and not is_report(line)), "")
+    if not last or last in why.summary:
+        return why.summary
+    shortened = last if len(last) <= _LONGEST_LAST_LINE else f"{last[:_LONGEST_LAST_LINE]} …"
+    return f'{why.summary} Last line: "{printable(shortened)}".'
 
 
 def _of_attempts(job: Job) -> str:

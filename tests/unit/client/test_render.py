@@ -176,6 +176,10 @@ def test_an_update_is_one_line() -> None:
     assert lines.update(launching) == "job 1: launch, 1 of 2 instances running"
     done = Status(job_id=1, status=pb.succeed, model_uri="file:///models/1")
     assert lines.update(done) == "job 1: succeed, model file:///models/1"
+    empty = Status(job_id=1, status=pb.succeed, model_uri="file:///models/1", has_model=False)
+    assert lines.update(empty) == "job 1: succeed, no model"
+    for picture in (panels.live(empty, NOW), panels.story(empty, NOW)):
+        assert "file:///models/1" not in drawn(picture)
 
 
 def test_the_update_of_a_failed_job_explains_it() -> None:

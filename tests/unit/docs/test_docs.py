@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.core
@@ -32,7 +33,7 @@ def test_every_command_line_of_trainctl_has_options_that_there_are(page: Path) -
         assert given - known == set(), f"trainctl{line}"
 
 
-def names_of(command: typer.core.TyperCommand | typer.core.TyperGroup) -> set[str]:
+def names_of(command: Any) -> set[str]:
     """Every name of the command's options."""
     return {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
 
