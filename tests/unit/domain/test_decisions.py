@@ -244,6 +244,41 @@ def test_who_loses_a_peer_and_crashes_is_not_the_cause() -> None:
     assert ended_one_after_the_other((WHY, 0.0), (LOST, 60.0)).first_failure == WHY
 
 
+GLOO = "RuntimeError: [enforce fail at pair.cc:534] Connection closed by peer [127.0.0.1]:40042"
+JOINING = (
+    "GroupError: process 0 of 2 could not join its group: Timed out after 61 seconds waiting for clients."
+)
+
+
+def left_and_failed(detail: str, *, left_at: float = 0.0, failed_at: float = 0.2) -> Diagnosis:
+    """The cause, of a group whose rank 1 ended with exit code 0, and whose rank 0 crashed."""
+    why = Diagnosis(category=Category.CRASHED, summary="Rank 0 exited with 1.", resolution="", detail=detail)
+    noon = NOON.timestamp()
+    left = RankObservation(RankStatus(1, S, 0), None, noon + left_at, "no more data")
+    cause = Observation(
+        (RankObservation(RankStatus(0, F, 1), replace(why, rank=0), noon + failed_at), left)
+    ).first_failure
+    assert cause is not None
+    return cause
+
+
+@pytest.mark.parametrize("detail", [GLOO, JOINING])
+@pytest.mark.parametrize("failed_at", [0.2, 600.0])
+def test_a_rank_that_left_early_is_the_cause_and_not_the_peer_that_failed_without_it(
+    detail: str, failed_at: float
+) -> None:
+    cause = left_and_failed(detail, failed_at=failed_at)
+    assert (cause.rank, cause.category) == (1, Category.CRASHED)
+    assert cause.summary.startswith("Rank 1 left with exit code 0 before the others had finished, and rank 0")
+    assert detail in cause.detail
+    assert cause.detail.endswith("no more data")
+
+
+def test_a_rank_that_fails_on_its_own_is_the_cause_although_another_has_finished() -> None:
+    assert left_and_failed("OSError: No space left on device").rank == 0
+    assert left_and_failed(GLOO, left_at=0.3).rank == 0  # it left later: the group was failing by then
+
+
 def test_a_crash_is_the_cause_only_after_a_moment_in_which_another_may_show() -> None:
     current = job(instances=2, state=JobState.RUNNING, retry=POLICY)
     crashed = ended_one_after_the_other((WHY, 0.0), (None, 0.0))
