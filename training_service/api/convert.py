@@ -179,6 +179,15 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
     )
 
 
+def without_cancelled(status: pb.GetTrainingStatusResponse) -> None:
+    """Make `cancelled`, which the first clients do not know, a failure; the message stays."""
+    if status.status == pb.cancelled:
+        status.status = pb.failure
+    for move in status.moves:
+        if move.status == pb.cancelled:
+            move.status = pb.failure
+
+
 def _message(view: JobView) -> str:
     job = view.job
     if job.ending is not None and not job.state.is_terminal:

@@ -82,7 +82,7 @@ class Service:
         jobs = main.make_jobs(
             self.settings, self.store, await self.store.store_id(), Engine(backend), self.metrics
         )
-        self.servicer = TrainingServicer(jobs)
+        self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBook(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())
         reporter = ReporterServicer(self.tokens, self.reports)
