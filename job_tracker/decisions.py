@@ -75,7 +75,7 @@ def next_step(
     if any(rank.restarts < job.restarts_of(rank.rank) for rank in seen.statuses):
         return Launch()
     if (lost := _replaceable(job, seen)) is not None:
-        return Save(current.restarting(*lost))
+        return Save(current.restarting(*lost, now))
     if seen.first_failure is not None:
         if (wait := _cause_may_show(seen, now)) is not None:
             return Rest(at_most=wait)

@@ -13,6 +13,7 @@ from job_tracker.policies import Deadlines, Elastic, RetryPolicy
 
 MASTER_RANK = 0
 _DETAIL_IN_MOVES = 1000  # characters
+_MOST_RESTARTS_IN_MOVES = 100  # the newest
 
 
 class JobState(StrEnum):
@@ -164,7 +165,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A step of a job's story: into which state, when, in which attempt, and why if that was a failure."""
+    """A step of a job's story: into which state, when, in which attempt, and why if that was a failure.
+
+    In state RUNNING (or LAUNCHING) with a diagnosis: a rank of an elastic group failed, and is started anew.
+    """
 
     state: JobState
     at: datetime
@@ -172,6 +176,11 @@ class Move:
     diagnosis: Diagnosis | None = None
     note: str = ""
     """What it waited for in that state."""
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether it tells of a rank that is started anew, not of a new state."""
+        return self.state in LIVE_STATES and self.diagnosis is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,11 +310,19 @@ class Job:
         """How often the rank is to be started anew in this attempt."""
         return self.ranks[rank].restarts if rank < len(self.ranks) else 0
 
-    def restarting(self, rank: int, why: Diagnosis) -> "Job":
-        """The job with one more start of a rank decided; what is seen of an earlier one counts no more."""
+    def restarting(self, rank: int, why: Diagnosis, at: datetime) -> "Job":
+        """The job with one more start of a rank decided; what is seen of an earlier one counts no more.
+
+        Its story tells of it, without the detail: there may be many.
+        """
         note = f"It is started anew, because: {why.summary}"
         again = RankStatus(rank, Phase.PENDING, note=note, restarts=self.restarts_of(rank) + 1)
-        return replace(self, ranks=(*self.ranks[:rank], again, *self.ranks[rank + 1 :]))
+        ranks = (*self.ranks[:rank], again, *self.ranks[rank + 1 :])
+        move = Move(self.state, at, self.attempt, replace(why, rank=rank, detail=""))
+        told = [each for each in self.moves if each.is_restart]
+        dropped = told[0] if len(told) >= _MOST_RESTARTS_IN_MOVES else None
+        moves = (*(each for each in self.moves if each is not dropped), move)
+        return replace(self, ranks=ranks, moves=moves)
 
     def decided(self, ending: Ending) -> "Job":
         """The job with its outcome fixed.

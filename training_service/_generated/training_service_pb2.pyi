@@ -515,7 +515,9 @@ class Move(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
-    """`queuing` with a diagnosis: an attempt failed, and another is to follow."""
+    """`queuing` with a diagnosis: an attempt failed, and another is to follow. `running` with a diagnosis: a
+    rank of an elastic group failed, and is started anew while the others train on.
+    """
     attempt: _builtins.int
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...

@@ -119,6 +119,8 @@ def _move(move: Move) -> str:
         if failed:
             return f"attempt {move.attempt} failed{why}"
         return "queued again" if move.attempt else "submitted"
+    if failed and move.status in (TrainingStatus.launch, TrainingStatus.running):
+        return f"rank {move.diagnosis.rank} started anew{why}"
     attempt = f", attempt {move.attempt}" if move.attempt > 1 else ""
     return f"{words.status_word(move.status)}{attempt}{why}"
 
