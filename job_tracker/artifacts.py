@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from job_tracker.catalog import shown
-from job_tracker.errors import InvalidField, UnknownReference
+from job_tracker.errors import InvalidField, StorageUnavailable, UnknownReference
 from job_tracker.job_files import JobFiles, job_files
 from job_tracker.model import Job
 from job_tracker.storage import patiently
@@ -16,6 +16,7 @@ from job_tracker.telemetry import MOST_ARTIFACTS, Artifact
 from job_tracker.untrusted import Suspicious
 
 _PATIENCE_SECONDS = 20.0
+_PROMPT_SECONDS = 5.0  # the end of a job waits for it
 _PIECE = 256 * 1024
 """Bytes that are read at once: what a download takes of memory."""
 _MOST_LOOKED_AT = 10 * MOST_ARTIFACTS
@@ -47,6 +48,18 @@ class ModelFiles:
             return [ModelFile(name, f"{uri}/{name}", size) for name, size in found[:MOST_ARTIFACTS]]
 
         return await patiently(look, f"the model at {uri}", seconds=_PATIENCE_SECONDS)
+
+    async def has_any(self, job: Job) -> bool | None:
+        """Whether there is any file of the job's model; None if storage does not say so soon."""
+        uri = job.model_uri
+
+        def look() -> bool:
+            return bool(job_files(uri, within=self._root).files(_MOST_LOOKED_AT))
+
+        try:
+            return await patiently(look, f"the model at {uri}", seconds=_PROMPT_SECONDS)
+        except StorageUnavailable:
+            return None
 
     async def read(self, job: Job, name: str) -> AsyncIterator[bytes]:
         """The content of one of them, in pieces.

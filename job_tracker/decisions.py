@@ -54,6 +54,8 @@ def next_step(
         if seen is not None and (current := job.observed(seen.statuses)) != job:
             return Save(current)  # whoever stops the group may die before saying how its ranks ended
         return _end(job.ending, seen, now, finish_grace)
+    if (bounded := job.due_in_time(now)) != job:
+        return Save(bounded)
     is_due = job.due_at is not None and now >= job.due_at
     match job.state:
         case JobState.QUEUED:
@@ -73,7 +75,7 @@ def next_step(
     if any(rank.restarts < job.restarts_of(rank.rank) for rank in seen.statuses):
         return Launch()
     if (lost := _replaceable(job, seen)) is not None:
-        return Save(current.restarting(*lost))
+        return Save(current.restarting(*lost, now))
     if seen.first_failure is not None:
         if (wait := _cause_may_show(seen, now)) is not None:
             return Rest(at_most=wait)

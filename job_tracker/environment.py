@@ -11,6 +11,12 @@ FREE_PARAMETERS = "TRAINING_PARAMETERS"
 TOKENS = frozenset({"GROUP_TOKEN", "REPORT_TOKEN"})
 """The variables that are secret: who knows them may report for an attempt, or take part in its group."""
 
+DEFAULTS = {
+    "PYTHONUNBUFFERED": "1",  # so that logs can be followed
+    "PYTHONFAULTHANDLER": "1",  # so that a crash in native code leaves a traceback
+}
+"""Variables of every process, unless configuration says otherwise."""
+
 # Names that the service, or a launcher that it starts, sets: nobody else may.
 _SERVICE_NAMES = frozenset(
     (

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from job_tracker.backends.base import Backend
-from job_tracker.errors import JobNotFound, LogsNotFound, TrackerError
+from job_tracker.errors import JobNotFound, LogsNotFound, StorageUnavailable, TrackerError
 from job_tracker.logs.archive import LogArchive
 from job_tracker.model import GroupRef, Job
 from job_tracker.store.base import JobStore
@@ -102,6 +103,8 @@ class LogCollector:
         failures = [each for each in await asyncio.gather(*keeping, return_exceptions=True) if each]
         if failures:
             raise failures[0]
+        with suppress(StorageUnavailable):  # what is left goes with the job
+            await self._archive.tidy(group)
         await self._backend.drop_logs(group)
 
     async def _keep_rank(self, group: GroupRef, rank: int, *, anew: bool) -> None:

@@ -13,6 +13,7 @@ from job_tracker.policies import Deadlines, Elastic, RetryPolicy
 
 MASTER_RANK = 0
 _DETAIL_IN_MOVES = 1000  # characters
+_MOST_RESTARTS_IN_MOVES = 100  # the newest
 
 
 class JobState(StrEnum):
@@ -158,11 +159,16 @@ class Ending:
     diagnosis: Diagnosis | None = None
     at_once: bool = False
     """Whether workers that a succeeded master has left behind get no time to end by themselves."""
+    has_model: bool | None = None
+    """Whether a success has left files where its model belongs; None: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A step of a job's story: into which state, when, in which attempt, and why if that was a failure."""
+    """A step of a job's story: into which state, when, in which attempt, and why if that was a failure.
+
+    In state RUNNING (or LAUNCHING) with a diagnosis: a rank of an elastic group failed, and is started anew.
+    """
 
     state: JobState
     at: datetime
@@ -170,6 +176,11 @@ class Move:
     diagnosis: Diagnosis | None = None
     note: str = ""
     """What it waited for in that state."""
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether it tells of a rank that is started anew, not of a new state."""
+        return self.state in LIVE_STATES and self.diagnosis is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +196,9 @@ class Progress:
     speed: float = 0.0
     """Steps a second, smoothed; 0 while it is not known."""
     measured_at: datetime | None = None
-    """When the last step was reported."""
+    """When the speed was measured last, or begins to be."""
+    measured_step: int = 0
+    """The step at that time."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -229,6 +242,11 @@ class Job:
     def diagnosis(self) -> Diagnosis | None:
         """Why the job failed, or is about to."""
         return self.ending.diagnosis if self.ending else None
+
+    @property
+    def has_model(self) -> bool | None:
+        """Whether there were files at `model_uri` when the job succeeded; None: that is not known."""
+        return self.ending.has_model if self.ending else None
 
     @property
     def last_failure(self) -> Diagnosis | None:
@@ -292,11 +310,19 @@ class Job:
         """How often the rank is to be started anew in this attempt."""
         return self.ranks[rank].restarts if rank < len(self.ranks) else 0
 
-    def restarting(self, rank: int, why: Diagnosis) -> "Job":
-        """The job with one more start of a rank decided; what is seen of an earlier one counts no more."""
+    def restarting(self, rank: int, why: Diagnosis, at: datetime) -> "Job":
+        """The job with one more start of a rank decided; what is seen of an earlier one counts no more.
+
+        Its story tells of it, without the detail: there may be many.
+        """
         note = f"It is started anew, because: {why.summary}"
         again = RankStatus(rank, Phase.PENDING, note=note, restarts=self.restarts_of(rank) + 1)
-        return replace(self, ranks=(*self.ranks[:rank], again, *self.ranks[rank + 1 :]))
+        ranks = (*self.ranks[:rank], again, *self.ranks[rank + 1 :])
+        move = Move(self.state, at, self.attempt, replace(why, rank=rank, detail=""))
+        told = [each for each in self.moves if each.is_restart]
+        dropped = told[0] if len(told) >= _MOST_RESTARTS_IN_MOVES else None
+        moves = (*(each for each in self.moves if each is not dropped), move)
+        return replace(self, ranks=ranks, moves=moves)
 
     def decided(self, ending: Ending) -> "Job":
         """The job with its outcome fixed.
@@ -334,6 +360,24 @@ class Job:
             )
         moved = self._moved(ending.state, at, ending.diagnosis)
         return replace(moved, ending=ending, finished_at=at, ranks=ranks)
+
+    @property
+    def longest_wait(self) -> timedelta | None:
+        """How long the job may be in its state before it is due; None: for ever."""
+        deadlines = self.spec.deadlines
+        return {
+            JobState.QUEUED: deadlines.queue,
+            JobState.LAUNCHING: deadlines.start,
+            JobState.RUNNING: deadlines.run,
+            JobState.BACKOFF: self.spec.retry.delay_after(max(1, self.attempt)),
+        }.get(self.state)
+
+    def due_in_time(self, now: datetime) -> "Job":
+        """The job, due no later than its policy says counted from now, also if the clock was set back."""
+        latest = _later(now, self.longest_wait)
+        if self.due_at is None or latest is None or self.due_at <= latest:
+            return self
+        return replace(self, due_at=latest)
 
     def queued_again(self, at: datetime) -> "Job":
         """The job after its back-off."""

@@ -8,13 +8,14 @@ an event missed. So a step that was cut short by a crash is simply taken again.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
 from typing import Any
 
 from job_tracker import log_context
+from job_tracker.artifacts import ModelFiles
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.diagnosis import Category, Diagnosis
@@ -26,13 +27,14 @@ from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.reports import LogFollower, ReportBook
 from job_tracker.scheduling.fifo import Verdict, judge
 from job_tracker.stops import Stops
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import JobFilter, JobStore
 from job_tracker.workqueue import QueueHealth, WorkQueue
 
 log = logging.getLogger(__name__)
 
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
+_PAUSES_BATCH = 100
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
 
@@ -90,7 +92,9 @@ class Tracker:
         reports: ReportBook,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
+        models: ModelFiles | None = None,
     ) -> None:
+        """Without `models`, it is not known of succeeded jobs whether they have left one."""
         self._store = store
         self._backend = backend
         self._logs = logs
@@ -98,13 +102,15 @@ class Tracker:
         self._tenure = tenure
         self._clock = clock
         self._on_save = on_save
+        self._models = models
+        self._has_model: dict[GroupRef, bool | None] = {}
         self.looked_at = clock()
         """When it last looked at everything; before the first time, when it was made."""
         self._queue: WorkQueue[int | Chore] = WorkQueue(
             self._work, workers=options.workers, expected=(TrackerError,)
         )
         self._stops = Stops(lambda group: self._queue.add(group.job_id))
-        self._followers = LogFollower(reports, backend, clock)
+        self._followers = LogFollower(reports, backend)
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
@@ -219,7 +225,12 @@ class Tracker:
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)
-        self._has_looked, self.looked_at = True, self._clock()
+        now = self._clock()
+        # While the service was away, too, the clock may have been set back.
+        may_be_late = not self._has_looked or now < self.looked_at
+        self._has_looked, self.looked_at = True, now
+        if may_be_late:
+            await self._look_at_pauses()
         # Asked after the look: jobs that became live, or due, during the first one were passed over.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
@@ -227,6 +238,15 @@ class Tracker:
         self._queue.add(Chore.ADMIT)
         self._queue.add(Chore.DUE)
         return self._options.repair_period
+
+    async def _look_at_pauses(self) -> None:
+        """Look at all jobs between two attempts: by a clock that was set back, their pauses end too late."""
+        before: int | None = None
+        where = JobFilter(states=frozenset({JobState.BACKOFF}))
+        while page := await self._store.list_jobs(where, limit=_PAUSES_BATCH, before=before):
+            for job in page:
+                self._queue.add(job.id)
+            before = page[-1].id
 
     async def _sweep(self) -> timedelta:
         """Remove what was kept of stopped groups for long enough."""
@@ -318,6 +338,8 @@ class Tracker:
         seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
         await self._followers.finish(job.group)
         await self._logs.collect(job)
+        if self._models is not None and ending.state is JobState.SUCCEEDED:
+            self._has_model[job.group] = await self._models.has_any(job)
         return seen
 
     async def _end(self, job: Job, ending: Ending) -> None:
@@ -325,6 +347,7 @@ class Tracker:
         seen = self._stops.outcome(job.group)
         if seen is not None:
             job = job.observed(seen.statuses, seen.program)
+        ending = replace(ending, has_model=self._has_model.get(job.group))
         await self._save(job, job.ended(ending, self._clock()))
         self._forget(job.group)
 
@@ -359,6 +382,7 @@ class Tracker:
     def _forget(self, group: GroupRef) -> None:
         self._seen.pop(group, None)
         self._launched.discard(group)
+        self._has_model.pop(group, None)
         self._stops.forget(group)
 
     async def _save(self, before: Job, after: Job) -> None:
@@ -368,7 +392,10 @@ class Tracker:
         with log_context.about(after.id, after.attempt):
             self._on_save(before, after)
             if after.state is not before.state:
-                why = f" ({after.last_failure.category})" if after.last_failure else ""
+                reason = after.moves[
+                    -1
+                ].diagnosis  # of this move: an earlier attempt's is no longer the reason
+                why = f" ({reason.category})" if reason else ""
                 log.info(
                     "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why
                 )

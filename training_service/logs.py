@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from job_tracker import log_context
+from job_tracker.printable import printable
 from training_service.api.interceptors import request_id
 from training_service.settings import LoggingSettings
 
@@ -21,12 +22,12 @@ class _Console(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         about = " ".join(f"{name}={value!s:.8}" for name, value in _about().items())
         record.about = f"[{about}] " if about else ""
-        record.message = _printable(record.message)
+        record.message = printable(record.message)
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
         # The lines of a traceback begin as no record does: what a tenant sent may be in them.
-        return "\n    | ".join(_printable(line) for line in super().format(record).splitlines())
+        return "\n    | ".join(printable(line) for line in super().format(record).splitlines())
 
 
 class _Json(logging.Formatter):
@@ -36,7 +37,7 @@ class _Json(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             **_about(),
-            "message": _printable(record.getMessage()),
+            "message": printable(record.getMessage()),
         }
         if record.exc_info:
             content["exception"] = self.formatException(record.exc_info)
@@ -51,13 +52,6 @@ def _about() -> dict[str, Any]:
     if identity := request_id.get():
         facts["request_id"] = identity
     return facts
-
-
-def _printable(text: str) -> str:
-    """The text on one line, and so that it moves no cursor."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def set_up(settings: LoggingSettings) -> None:

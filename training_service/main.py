@@ -97,7 +97,10 @@ async def serve(settings: Settings) -> None:
         stack.callback(_metrics_server(metrics, settings).close)
         lag = asyncio.create_task(metrics.observe_loop(), name="loop-lag")
         stack.push_async_callback(_end, lag, "the measurement of the event loop")
-        servicer = TrainingServicer(make_jobs(settings, store, store_id, engine, metrics))
+        servicer = TrainingServicer(
+            make_jobs(settings, store, store_id, engine, metrics),
+            cancelled_as_failure=settings.server.cancelled_as_failure,
+        )
         server, serving = _make_server(settings, servicer, ReporterServicer(tokens, reports), metrics)
         port = _bind(server, settings.server.address)
         told.address = told.address or _address_for_ranks(settings, port)
@@ -175,7 +178,8 @@ def make_leadership(
         engine.on_save(before, after)
 
     async def track(tenure: Tenure) -> None:
-        tracker = Tracker(store, engine.backend, logs, options, tenure, reports, on_save=saved)
+        models = ModelFiles(settings.storage.root)
+        tracker = Tracker(store, engine.backend, logs, options, tenure, reports, on_save=saved, models=models)
         with metrics.observing(tracker):
             await tracker.run()
 

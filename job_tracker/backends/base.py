@@ -1,13 +1,14 @@
 """The protocol of a backend, and the words it answers in, which are ours and no engine's."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
+from job_tracker.backends.evidence import LOST_PEER
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.logs.records import BEGINNING
-from job_tracker.model import MASTER_RANK, GroupRef, Job, RankStatus
+from job_tracker.model import MASTER_RANK, GroupRef, Job, Phase, RankStatus
 
 Plan = TypeVar("Plan")
 
@@ -23,6 +24,8 @@ class RankObservation:
     diagnosis: Diagnosis | None = None
     ended_at: float | None = None
     """Seconds since 1970, if that is known."""
+    last_lines: str = ""
+    """The end of the log of a rank that ended with exit code 0, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +49,18 @@ class Observation:
 
         One that failed later often did because of it. Of those that failed at once, it is the lowest. A
         crash is no cause beside something else at about the same time: who loses a peer crashes too, and
-        may be seen to do so before the peer.
+        may be seen to do so before the peer. Nor is a crash that tells of a lost peer the cause, if another
+        rank had left before with exit code 0: it left too early.
         """
         failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
         together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]
         causes = [
             rank for rank in together if rank.diagnosis and rank.diagnosis.category is not Category.CRASHED
         ]
-        return next((rank.diagnosis for rank in (*causes, *failed)), None)
+        cause = next(iter((*causes, *failed)), None)
+        if cause is None or cause.diagnosis is None:
+            return None
+        return _left_early(self.ranks, cause, cause.diagnosis) or cause.diagnosis
 
     @property
     def failed_at(self) -> float | None:
@@ -69,6 +76,35 @@ class Observation:
     def statuses(self) -> tuple[RankStatus, ...]:
         """The ranks alone, as a job keeps them."""
         return tuple(rank.status for rank in self.ranks)
+
+
+def _left_early(
+    ranks: Iterable[RankObservation], failed: RankObservation, why: Diagnosis
+) -> Diagnosis | None:
+    """Why the group failed if `failed` only lost a peer: the rank that left first, with exit code 0."""
+    if why.category is not Category.CRASHED or failed.ended_at is None or not LOST_PEER.search(why.detail):
+        return None
+    left = [
+        rank
+        for rank in ranks
+        if rank.status.phase is Phase.SUCCEEDED and rank.ended_at and rank.ended_at <= failed.ended_at
+    ]
+    if not left:
+        return None
+    first = min(left, key=_ended_at)
+    number, other = first.status.rank, failed.status.rank
+    last_lines = f"\n\nRank {number} printed last:\n{first.last_lines}" if first.last_lines else ""
+    return Diagnosis(
+        category=Category.CRASHED,
+        summary=f"Rank {number} left with exit code 0 before the others had finished, and rank {other} then "
+        "failed without it.",
+        resolution=f"See in the log of rank {number} why it ended so early, before it joined the group or in "
+        f"the middle of training (its share of the data, an early exit); the log of rank {other} shows what "
+        "it was waiting for.",
+        detail=f"{why.summary}\n{why.detail}{last_lines}",
+        retryable=why.retryable,
+        rank=number,
+    )
 
 
 def _ended_at(rank: RankObservation) -> float:

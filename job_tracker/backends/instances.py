@@ -8,7 +8,7 @@ from job_tracker.catalog.options import laid_over
 from job_tracker.catalog.pods import HOME, TEMPORARY
 from job_tracker.catalog.syntax import amount
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.environment import job_environment
+from job_tracker.environment import DEFAULTS, job_environment
 from job_tracker.model import Job
 
 Options = TypeVar("Options", ContainerOptions, PodOptions)
@@ -53,7 +53,7 @@ def told_alike(
 
     `cpu` is how much of it an instance has at most, if that is known.
     """
-    defaults = {"PYTHONUNBUFFERED": "1"}  # so that logs can be followed
+    defaults = dict(DEFAULTS)
     if cpu is not None:
         # Libraries count the machine's cores, and would start a thread for each.
         defaults["OMP_NUM_THREADS"] = str(max(1, int(amount(cpu)) // processes))

@@ -1,6 +1,7 @@
 """The logs of ended groups, in storage: any service finds them there, whatever becomes of machines."""
 
 import gzip
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from functools import partial
@@ -17,6 +18,9 @@ from job_tracker.untrusted import Suspicious
 
 Result = TypeVar("Result")
 
+_ASIDE = ".part"
+_MOST_FILES = 10_000
+"""Of a group, that are looked at: each rank has one, and perhaps some that were never finished."""
 _PIECE = 64 * 1024
 _WRITE = 1 << 20
 _LEVEL = 1  # a tenth is left of most logs, and the levels above cost more than they save
@@ -41,8 +45,9 @@ class LogArchive:
         path = self._path(group, rank)
         async with aclosing(pieces):
             gathered = await anext(pieces, b"")  # if there is no log, nothing is begun
-            upload = await self._call(lambda: _Upload(self._files(), path))
+            upload = _Upload(self._files, path)
             try:
+                await self._call(upload.begin)
                 async for piece in pieces:
                     gathered += piece
                     if len(gathered) >= _WRITE:
@@ -83,6 +88,21 @@ class LogArchive:
             if rest and (wanted := records.later(rest, after)):
                 yield wanted
 
+    async def tidy(self, group: GroupRef) -> None:
+        """Remove what was begun and never finished, of a group whose logs are all there.
+
+        A service that is writing one of them again at this moment fails to, and finds it there instead.
+        """
+        folder = f"{group.job_folder}/{group.attempt}"
+
+        def remove() -> None:
+            files = job_files(f"{self._root}/{folder}", within=self._within)
+            for name, _ in files.files(_MOST_FILES):
+                if name.endswith(_ASIDE):
+                    files.remove(name)
+
+        await self._call(remove)
+
     async def delete(self, job_folder: str) -> None:
         """Forget the logs of all attempts of a job, by its folder. It may be repeated."""
         await self._call(lambda: self._files().remove(job_folder))
@@ -114,28 +134,49 @@ class LogArchive:
 
 
 class _Upload:
-    """A compressed file that is written aside and then moved to its place; all of it may block."""
+    """A compressed file that is written aside and then moved to its place; all of it may block.
 
-    def __init__(self, files: JobFiles, path: str) -> None:
-        self._files = files
+    Its calls follow each other, but for `abandon`: the one before may hang in its thread.
+    """
+
+    def __init__(self, files: Callable[[], JobFiles], path: str) -> None:
+        self._open_files = files
         self._path = path
-        self._aside = f"{path}.{uuid4().hex[:8]}.part"
-        self._file = files.create(self._aside)
-        # No time and no name in it, so that the same log is the same file, whoever writes it.
-        self._gzip = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=self._file, mtime=0)
+        self._aside = f"{path}.{uuid4().hex[:8]}{_ASIDE}"
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        self._file: Any = None
+        self._gzip: Any = None
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._is_abandoned:
+                return
+            self._files = self._open_files()
+            self._file = self._files.create(self._aside)
+            # No time and no name in it, so that the same log is the same file, whoever writes it.
+            self._gzip = gzip.GzipFile(
+                filename="", mode="wb", compresslevel=_LEVEL, fileobj=self._file, mtime=0
+            )
 
     def write(self, data: bytes) -> None:
-        self._gzip.write(data)
+        with self._lock:
+            self._gzip.write(data)
 
     def publish(self) -> None:
-        self._gzip.close()
-        self._file.close()
-        self._files.publish(self._aside, self._path)
+        with self._lock:
+            self._gzip.close()
+            self._file.close()
+            self._files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
-        for undo in (self._gzip.close, self._file.close, lambda: self._files.remove(self._aside)):
-            with suppress(Exception):  # what is left goes when the job is forgotten
-                undo()
+        with self._lock:
+            self._is_abandoned = True
+            if self._file is None:
+                return
+            for undo in (self._gzip.close, self._file.close, lambda: self._files.remove(self._aside)):
+                with suppress(Exception):  # what is left goes when the group is tidied up
+                    undo()
 
 
 class _Download:

@@ -1,8 +1,8 @@
 """Pieces of a log: whole records (writing.py has their form), one or more, as bytes."""
 
 import re
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 from job_tracker.logs.writing import time_at
 
@@ -21,7 +21,12 @@ _SECOND = 10**9
 
 def text_of(piece: bytes) -> str:
     """What was printed. Bytes that are no UTF-8 become replacement characters."""
-    return _RECORD.sub(rb"\1\2", piece).decode(errors="replace")
+    return text_bytes(piece).decode(errors="replace")
+
+
+def text_bytes(piece: bytes) -> bytes:
+    """What was printed, as it is."""
+    return _RECORD.sub(rb"\1\2", piece)
 
 
 def timed_text_of(piece: bytes) -> str:
@@ -35,10 +40,17 @@ def timed_text_of(piece: bytes) -> str:
     return b"".join(texts).decode(errors="replace")
 
 
-async def texts_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """What was printed, piece by piece."""
-    async for piece in pieces:
-        yield text_of(piece)
+def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
+    """The lines that were printed, without their breaks, each with when it began."""
+    began, parts = b"", list[bytes]()
+    for record in records_of(piece):
+        began = began or record[:TIME]
+        parts.append(text_bytes(record))
+        if not is_partial(record):
+            yield moment_of(began), b"".join(parts).decode(errors="replace").rstrip("\r\n")
+            began, parts = b"", []
+    if parts:
+        yield moment_of(began), b"".join(parts).decode(errors="replace")
 
 
 def records_of(piece: bytes) -> list[bytes]:
@@ -90,6 +102,11 @@ def nanoseconds(time: bytes) -> int:
     """The time of a record, since 1970."""
     second = datetime.fromisoformat(time[:19].decode()).replace(tzinfo=UTC)
     return int((second - _EPOCH).total_seconds()) * _SECOND + int(time[20:29])
+
+
+def moment_of(time: bytes) -> datetime:
+    """The time of a record, in microseconds, as `datetime` has them."""
+    return _EPOCH + timedelta(microseconds=nanoseconds(time) // 1000)
 
 
 def left_out(number: int, time: bytes) -> bytes:

@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from job_tracker.backends.base import Backend
 from job_tracker.errors import AttemptOver, LogsNotFound, TrackerError
-from job_tracker.logs.records import texts_of
+from job_tracker.logs.records import lines_of
 from job_tracker.model import MASTER_RANK, GroupRef, Job, Progress
 from job_tracker.reports.book import ReportBook
 from job_tracker.reports.lines import parse
@@ -26,10 +24,9 @@ _DRAIN_SECONDS = 2.0
 class LogFollower:
     """One follower for each running group, from when it runs until it is stopped."""
 
-    def __init__(self, book: ReportBook, backend: Backend[Any], clock: Callable[[], datetime]) -> None:
+    def __init__(self, book: ReportBook, backend: Backend[Any]) -> None:
         self._book = book
         self._backend = backend
-        self._clock = clock
         self._followers: dict[GroupRef, asyncio.Task[None]] = {}
 
     def follow(self, job: Job) -> None:
@@ -60,10 +57,10 @@ class LogFollower:
         try:
             known = await self._book.progress_of(attempt)
             pieces = self._backend.logs(group, MASTER_RANK, follow=True, tail_lines=_TAIL_LINES)
-            async for text in texts_of(pieces):
-                for line in text.splitlines():
+            async for piece in pieces:
+                for at, line in lines_of(piece):
                     step = (await self._book.progress_of(attempt)).step
-                    if report := parse(line, self._clock(), step):
+                    if report := parse(line, at, step):
                         await self._book.take(attempt, _news(report, known))
         except (LogsNotFound, AttemptOver):
             pass

@@ -7,6 +7,7 @@ One line on standard output, a marker and a JSON object of which every key may b
 """
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,9 +17,17 @@ PROGRESS = "::progress:: "
 ARTIFACT = "::artifact:: "
 
 
+def is_report(line: str) -> bool:
+    """Whether the line claims to be a report; not all that do can be read."""
+    return line.startswith((PROGRESS, ARTIFACT))
+
+
 def parse(line: str, at: datetime, step: int) -> Report | None:
-    """What the line reports; None if it is none. `step` is the last one, for a line that names none."""
-    if not line.startswith((PROGRESS, ARTIFACT)):
+    """What the line, printed at `at`, reports; None if it is no report.
+
+    `step` is the last one, for a line that names none.
+    """
+    if not is_report(line):
         return None
     marker = PROGRESS if line.startswith(PROGRESS) else ARTIFACT
     try:
@@ -33,7 +42,7 @@ def parse(line: str, at: datetime, step: int) -> Report | None:
     else:
         reader.counts(content)
         _take_metrics(reader, content.get("metrics"), reader.report().counts.get("step", step))
-    return reader.report()
+    return replace(reader.report(), at=at)
 
 
 def _take_metrics(reader: ReportReader, metrics: Any, step: int) -> None:

@@ -17,6 +17,7 @@ _LONGEST_NAME, _LONGEST_URI = 128, 2048
 _LARGEST_COUNT = 10**15
 _LARGEST_VALUE = 1e300
 _SMOOTHING = 0.3
+_SHORTEST_MEASUREMENT = 0.5  # seconds
 _DIGITS = frozenset("0123456789abcdef")
 
 
@@ -29,6 +30,8 @@ class Report:
     artifacts: Sequence[Artifact] = ()
     problems: Sequence[str] = ()
     """What of it was left out, and why; the first few."""
+    at: datetime | None = None
+    """When it was made, if that is known better than by when it is taken in: a line has its time."""
 
 
 class ReportReader:
@@ -91,11 +94,15 @@ class ReportReader:
 
 
 def advanced(last: Progress, report: Report, at: datetime) -> Progress:
-    """The progress after the report, which replaces what it names and keeps the rest."""
+    """The progress after the report, which replaces what it names and keeps the rest.
+
+    `at` is when it was taken in. Many lines are read at once where a follower catches up: their pace is that
+    of the times at which they were printed.
+    """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)
-    now = replace(last, **counts, metrics=metrics, reported_at=at)
-    return replace(now, speed=_speed(last, now), measured_at=_measured_at(last, now))
+    now = replace(last, **counts, metrics=metrics, reported_at=report.at or at)
+    return _measured(last, now)
 
 
 def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[str, float]:
@@ -106,19 +113,25 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
     return metrics
 
 
-def _measured_at(last: Progress, now: Progress) -> datetime | None:
-    return now.reported_at if last.measured_at is None or now.step != last.step else last.measured_at
+def _measured(last: Progress, now: Progress) -> Progress:
+    """`now` with its speed: steps a second since the last measurement, smoothed.
 
-
-def _speed(last: Progress, now: Progress) -> float:
-    """Steps a second, smoothed; what it was if no step was made, 0 if steps were taken back."""
-    if now.step < last.step or last.measured_at is None or now.reported_at is None:
-        return 0.0
+    It stays where no step was made, and begins anew where steps are taken again. Lines that a program wrote
+    at once have the same time: so there is no measurement before some time has passed.
+    """
+    assert now.reported_at is not None
+    here = replace(now, measured_at=now.reported_at, measured_step=now.step)
+    if last.measured_at is None or now.step < last.step:
+        return replace(here, speed=0.0)
+    if now.step == last.step:
+        return now
     seconds = (now.reported_at - last.measured_at).total_seconds()
-    if now.step == last.step or seconds <= 0:
-        return last.speed
-    newest = (now.step - last.step) / seconds
-    return newest if not last.speed else _SMOOTHING * newest + (1 - _SMOOTHING) * last.speed
+    if seconds < 0:  # the clock was set back
+        return here
+    if seconds < _SHORTEST_MEASUREMENT:
+        return now
+    newest = (now.step - last.measured_step) / seconds
+    return replace(here, speed=_SMOOTHING * newest + (1 - _SMOOTHING) * last.speed if last.speed else newest)
 
 
 def _is_name(name: object) -> bool:

@@ -4,10 +4,15 @@ import json
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import grpc
+import pytest
+
 from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Server
@@ -79,3 +84,30 @@ def test_a_log_is_read_when_all_that_was_on_the_machine_is_gone(server: Server) 
         assert lines == sorted(lines)
         assert len(lines) == 2 * COUNT
         assert lines_of(client.logs(job, all_ranks=True)) == EXPECTED
+
+
+TALKING = "print(''.join(f'line {n} of many\\n' for n in range(500_000)))"
+"""More than a connection holds: the service waits for a reader that does not read."""
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("all_ranks", [False, True])
+def test_readers_that_go_away_leave_no_traceback_in_the_service_s_log(
+    server: Server, follow: bool, all_ranks: bool
+) -> None:
+    with (server.folder / "config.toml").open("a") as config:
+        command = json.dumps(["python", "-c", TALKING])
+        config.write(f"[algorithms.count]\nprocess.command = {command}\n")
+    with server.start() as client:
+        job = counting(client)
+        client.wait(job, timeout=60)
+        request = pb.GetTrainingLogsRequest(job_id=job, follow=follow, all_ranks=all_ranks)
+        with grpc.insecure_channel(server.address) as channel:
+            stream = TrainingServiceStub(channel).GetTrainingLogs(request, timeout=1)
+            next(iter(stream))
+            while stream.is_active():  # until the time is over: nothing more is read
+                time.sleep(0.05)
+    assert server.end(signal.SIGTERM) == 0
+    said = server.log.read_text()
+    assert "GetTrainingLogs CANCELLED" in said
+    assert "Traceback" not in said

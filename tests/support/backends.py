@@ -20,9 +20,9 @@ from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.catalog import Algorithm, DockerRecipe, KubernetesRecipe, ProcessRecipe
 from job_tracker.environment import Telling, nothing_more
 from job_tracker.logs import records
-from job_tracker.logs.records import texts_of
 from job_tracker.model import GroupRef, Phase
 from tests.support.docker_engine import DockerEngine
+from tests.support.logs import texts_of
 
 PROGRAM = Path(__file__).with_name("program.py")
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"

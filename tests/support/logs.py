@@ -1,12 +1,13 @@
 """What the tests of logs share."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 from job_tracker.backends.base import Backend
 from job_tracker.log_collector import LogCollector
 from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.records import text_of
 from job_tracker.logs.writing import RecordMaker, time_at
 from job_tracker.store.base import JobStore
 
@@ -44,3 +45,9 @@ async def pieces_of(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
     """Pieces that are all there."""
     for piece in pieces:
         yield piece
+
+
+async def texts_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """What was printed, piece by piece."""
+    async for piece in pieces:
+        yield text_of(piece)

@@ -419,6 +419,7 @@ class GetTrainingStatusResponse(_message.Message):
     MOVES_FIELD_NUMBER: _builtins.int
     NEXT_ATTEMPT_AT_FIELD_NUMBER: _builtins.int
     DEADLINE_AT_FIELD_NUMBER: _builtins.int
+    HAS_MODEL_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     job_id: _builtins.int
     message: _builtins.str
@@ -435,6 +436,8 @@ class GetTrainingStatusResponse(_message.Message):
     """Where the trained model is written."""
     max_attempts: _builtins.int
     """How often the group may be started in all."""
+    has_model: _builtins.bool
+    """Whether there was a file at model_uri when the job succeeded; absent before, and if storage did not say."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata: ...
     @_builtins.property
@@ -491,12 +494,15 @@ class GetTrainingStatusResponse(_message.Message):
         moves: _abc.Iterable[Global___Move] | None = ...,
         next_attempt_at: _timestamp_pb2.Timestamp | None = ...,
         deadline_at: _timestamp_pb2.Timestamp | None = ...,
+        has_model: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "positionInQueue", b"positionInQueue", "progress", b"progress", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "positionInQueue", b"positionInQueue", "progress", b"progress", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
+    _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__has_model) -> _WhichOneofReturnType__has_model | None: ...
 
 Global___GetTrainingStatusResponse: _TypeAlias = GetTrainingStatusResponse  # noqa: Y015
 
@@ -509,7 +515,9 @@ class Move(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
-    """`queuing` with a diagnosis: an attempt failed, and another is to follow."""
+    """`queuing` with a diagnosis: an attempt failed, and another is to follow. `running` with a diagnosis: a
+    rank of an elastic group failed, and is started anew while the others train on.
+    """
     attempt: _builtins.int
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...
@@ -707,7 +715,7 @@ class Progress(_message.Message):
     epoch: _builtins.int
     total_epochs: _builtins.int
     steps_per_second: _builtins.float
-    """Smoothed; 0 while it is not known."""
+    """Smoothed; 0 while it is not known, and while the job does not run."""
     seconds_left: _builtins.float
     """At this speed; absent while that is not known."""
     @_builtins.property

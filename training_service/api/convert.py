@@ -14,6 +14,8 @@ from job_tracker.errors import InvalidField
 from job_tracker.jobs import JobView
 from job_tracker.log_reader import LogPiece, LogRequest
 from job_tracker.model import Job, JobSpec, JobState, Phase, Progress
+from job_tracker.printable import printable
+from job_tracker.reports.lines import is_report
 from job_tracker.store.base import JobFilter
 from job_tracker.submission import JobRequest
 from job_tracker.telemetry import Artifact, MetricSeries
@@ -40,6 +42,7 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 50, 1000
 _LONGEST_ID = 18  # digits, of any that a store could have
+_LONGEST_LAST_LINE = 200  # characters
 
 
 def request_of(message: pb.TrainRequest) -> JobRequest:
@@ -164,9 +167,10 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
             for r, role in zip(job.ranks, spec.role_of_ranks, strict=False)
         ],
         diagnosis=_diagnosis(job.diagnosis),
-        progress=_progress(job.progress),
+        progress=_progress(job.progress, goes_on=job.state is JobState.RUNNING and job.ending is None),
         ending=job.ending is not None and not job.state.is_terminal,
         model_uri=job.model_uri,
+        has_model=job.has_model,
         max_attempts=spec.retry.max_attempts,
         moves=[
             pb.Move(
@@ -180,6 +184,15 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         next_attempt_at=_timestamp(job.due_at) if job.state is JobState.BACKOFF else None,
         deadline_at=_timestamp(job.due_at) if job.state is not JobState.BACKOFF else None,
     )
+
+
+def without_cancelled(status: pb.GetTrainingStatusResponse) -> None:
+    """Make `cancelled`, which the first clients do not know, a failure; the message stays."""
+    if status.status == pb.cancelled:
+        status.status = pb.failure
+    for move in status.moves:
+        if move.status == pb.cancelled:
+            move.status = pb.failure
 
 
 def _message(view: JobView) -> str:
@@ -198,18 +211,38 @@ def _message(view: JobView) -> str:
         case JobState.RUNNING:
             return f"Training on {_instances(job)}.{_waiting(job)}"
         case JobState.SUCCEEDED:
-            return f"Training succeeded; the model is at {job.model_uri}."
+            return f"Training succeeded{_where_the_model_is(job)}."
         case JobState.CANCELLED:
             return "Cancelled on request."
         case JobState.FAILED:
             if not job.diagnosis:
                 return "Training failed."
             tries = f" Given up after {job.attempt} attempts." if job.attempt > 1 else ""
-            return f"{job.diagnosis.summary} {job.diagnosis.resolution}{tries}"
+            return f"{_what_happened(job.diagnosis)} {job.diagnosis.resolution}{tries}"
+
+
+def _where_the_model_is(job: Job) -> str:
+    match job.has_model:
+        case True:
+            return f"; the model is at {job.model_uri}"
+        case False:
+            return f", but it has written no model: there is no file at {job.model_uri}"
+        case None:
+            return f"; its model, if it has written one, is at {job.model_uri}"
 
 
 def _why(job: Job) -> str:
-    return job.last_failure.summary if job.last_failure else ""
+    return _what_happened(job.last_failure) if job.last_failure else ""
+
+
+def _what_happened(why: Diagnosis) -> str:
+    """The summary, and the last line of the evidence: an exception is in it, the summary has an exit code."""
+    lines = (line.strip() for line in reversed(why.detail.splitlines()))
+    last = next((line for line in lines if line and not is_report(line)), "")
+    if not last or last in why.summary:
+        return why.summary
+    shortened = last if len(last) <= _LONGEST_LAST_LINE else f"{last[:_LONGEST_LAST_LINE]} …"
+    return f'{why.summary} Last line: "{printable(shortened)}".'
 
 
 def _of_attempts(job: Job) -> str:
@@ -241,7 +274,8 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
     )
 
 
-def _progress(progress: Progress | None) -> pb.Progress | None:
+def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
+    """How far the training is; with its pace only while it goes on."""
     if progress is None:
         return None
     return pb.Progress(
@@ -251,8 +285,8 @@ def _progress(progress: Progress | None) -> pb.Progress | None:
         total_epochs=progress.total_epochs,
         metrics=progress.metrics,
         reported_at=_timestamp(progress.reported_at),
-        steps_per_second=progress.speed,
-        seconds_left=progress.seconds_left,
+        steps_per_second=progress.speed if goes_on else 0.0,
+        seconds_left=progress.seconds_left if goes_on else None,
     )
 
 

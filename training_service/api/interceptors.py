@@ -1,11 +1,12 @@
 """What every call has in common: a request id, errors that clients can read, an access log, metrics."""
 
+import asyncio
 import contextvars
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
@@ -95,11 +96,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     def _stream(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
-        async def call(data: bytes, context: Context) -> AsyncIterator[Any]:
+        async def call(data: bytes, context: Context) -> None:
             supervision = _Supervision(method, context)
             try:
-                async for message in behaviour(_parsed(parse, data), context):
-                    yield message
+                async with aclosing(behaviour(_parsed(parse, data), context)) as messages:
+                    async for message in messages:
+                        await _send(context, message)
                 supervision.code = grpc.StatusCode.OK
             except Exception as error:
                 await supervision.abort(error)
@@ -139,6 +141,17 @@ class _Supervision:
             log.info("%s %s %.1f ms%s", self._method, self.code.name, seconds * 1000, told)
         with suppress(ValueError):  # a stream that was given up is closed in another context than it ran in
             request_id.reset(self._token)
+
+
+async def _send(context: Context, message: Any) -> None:
+    """Send a message of a stream. A client that goes away meanwhile has cancelled the call.
+
+    gRPC fails the sending then, and would log that with a traceback.
+    """
+    try:
+        await context.write(message)
+    except grpc.aio.InternalError as error:
+        raise asyncio.CancelledError from error
 
 
 def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:

@@ -16,12 +16,17 @@ from training_service.api.peers import peer_host
 
 T = TypeVar("T")
 
+KNOWS_CANCELLED = "x-knows-cancelled"
+"""Metadata of callers that know the status `cancelled`, with any value."""
+
 
 class TrainingServicer(TrainingServiceServicer):
     """Converts and passes on; errors are the interceptor's."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, *, cancelled_as_failure: bool = False) -> None:
+        """With `cancelled_as_failure`, callers that do not know the status `cancelled` get `failure`."""
         self._jobs = jobs
+        self._cancelled_as_failure = cancelled_as_failure
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
 
@@ -37,7 +42,10 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
         _is_about(request.job_id)
-        return convert.status_of(await self._jobs.get(request.job_id))
+        status = convert.status_of(await self._jobs.get(request.job_id))
+        if self._cancelled_as_failure and not _knows_cancelled(context):
+            convert.without_cancelled(status)
+        return status
 
     async def ListTrainingJobs(
         self, request: pb.ListTrainingJobsRequest, context: Context
@@ -122,6 +130,11 @@ class TrainingServicer(TrainingServiceServicer):
                     break
                 yield item
         raise ServiceClosing
+
+
+def _knows_cancelled(context: Context) -> bool:
+    """Whether the caller says that it knows the status which was added to those of the first clients."""
+    return any(key == KNOWS_CANCELLED for key, _ in context.invocation_metadata() or ())
 
 
 def _is_about(job_id: int, attempt: int = 0) -> None:

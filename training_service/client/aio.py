@@ -94,7 +94,9 @@ class AsyncTrainingClient:
         """The job as it is now; see `TrainingClient.status`."""
         request = requests.status(job_id)
         with translated_errors(self.address):
-            return await self._stub.GetTrainingStatus(request, timeout=self._timeout)
+            return await self._stub.GetTrainingStatus(
+                request, timeout=self._timeout, metadata=requests.KNOWS_CANCELLED
+            )
 
     async def list(
         self,

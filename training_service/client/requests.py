@@ -28,6 +28,9 @@ from training_service.client.errors import InvalidRequest
 
 INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
 
+KNOWS_CANCELLED = (("x-knows-cancelled", "1"),)
+"""Metadata: this client knows the status `cancelled`, which a service may keep from older ones."""
+
 Parameters = Mapping[str, str | int | float]
 
 P = ParamSpec("P")

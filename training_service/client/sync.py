@@ -112,7 +112,9 @@ class TrainingClient:
         """The job as it is now. Raises NotFound when there is no such job."""
         request = requests.status(job_id)
         with translated_errors(self.address):
-            return self._stub.GetTrainingStatus(request, timeout=self._timeout)
+            return self._stub.GetTrainingStatus(
+                request, timeout=self._timeout, metadata=requests.KNOWS_CANCELLED
+            )
 
     def list(
         self,

@@ -55,6 +55,11 @@ class ServerSettings(Group):
     shutdown_seconds: float = Field(
         default=5, ge=0, le=300, description="how long calls may still run after the order to stop"
     )
+    cancelled_as_failure: bool = Field(
+        default=False,
+        description="report cancelled jobs as `failure` in GetTrainingStatus, for clients that know no "
+        "status 5; to those that send the metadata x-knows-cancelled, as trainctl does, still as `cancelled`",
+    )
     max_message_bytes: int = Field(default=16 << 20, ge=1 << 16, le=1 << 28)
 
 

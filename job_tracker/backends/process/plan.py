@@ -8,7 +8,7 @@ from pathlib import Path
 
 from job_tracker.catalog import Algorithm
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.environment import job_environment
+from job_tracker.environment import DEFAULTS, job_environment
 from job_tracker.errors import LaunchFailed
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.model import GroupRef, Job
@@ -87,7 +87,7 @@ def plan(
     defaults = {
         # Each process would otherwise start a thread a core, and they would slow each other down.
         "OMP_NUM_THREADS": str(max(1, cores // (spec.instances * processes))),
-        "PYTHONUNBUFFERED": "1",  # so that logs can be followed
+        **DEFAULTS,
     }
     return ProcessPlan(
         group=job.group,

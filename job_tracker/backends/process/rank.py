@@ -25,6 +25,7 @@ from job_tracker.untrusted import Place
 log = logging.getLogger(__name__)
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_LAST_WORDS = 500  # characters that are kept in memory of what a rank without a failure printed last
 _DIAGNOSIS_LINES = 20
 _TAIL_BYTES = 4096
 _START_SECONDS = 30.0
@@ -192,7 +193,8 @@ class RankProcess:
         if end.stopped:
             return RankObservation(self._status(Phase.STOPPED, code), ended_at=end.at)
         phase = Phase.FAILED if diagnosis else Phase.SUCCEEDED
-        return RankObservation(self._status(phase, code), diagnosis, end.at)
+        last_lines = "" if diagnosis else tail[-_LAST_WORDS:]
+        return RankObservation(self._status(phase, code), diagnosis, end.at, last_lines)
 
     async def _spawn(self) -> None:
         """Start a supervisor and wait until the command runs, or it says why not. Raises as `start` does."""

@@ -9,7 +9,7 @@ from job_tracker.backends.base import Observation
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.model import GroupRef, Phase
 from tests.support.backends import FakeGroups, World, printed, seen, started, text_of
-from tests.support.jobs import job
+from tests.support.jobs import NOON, job
 
 FOREVER = {"RUN_SECONDS": "forever"}
 GRACE = timedelta(seconds=5)
@@ -82,7 +82,7 @@ async def test_a_rank_that_is_lost_is_started_anew_beside_the_others(world: Worl
     asked = job(told, instances=2)
     await backend.launch(backend.plan(asked))
     lost = await seen(backend, asked.group, lambda o: o.first_failure is not None)
-    again = backend.plan(asked.observed(lost.statuses).restarting(1, _diagnosis(lost)))
+    again = backend.plan(asked.observed(lost.statuses).restarting(1, _diagnosis(lost), NOON))
 
     def has_run_again(observation: Observation) -> bool:
         return observation.ranks[1].status.restarts == 1

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from job_tracker.artifacts import ModelFiles
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.catalog import Algorithm, Dataset, Parameter
 from job_tracker.log_collector import LogCollector
@@ -81,7 +82,7 @@ class Service:
         jobs = main.make_jobs(
             self.settings, self.store, await self.store.store_id(), Engine(backend), self.metrics
         )
-        self.servicer = TrainingServicer(jobs)
+        self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBook(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())
         reporter = ReporterServicer(self.tokens, self.reports)
@@ -158,7 +159,8 @@ class Service:
         options = main.tracker_options(self.settings)
         logs = LogCollector(self.store, backend, main.log_archive(self.settings))
         try:
-            tracker = Tracker(self.store, backend, logs, options, await elected(self.store), self.reports)
+            tenure, models = await elected(self.store), ModelFiles(self.settings.storage.root)
+            tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, models=models)
             await tracker.run()
         finally:
             await logs.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from job_tracker.backends.fake import FakeBackend
+from job_tracker.logs.records import time_of
+from job_tracker.reports.follower import LogFollower
 from tests.integration.api.conftest import Service
 from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
 
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
+MILLISECOND = timedelta(milliseconds=1)
 OVER = grpc.StatusCode.FAILED_PRECONDITION
 
 
@@ -121,6 +126,28 @@ async def test_lines_and_calls_end_up_in_the_same_place(service: Service) -> Non
         if status.progress.step == 3:
             break
     assert await series_of(service, job_id) == {"loss": [(3, 0.75, 1)]}
+
+
+async def test_the_pace_is_shown_while_the_job_runs_and_not_afterwards(service: Service) -> None:
+    job_id = await running(service)
+    group = (await service.store.get(job_id)).group
+    lines = [f'::progress:: {{"step": {36 * n}, "total_steps": 360}}' for n in range(6)]
+    start = datetime.now(UTC) - timedelta(seconds=6)
+    service.world.live[group].printed[0] = b"".join(
+        b"%b F %b\n" % (time_of(start + timedelta(seconds=n)), line.encode()) for n, line in enumerate(lines)
+    )
+    await service.reports.write()
+    follower = LogFollower(service.reports, FakeBackend(service.world))
+    follower.follow(await service.store.get(job_id))
+    while (shown := (await service.status(job_id)).progress).step < 180:
+        await service.reports.write()
+    assert shown.steps_per_second == pytest.approx(36, rel=0.01)
+    assert shown.seconds_left == pytest.approx(5, rel=0.01)
+    assert shown.reported_at.ToDatetime(UTC) == pytest.approx(start + timedelta(seconds=5), abs=MILLISECOND)
+    service.world.end_rank(group, 0, 0)
+    ended = (await service.seen(job_id, pb.succeed)).progress
+    assert (ended.step, ended.steps_per_second, ended.HasField("seconds_left")) == (180, 0, False)
+    await follower.close()
 
 
 async def test_a_job_that_never_was_has_no_series_and_no_artifacts(service: Service) -> None:

@@ -1,5 +1,6 @@
 """Clients of the MiniAutoML training service go on working: their stubs are built from its table alone."""
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +13,8 @@ from google.protobuf.message import Message
 
 from job_tracker.model import Ending, Job, JobState
 from job_tracker.tracker import utc_now
-from tests.integration.api.conftest import Service
+from tests.integration.api.conftest import Serve, Service
+from training_service.client import AsyncTrainingClient, TrainingClient
 
 # As the contract has it (fixed for ever); nothing here is taken from proto/.
 TABLE = """
@@ -140,7 +142,7 @@ async def test_an_old_client_sees_its_job_succeed(service: Service) -> None:
     status = await client.status(job_id)
     assert status.status == STATUSES["succeed"]
     assert status.metadata.output_model_name == "intent"
-    assert status.message.startswith("Training succeeded; the model is at ")
+    assert status.message.startswith("Training succeeded")
 
 
 async def test_an_old_client_reads_every_state(door: Service) -> None:
@@ -170,6 +172,23 @@ async def test_an_old_client_survives_a_cancelled_job(door: Service) -> None:
     as_json = json_format.MessageToDict(status, preserving_proto_field_name=True)
     assert (as_json["status"], as_json["job_id"]) == (CANCELLED, job.id)
     assert type(status).FromString(status.SerializeToString()) == status
+
+
+async def test_a_setting_reports_a_cancelled_job_as_a_failure_to_clients_that_do_not_know_better(
+    serve: Serve,
+) -> None:
+    door = await serve(tracked=False, server={"cancelled_as_failure": True})
+    client = OldClient(door.channel)
+    job = await door.store.get((await client.train(**REQUEST)).job_id)
+    await door.store.update(ended(job, JobState.CANCELLED))
+    status = await client.status(job.id)
+    assert (status.status, status.message) == (STATUSES["failure"], "Cancelled on request.")
+    async with AsyncTrainingClient(door.address) as new:
+        known = await new.status(job.id)
+        assert (known.status, known.moves[-1].status) == (CANCELLED, CANCELLED)
+        assert [each.status async for each in new.list()] == [CANCELLED]
+    with TrainingClient(door.address) as blocking:
+        assert (await asyncio.to_thread(blocking.status, job.id)).status == CANCELLED
 
 
 async def test_an_unknown_job_is_not_found_in_the_old_words(door: Service) -> None:

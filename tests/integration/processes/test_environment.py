@@ -56,6 +56,7 @@ async def test_a_process_is_told_exactly_this(world: ProcessGroups, monkeypatch:
         "PET_MASTER_ADDR": "127.0.0.1",
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // 3)),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
         "LANG": "C.UTF-8",
         "PATH": PATH,
         "HOME": str(folder / "work"),

@@ -320,3 +320,34 @@ async def test_a_result_is_kept_when_the_disk_is_full(
         await backend.close()
     finally:
         subprocess.run(["umount", str(world.root)], check=True)
+
+
+LEAVING = """
+import os, sys
+rank, when = os.environ["RANK"], os.environ["LEAVE"]
+if rank == "1" and when == "before it joins":
+    print("there is no data for me")
+    sys.exit(0)
+from trainer_kit.group import join
+with join() as group:
+    for step in range(1000):
+        if rank == "1" and step == 3:
+            print("there is no data for me")
+            os._exit(0)
+        group.total(step)
+"""
+
+
+@pytest.mark.parametrize("when", ["before it joins", "in the middle"])
+async def test_a_rank_that_leaves_early_is_the_cause_and_not_the_peer_that_fails_without_it(
+    world: ProcessGroups, when: str
+) -> None:
+    world.add("program", "python", "-u", "-c", LEAVING)
+    backend = world.open()
+    leaving = job({"LEAVE": when, "GROUP_TIMEOUT": "3"}, instances=2)
+    await backend.launch(backend.plan(leaving))
+    end = await seen(backend, leaving.group, lambda o: o.first_failure is not None)
+    assert end.first_failure is not None
+    assert end.first_failure.summary.startswith("Rank 1 left with exit code 0"), end.first_failure
+    assert end.first_failure.rank == 1
+    assert end.first_failure.detail.endswith("there is no data for me")

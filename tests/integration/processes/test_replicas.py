@@ -13,11 +13,11 @@ from job_tracker.backends.process.files import GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan
 from job_tracker.errors import LaunchFailed
-from job_tracker.logs.records import texts_of
 from job_tracker.model import Phase
 from tests.integration.processes.test_failures import rank_process
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
+from tests.support.logs import texts_of
 
 GRACE = timedelta(seconds=5)
 

@@ -7,10 +7,10 @@ import asyncio
 import time
 from datetime import timedelta
 
-from job_tracker.logs.records import texts_of
 from job_tracker.model import Phase
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
+from tests.support.logs import texts_of
 
 SLEEPERS = """
 import os, signal, subprocess, sys, time

@@ -30,6 +30,8 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.world = FakeWorld()
+        self.back_by = timedelta(0)
+        """By how much the tracker's clock was set back."""
         self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
         self.backend = FakeBackend(self.world)
         self.archive = LogArchive(str(folder / "storage" / "logs"))
@@ -43,7 +45,15 @@ class Service:
         self.logs = LogCollector(self.store, self.backend, self.archive)
         self.reports = ReportBook(self.store, utc_now)
         options, tenure = TrackerOptions(**self.options), await elected(self.store)
-        self.tracker = Tracker(self.store, self.backend, self.logs, options, tenure, self.reports)
+        self.tracker = Tracker(
+            self.store,
+            self.backend,
+            self.logs,
+            options,
+            tenure,
+            self.reports,
+            lambda: utc_now() - self.back_by,
+        )
         self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]
 
     async def stop(self) -> None:

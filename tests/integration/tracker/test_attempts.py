@@ -1,6 +1,7 @@
 """Attempts and deadlines: what is tried again, when, and what ends it."""
 
 import asyncio
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,23 @@ async def test_a_failed_group_is_started_again_as_a_whole(service: Service) -> N
         service.world.end_rank(second.group, rank, 0)
     last = await service.reaches(job.id, JobState.SUCCEEDED)
     assert (last.attempt, last.diagnosis, len(failures(last))) == (2, None, 1)
+
+
+async def test_the_log_names_the_failure_of_each_attempt_and_none_for_a_success(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "job_tracker.tracker")
+    job = await service.submit(FOREVER, retry=ON_CRASH)
+    first = await service.reaches(job.id, JobState.RUNNING)
+    service.world.end_rank(first.group, 0, 9)
+    second = await service.until(job.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+    service.world.end_rank(second.group, 0, 0)
+    await service.reaches(job.id, JobState.SUCCEEDED)
+    async with asyncio.timeout(5):  # a move is logged right after it is written
+        while not any("-> succeeded" in message for message in caplog.messages):
+            await asyncio.sleep(0)
+    assert f"job {job.id}: running -> backoff, attempt 1 (crashed)" in caplog.messages
+    assert f"job {job.id}: running -> succeeded, attempt 2" in caplog.messages
 
 
 async def test_an_attempt_begins_only_when_the_one_before_is_gone(service: Service) -> None:
@@ -167,3 +185,20 @@ async def test_logs_are_those_of_the_attempt_that_is_asked_for(service: Service)
     assert await followed == [(1, "hello\n"), (2, "hello\n")]
     assert await read() == [(2, "hello\n")]
     assert await read(attempt=1, follow=True) == [(1, "hello\n")]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_pause_is_not_longer_for_a_clock_that_is_set_back(
+    service: Service, is_restarted: bool
+) -> None:
+    await service.stop()
+    service.options["repair_period"] = timedelta(seconds=0.05)
+    await service.start()
+    soon = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.5), retry_on=(Category.CRASHED,))
+    job = await service.submit({"EXIT_CODE": "1"}, retry=soon)
+    await service.reaches(job.id, JobState.BACKOFF)
+    service.back_by = AT_LENGTH
+    if is_restarted:
+        await service.restart()
+    failed = await service.reaches(job.id, JobState.FAILED)
+    assert failed.attempt == 2

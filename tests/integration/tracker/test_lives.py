@@ -11,7 +11,7 @@ from job_tracker.errors import BackendUnavailable, LaunchFailed
 from job_tracker.model import GroupRef, JobState, Phase
 from job_tracker.policies import Elastic
 from job_tracker.store.base import JobFilter
-from tests.support.jobs import NOON
+from tests.support.jobs import NOON, failures
 
 if TYPE_CHECKING:
     from tests.integration.tracker.conftest import Service
@@ -55,6 +55,9 @@ async def test_a_lost_worker_of_an_elastic_group_is_started_anew_and_the_log_say
     )
     assert (job.state, job.attempt) == (JobState.RUNNING, 1)
     assert [rank.restarts for rank in job.ranks] == [0, 0, 1]
+    assert [(attempt, why.rank, why.summary) for attempt, why in failures(job)] == [
+        (1, 2, "Rank 2 exited with code 9.")
+    ]
     told = [record.getMessage() for record in caplog.records if "rank 2" in record.getMessage()]
     assert len(told) == 1
     assert "started anew" in told[0]

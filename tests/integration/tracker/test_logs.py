@@ -36,10 +36,10 @@ class Away:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(archives, "_Upload", self._refuse)
+        monkeypatch.setattr(archives._Upload, "begin", self._refuse)
 
-    def _refuse(self, path: str) -> None:
-        raise PermissionError(path)
+    def _refuse(self) -> None:
+        raise PermissionError("nothing is let in")
 
     def back(self) -> None:
         self._monkeypatch.undo()
@@ -117,6 +117,16 @@ async def test_what_a_service_that_was_killed_left_behind_is_collected(service: 
     await service.reaches(running.id, JobState.FAILED)
     await look(service)
     assert await text(another_replica(service), running) == "hello\n"
+
+
+async def test_nothing_that_was_never_finished_stays_in_storage(service: Service) -> None:
+    running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
+    folder = service.folder / "storage" / "logs" / running.group.job_folder / "1"
+    folder.mkdir(parents=True)
+    (folder / "0.log.gz.1234abcd.part").touch()  # of a service that was killed
+    service.world.end_rank(running.group, 0, 0)
+    await service.reaches(running.id, JobState.SUCCEEDED)
+    assert [file.name for file in folder.iterdir()] == ["0.log.gz"]
 
 
 async def test_the_logs_of_a_live_group_and_those_in_storage_are_left_alone(service: Service) -> None:

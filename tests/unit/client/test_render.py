@@ -176,6 +176,10 @@ def test_an_update_is_one_line() -> None:
     assert lines.update(launching) == "job 1: launch, 1 of 2 instances running"
     done = Status(job_id=1, status=pb.succeed, model_uri="file:///models/1")
     assert lines.update(done) == "job 1: succeed, model file:///models/1"
+    empty = Status(job_id=1, status=pb.succeed, model_uri="file:///models/1", has_model=False)
+    assert lines.update(empty) == "job 1: succeed, no model"
+    for picture in (panels.live(empty, NOW), panels.story(empty, NOW)):
+        assert "file:///models/1" not in drawn(picture)
 
 
 def test_the_update_of_a_failed_job_explains_it() -> None:
@@ -285,3 +289,18 @@ def test_a_job_between_two_attempts_says_how_it_got_there_and_when_it_goes_on() 
     assert "\nattempt: 2 of 3\n" in text
     assert "\nstory: 2025-11-21T11:51:00Z submitted\n    2025-11-21T11:52:00Z launch\n" in text
     assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, the next follows"
+
+
+def test_the_story_tells_which_rank_was_started_anew_and_why() -> None:
+    why = pb.Diagnosis(category="killed", summary="Rank 2 was ended by SIGKILL.", rank=2)
+    told = Status(
+        job_id=1, moves=[pb.Move(status=pb.running, attempt=1, at=before_now(seconds=5), diagnosis=why)]
+    )
+    for text in (lines.story(told), drawn(panels.story(told, NOW))):
+        assert "rank 2 started anew: Rank 2 was ended by SIGKILL." in text
+
+
+def test_a_large_group_tells_how_often_its_ranks_were_started_anew() -> None:
+    group = [pb.RankStatus(rank=n, role="worker", phase=pb.RANK_PHASE_RUNNING) for n in range(20)]
+    group[3].restarts, group[4].restarts = 1, 2
+    assert words.ranks(group) == "20 running, started anew 3 times"

@@ -106,6 +106,25 @@ def test_fetch_brings_everything_or_what_is_asked_for(
     assert [path.name for path in (tmp_path / "one").rglob("*")] == ["model.pt"]
 
 
+def test_fetch_prints_json_for_programs_and_draws_bars_for_terminals_only(
+    trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
+) -> None:
+    result = trainctl("fetch", "1", "--to", str(tmp_path / "a"), "--json")
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {
+            "job_id": 1,
+            "name": name,
+            "path": str(tmp_path / "a" / name),
+            "size": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        for name, content in trained.service.files[1].items()
+    ]
+    assert result.stderr == f"trainctl: fetched 2 files to {tmp_path / 'a'}\n"
+    plain = trainctl("fetch", "1", "--to", str(tmp_path / "b"))
+    assert (plain.stdout, plain.stderr) == ("", f"trainctl: fetched 2 files to {tmp_path / 'b'}\n")
+
+
 def test_fetch_replaces_nothing_unasked(trained: ServerInThread, trainctl: Trainctl, tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_text("mine")
     result = trainctl("fetch", "1", "model.pt", "--to", str(tmp_path))

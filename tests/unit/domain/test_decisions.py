@@ -161,6 +161,24 @@ def test_a_job_in_backoff_is_queued_again_when_its_time_has_come() -> None:
     assert step(waiting, None, after=10) == Save(waiting.queued_again(NOON + timedelta(seconds=10)))
 
 
+def test_a_clock_that_was_set_back_makes_no_wait_longer_than_the_policy_says() -> None:
+    back, pause = timedelta(hours=-2), timedelta(seconds=10)
+    waiting = job(retry=POLICY).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
+    assert step(waiting, None, after=-7200) == Save(replace(waiting, due_at=NOON + back + pause))
+    queued = new_job(1, spec(deadlines=DEADLINES), NOON)
+    launching = queued.admitted(NOON).observed(seen(P).statuses)
+    running = launching.observed(seen(R).statuses).running(NOON)
+    for current, observed, deadline in (
+        (queued, None, DEADLINES.queue),
+        (launching, seen(P), DEADLINES.start),
+        (running, seen(R), DEADLINES.run),
+    ):
+        assert deadline is not None
+        bounded = replace(current, due_at=NOON + back + deadline)
+        assert step(current, observed, after=-7200) == Save(bounded)
+        assert step(bounded, observed, after=-7200) == Rest()
+
+
 def test_a_job_that_has_waited_too_long_fails_without_a_group() -> None:
     queued = replace(new_job(1, spec(deadlines=DEADLINES), NOON), attempt=0)
     assert step(queued, None, after=4.9) == Rest()
@@ -224,6 +242,41 @@ def test_who_loses_a_peer_and_crashes_is_not_the_cause() -> None:
     for ends in (((WHY, 0.0), (LOST, 0.3)), ((LOST, 0.3), (WHY, 0.0)), ((LOST, 0.0), (WHY, 0.3))):
         assert ended_one_after_the_other(*ends).first_failure == LOST
     assert ended_one_after_the_other((WHY, 0.0), (LOST, 60.0)).first_failure == WHY
+
+
+GLOO = "RuntimeError: [enforce fail at pair.cc:534] Connection closed by peer [127.0.0.1]:40042"
+JOINING = (
+    "GroupError: process 0 of 2 could not join its group: Timed out after 61 seconds waiting for clients."
+)
+
+
+def left_and_failed(detail: str, *, left_at: float = 0.0, failed_at: float = 0.2) -> Diagnosis:
+    """The cause, of a group whose rank 1 ended with exit code 0, and whose rank 0 crashed."""
+    why = Diagnosis(category=Category.CRASHED, summary="Rank 0 exited with 1.", resolution="", detail=detail)
+    noon = NOON.timestamp()
+    left = RankObservation(RankStatus(1, S, 0), None, noon + left_at, "no more data")
+    cause = Observation(
+        (RankObservation(RankStatus(0, F, 1), replace(why, rank=0), noon + failed_at), left)
+    ).first_failure
+    assert cause is not None
+    return cause
+
+
+@pytest.mark.parametrize("detail", [GLOO, JOINING])
+@pytest.mark.parametrize("failed_at", [0.2, 600.0])
+def test_a_rank_that_left_early_is_the_cause_and_not_the_peer_that_failed_without_it(
+    detail: str, failed_at: float
+) -> None:
+    cause = left_and_failed(detail, failed_at=failed_at)
+    assert (cause.rank, cause.category) == (1, Category.CRASHED)
+    assert cause.summary.startswith("Rank 1 left with exit code 0 before the others had finished, and rank 0")
+    assert detail in cause.detail
+    assert cause.detail.endswith("no more data")
+
+
+def test_a_rank_that_fails_on_its_own_is_the_cause_although_another_has_finished() -> None:
+    assert left_and_failed("OSError: No space left on device").rank == 0
+    assert left_and_failed(GLOO, left_at=0.3).rank == 0  # it left later: the group was failing by then
 
 
 def test_a_crash_is_the_cause_only_after_a_moment_in_which_another_may_show() -> None:

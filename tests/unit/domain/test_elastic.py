@@ -1,6 +1,7 @@
 """What the tracker does next about an elastic group, and one whose master is served by the others."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.decisions import Launch, Rest, Save, Stop
@@ -47,7 +48,7 @@ def test_a_worker_that_is_lost_before_the_job_counts_as_running_is_started_anew_
 def test_a_tracker_that_does_not_know_of_a_restart_launches_but_never_a_group_that_is_gone() -> None:
     current = (
         ELASTIC.observed(seen(R, R, R).statuses)
-        .restarting(2, WHY)
+        .restarting(2, WHY, NOON)
         .observed(tuple(RankStatus(n, R, restarts=1 if n == 2 else 0) for n in range(3)))
     )
     running = Observation(tuple(RankObservation(status) for status in current.ranks))
@@ -60,7 +61,7 @@ def test_a_tracker_that_does_not_know_of_a_restart_launches_but_never_a_group_th
 
 
 def test_workers_are_not_started_anew_without_end() -> None:
-    current = ELASTIC.observed(lost(0).statuses).restarting(2, WHY).restarting(2, WHY)
+    current = ELASTIC.observed(lost(0).statuses).restarting(2, WHY, NOON).restarting(2, WHY, NOON)
     decided = step(current, lost(2))
     assert isinstance(decided, Save)
     assert decided.job.diagnosis == WHY
@@ -86,3 +87,14 @@ def test_the_next_attempt_knows_nothing_of_restarts() -> None:
     again = failed.failed(WHY, NOON)
     assert again.ending is not None
     assert again.ended(again.ending, NOON).queued_again(NOON).admitted(NOON).restarts_of(2) == 0
+
+
+def test_the_story_tells_of_restarts_the_newest_when_there_are_many() -> None:
+    current = ELASTIC.observed(lost(0).statuses)
+    for second in range(150):
+        current = current.restarting(2, WHY, NOON + timedelta(seconds=second))
+    restarts = [move for move in current.moves if move.is_restart]
+    assert (len(restarts), restarts[-1].at) == (100, NOON + timedelta(seconds=149))
+    assert restarts[0].diagnosis is not None
+    assert (restarts[0].diagnosis.rank, restarts[0].diagnosis.detail) == (2, "")
+    assert restarts[0].attempt == current.attempt

@@ -125,7 +125,7 @@ async def test_only_what_is_to_be_started_anew_is_made_of_a_group_that_was_launc
     backend = world.open()
     found = (await backend.observe())[asked.group]
     assert found.first_failure is not None
-    again = asked.observed(found.statuses).restarting(1, found.first_failure)
+    again = asked.observed(found.statuses).restarting(1, found.first_failure, NOON)
     cluster.delete(gone)
     if gone == MASTER:
         assert (await failure(world.open(), again)).category is Category.POD_DELETED

@@ -1,9 +1,10 @@
 """Logs in storage are there as a whole or not at all, and read like those of a live group."""
 
+import asyncio
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import fsspec
 import pytest
@@ -13,6 +14,7 @@ from job_tracker.errors import LogsNotFound, StorageUnavailable
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.records import text_of
 from job_tracker.model import GroupRef
+from job_tracker.untrusted import Place
 from tests.support.logs import pieces_of, records, time
 
 GROUP = GroupRef("program-1", 1, 1)
@@ -100,6 +102,42 @@ async def test_the_logs_of_a_job_are_forgotten_with_all_attempts(root: str) -> N
     for _ in range(2):
         await archive.delete(GROUP.job_folder)
     assert files(root) == ["/2/1/0.log.gz"]
+
+
+async def test_a_log_that_is_given_up_while_its_file_is_made_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun, answers, create = threading.Event(), threading.Event(), Place.create
+
+    def slow(place: Place) -> BinaryIO:
+        file = create(place)
+        begun.set()
+        answers.wait(10)
+        return file
+
+    monkeypatch.setattr(Place, "create", slow)
+    writing = asyncio.create_task(LogArchive(str(tmp_path)).write(GROUP, 0, whole()))
+    await asyncio.to_thread(begun.wait, 10)
+    assert [name[-5:] for name in files(str(tmp_path))] == [".part"]
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    answers.set()
+    async with asyncio.timeout(10):
+        while files(str(tmp_path)):
+            await asyncio.sleep(0.01)
+
+
+async def test_what_a_killed_service_has_begun_is_tidied_up(root: str) -> None:
+    archive = LogArchive(root)
+    for rank in range(2):
+        await archive.write(GROUP, rank, whole())
+    with fsspec.open(f"{root}/1/1/0.log.gz.1234abcd.part", "wb") as left_behind:
+        left_behind.write(b"")
+    for _ in range(2):
+        await archive.tidy(GROUP)
+    assert files(root) == ["/1/1/0.log.gz", "/1/1/1.log.gz"]
+    await archive.tidy(NEXT)  # nothing is there
 
 
 async def test_storage_that_fails_is_told_as_such(tmp_path: Path) -> None:

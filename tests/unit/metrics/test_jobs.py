@@ -9,7 +9,7 @@ import pytest
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.model import Ending, Job, JobState, Phase, RankStatus, new_job
 from job_tracker.policies import RetryPolicy
-from tests.support.jobs import spec
+from tests.support.jobs import NOON, spec
 from training_service.metrics import Metrics
 
 LOST = Diagnosis(category=Category.NODE_LOST, summary="Node a is gone.", resolution="Wait.", retryable=True)
@@ -150,8 +150,8 @@ def test_restarts_of_ranks_are_counted_within_their_attempt() -> None:
     story.runs()
     story.moves(lambda job: job.observed((RankStatus(0, Phase.RUNNING),)))
     assert story.value("rank_restarts_total") == 0
-    story.moves(lambda job: job.restarting(0, LOST))
-    story.moves(lambda job: job.restarting(0, LOST))
+    story.moves(lambda job: job.restarting(0, LOST, NOON))
+    story.moves(lambda job: job.restarting(0, LOST, NOON))
     assert story.value("rank_restarts_total") == 2
     story.fails(LOST)
     assert story.value("rank_restarts_total") == 2

@@ -13,6 +13,7 @@ from job_tracker.reports.report import MOST_METRICS, Report, advanced
 from job_tracker.telemetry import Artifact, MetricPoint
 from tests.support.jobs import NOON
 
+LATER = NOON + timedelta(hours=1)  # when a line is read, which does not count
 LAST = Progress(step=1, total_steps=9, metrics={"loss": 1.0})
 
 
@@ -20,8 +21,9 @@ def line(content: object) -> str:
     return PROGRESS + json.dumps(content)
 
 
-def read(text: str) -> Report:
-    report = parse(text, NOON, LAST.step)
+def read(text: str, at: float = 0) -> Report:
+    """The report in a line that is printed so many seconds after noon."""
+    report = parse(text, NOON + timedelta(seconds=at), LAST.step)
     assert report is not None
     return report
 
@@ -111,18 +113,26 @@ def test_an_artifact_that_is_none_is_left_out_and_named(change: dict[str, object
 def test_speed_is_steps_a_second_smoothed_and_says_what_is_left() -> None:
     now = Progress()
     for second, step in enumerate((0, 10, 20, 30)):
-        report = read(line({"step": step, "total_steps": 100}))
-        now = advanced(now, report, NOON + timedelta(seconds=second))
+        now = advanced(now, read(line({"step": step, "total_steps": 100}), second), LATER)
     assert now.speed == pytest.approx(10)
     assert now.seconds_left == pytest.approx(7)
     # A report without a step does not slow it down, and the next step counts from the last one.
-    idle = advanced(now, read(line({"metrics": {"loss": 1}})), NOON + timedelta(seconds=4))
+    idle = advanced(now, read(line({"metrics": {"loss": 1}}), 4), LATER)
     assert idle.speed == now.speed
-    late = advanced(idle, read(line({"step": 40})), NOON + timedelta(seconds=5))
+    late = advanced(idle, read(line({"step": 40}), 5), LATER)
     assert late.speed == pytest.approx(0.3 * 5 + 0.7 * 10)
     # Steps that are taken again, and a clock that was set back, tell nothing.
-    assert advanced(late, read(line({"step": 3})), NOON + timedelta(seconds=6)).speed == 0
-    assert advanced(late, read(line({"step": 50})), NOON).speed == late.speed
+    assert advanced(late, read(line({"step": 3}), 6), LATER).speed == 0
+    assert advanced(late, read(line({"step": 50})), LATER).speed == late.speed
+
+
+def test_lines_that_are_written_at_once_do_not_count_as_fast_steps() -> None:
+    now = Progress()
+    for second in range(4):  # a program whose output is buffered: 36 lines a second, a microsecond apart
+        for number in range(36):
+            printed = second + number / 1_000_000
+            now = advanced(now, read(line({"step": 36 * second + number}), printed), LATER)
+    assert now.speed == pytest.approx(36, rel=0.01)
 
 
 @given(st.text())

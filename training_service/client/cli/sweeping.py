@@ -21,7 +21,7 @@ from training_service.client.errors import TrainingServiceError
 from training_service.client.sweeps import folder as folders
 from training_service.client.sweeps.events import Ended, Event, Submitted
 from training_service.client.sweeps.folder import Record
-from training_service.client.sweeps.history import History, ranked
+from training_service.client.sweeps.history import History, history_of, ranked
 from training_service.client.sweeps.methods import trials_in_all
 from training_service.client.sweeps.runner import Runner
 
@@ -59,6 +59,8 @@ def run_sweep(session: Session, path: Path, limits: Limits) -> None:
             runner.run()
         if runner.has_too_many_failures:
             remark(f"{words.count(runner.history.failures, 'trial')} failed: no more were submitted")
+        if runner.history.came_to_nothing:
+            remark("the service has refused every trial: mend the settings, and begin the sweep again")
 
 
 def cancel_sweep(session: Session, path: Path) -> None:
@@ -91,10 +93,7 @@ def outcome(path: Path) -> ExitCode:
 
 def _standing(path: Path) -> tuple[Record, History]:
     record, events = folders.read(path)
-    history = History()
-    for event in events:
-        history.add(event)
-    return record, history
+    return record, history_of(events)
 
 
 @contextmanager
@@ -133,5 +132,11 @@ def _jobs_go_on(session: Session, path: Path, runner: Runner) -> Iterator[None]:
         remark(f"detached; {jobs} may go on. Go on with the sweep: {back}. End it: {end}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except TrainingServiceError as error:
-        error.add_note(f"What was submitted goes on. Go on with the sweep: {back}")
+        if runner.history.came_to_nothing:
+            error.add_note(
+                "Nothing was submitted. If the settings are wrong, mend them and begin the sweep again. "
+                f"Go on with the sweep: {back}"
+            )
+        else:
+            error.add_note(f"What was submitted goes on. Go on with the sweep: {back}")
         raise

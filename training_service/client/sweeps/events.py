@@ -21,6 +21,14 @@ class Proposed(_Event):
     parameters: dict[str, Value]
 
 
+class Refused(_Event):
+    """The service refuses the trial for a reason that concerns all: there is no job."""
+
+    event: Literal["refused"] = "refused"
+    trial: int
+    reason: str
+
+
 class Submitted(_Event):
     """The service has a job for the trial."""
 
@@ -54,6 +62,6 @@ class Cancelled(_Event):
     event: Literal["cancelled"] = "cancelled"
 
 
-Event = Proposed | Submitted | Reported | Ended | Cancelled
+Event = Proposed | Refused | Submitted | Reported | Ended | Cancelled
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])

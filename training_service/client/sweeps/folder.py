@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from training_service.client.errors import FailedPrecondition, InvalidRequest, NotFound
 from training_service.client.sweeps.events import EVENT, Event
+from training_service.client.sweeps.history import history_of
 from training_service.client.sweeps.settings import Sweep
 
 _SETTINGS, _EVENTS = "sweep.json", "trials.jsonl"
@@ -57,10 +58,13 @@ class Journal:
 
 
 def begin(folder: Path, settings: Sweep, address: str) -> None:
-    """Makes the folder of a new sweep. Raises FailedPrecondition if there is one in it."""
+    """Makes the folder of a new sweep. Raises FailedPrecondition if there is one in it.
+
+    One that came to nothing, since the service refused its settings, is replaced: it never had a job.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
-        if (folder / _SETTINGS).exists():
+        if (folder / _SETTINGS).exists() and not history_of(read(folder)[1]).came_to_nothing:
             raise FailedPrecondition(
                 f"{folder} has a sweep already: --resume goes on with it, --folder puts a new one elsewhere"
             )
@@ -70,7 +74,7 @@ def begin(folder: Path, settings: Sweep, address: str) -> None:
             file.write(record.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        (folder / _EVENTS).touch()
+        (folder / _EVENTS).write_bytes(b"")  # before the settings: the events are not of these
         draft.rename(folder / _SETTINGS)
         _sync(folder)
 

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from training_service.client.sweeps.events import Cancelled, Ended, Event, Proposed, Reported, Submitted
+from training_service.client.sweeps.events import (
+    Cancelled,
+    Ended,
+    Event,
+    Proposed,
+    Refused,
+    Reported,
+    Submitted,
+)
 from training_service.client.sweeps.space import Value
 
 State = Literal["proposed", "submitted", "pruning", "complete", "pruned", "failed", "cancelled"]
@@ -53,12 +61,17 @@ class History:
 
     trials: list[Trial] = field(default_factory=list)
     is_cancelled: bool = False
+    refusals: int = 0
+    """How often the service has refused a trial."""
 
     def add(self, event: Event) -> None:
         """Takes in what has happened."""
         match event:
             case Proposed():
                 self.trials.append(Trial(event.trial, event.parameters))
+            case Refused():
+                del self.trials[event.trial :]
+                self.refusals += 1
             case Submitted():
                 self._change(event.trial, state="submitted", job=event.job)
             case Reported():
@@ -66,9 +79,18 @@ class History:
                 state: State = "pruning" if event.prune else self.trials[event.trial].state
                 self._change(event.trial, points=points, state=state)
             case Ended():
+                self.refusals += event.outcome == "failed" and self.trials[event.trial].job is None
                 self._change(event.trial, state=event.outcome, value=event.value, reason=event.reason)
             case Cancelled():
                 self.is_cancelled = True
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether the service has refused what it was asked for, and never had a job of the sweep."""
+        may_have_job = any(
+            trial.job is not None or trial.state in ("proposed", "cancelled") for trial in self.trials
+        )
+        return self.refusals > 0 and not may_have_job
 
     @property
     def live(self) -> list[Trial]:
@@ -82,6 +104,14 @@ class History:
 
     def _change(self, number: int, **changes: object) -> None:
         self.trials[number] = replace(self.trials[number], **changes)  # type: ignore[arg-type]
+
+
+def history_of(events: Iterable[Event]) -> History:
+    """What they add up to."""
+    history = History()
+    for event in events:
+        history.add(event)
+    return history
 
 
 def ranked(trials: Iterable[Trial], *, highest_first: bool) -> list[Trial]:

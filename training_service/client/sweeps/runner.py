@@ -25,7 +25,15 @@ from training_service.client.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from training_service.client.sweeps.events import Cancelled, Ended, Event, Proposed, Reported, Submitted
+from training_service.client.sweeps.events import (
+    Cancelled,
+    Ended,
+    Event,
+    Proposed,
+    Refused,
+    Reported,
+    Submitted,
+)
 from training_service.client.sweeps.folder import Journal
 from training_service.client.sweeps.history import History, Trial
 from training_service.client.sweeps.methods import Pruner, method_of, pruner_of, trials_in_all
@@ -125,6 +133,9 @@ class Runner:
                     logger.info("waiting for room: %s", error)
                 self._was_told_of_no_room = True
                 return
+            except (NotFound, FailedPrecondition) as error:
+                self._record(Refused(trial=trial.number, reason=str(error)))
+                raise
             except InvalidRequest as error:
                 self._record(Ended(trial=trial.number, outcome="failed", reason=f"refused: {error}"))
             else:

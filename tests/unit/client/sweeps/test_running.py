@@ -115,6 +115,33 @@ def test_what_concerns_every_trial_stops_the_sweep_at_once(
     assert "Go on with the sweep: trainctl sweep search.sweep --resume" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("code", "times"), [(grpc.StatusCode.NOT_FOUND, 1), (grpc.StatusCode.INVALID_ARGUMENT, 5)]
+)
+def test_a_sweep_whose_settings_are_wrong_is_mended_and_begun_again(
+    training: ServerInThread, trainctl: Trainctl, file: Path, code: grpc.StatusCode, times: int
+) -> None:
+    file.write_text(FILE.replace("parabola", "parabel"))
+    training.fail(pb.TrainRequest, code, "there is no algorithm 'parabel'", times=times)
+    result = trainctl("sweep", "search.toml", "--every", "0.01")
+    assert result.exit_code != 0
+    assert "mend" in result.stderr
+    file.write_text(FILE)
+    result = trainctl("sweep", "search.toml", "--every", "0.01", "--json")
+    assert (result.exit_code, len(rows(result.stdout))) == (0, 5), result.stderr
+    assert {job.metadata.algorithm for job in training.service.jobs.values()} == {"parabola"}
+    assert "has a sweep already" in trainctl("sweep", "search.toml").stderr  # one that has jobs stays
+
+
+def test_a_sweep_goes_on_when_the_service_has_been_mended(
+    training: ServerInThread, trainctl: Trainctl, file: Path
+) -> None:
+    training.fail(pb.TrainRequest, grpc.StatusCode.NOT_FOUND, "there is no algorithm 'parabola'")
+    assert trainctl("sweep", "search.toml", "--every", "0.01").exit_code == 3
+    result = trainctl("sweep", "search.sweep", "--resume", "--every", "0.01", "--json")
+    assert (result.exit_code, len(rows(result.stdout))) == (0, 5), result.stderr
+
+
 def test_trials_that_lag_behind_are_cancelled_and_shown_as_pruned(
     trainctl: Trainctl, trainer: Trainer, file: Path
 ) -> None:

@@ -1,6 +1,9 @@
 """trainctl artifacts and trainctl fetch."""
 
 import hashlib
+import json
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -10,11 +13,27 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from training_service._generated.training_service_pb2 import Artifact, GetTrainingArtifactsResponse
 from training_service.client.cli.commands.arguments import Job
-from training_service.client.cli.output import remark
+from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import lines, panels, words
 from training_service.client.cli.session import session_of
 from training_service.client.errors import ServerError
 from training_service.client.sync import TrainingClient
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that was brought to this machine."""
+
+    job_id: int
+    name: str
+    path: str
+    size: int
+    """In bytes."""
+    sha256: str
+
+    def as_json(self) -> str:
+        """One line for programs."""
+        return json.dumps(asdict(self))
 
 
 def artifacts(context: typer.Context, job: Job) -> None:
@@ -39,15 +58,20 @@ def fetch(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
-    """Bring what a job has made to this machine: the model, and what is beside it."""
+    """Bring what a job has made to this machine: the model, and what is beside it.
+
+    With --json each file is an object, printed when it is there: job_id, name, path, size, sha256.
+    """
     session = session_of(context)
     folder = to or Path(f"job-{job}")
     with session.client() as client:
         wanted = _wanted(client.artifacts(job), names or [])
         targets = {made.name: _target(folder, made.name, force=force) for made in wanted}
-        with _bar() as bar:
+        with _bar(shown=session.output.form is Form.TERMINAL) as bar:
             for made in wanted:
-                _download(client, job, made, targets[made.name], bar)
+                fetched = _download(client, job, made, targets[made.name], bar)
+                if session.output.form is Form.JSON:
+                    session.output.show(fetched, Fetched.as_json, Fetched.as_json)
     remark(f"fetched {words.count(len(wanted), 'file')} to {folder}")
 
 
@@ -73,7 +97,7 @@ def _target(folder: Path, name: str, *, force: bool) -> Path:
     return target
 
 
-def _download(client: TrainingClient, job: int, made: Artifact, target: Path, bar: Progress) -> None:
+def _download(client: TrainingClient, job: int, made: Artifact, target: Path, bar: Progress) -> Fetched:
     """Write it aside and rename it, so that what has its name is whole."""
     task = bar.add_task(words.printable(made.name), total=made.size or None)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -92,13 +116,15 @@ def _download(client: TrainingClient, job: int, made: Artifact, target: Path, ba
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
+    return Fetched(job, made.name, str(target), target.stat().st_size, digest.hexdigest())
 
 
-def _bar() -> Progress:
+def _bar(*, shown: bool) -> Progress:
+    """Bars on standard error, which rich would also write to a file or a pipe."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True))
+    return Progress(*columns, console=Console(stderr=True), disable=not (shown and sys.stderr.isatty()))

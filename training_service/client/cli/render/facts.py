@@ -31,7 +31,7 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Instances", str(status.instances)
     if job.output_model_name:
         yield "Model", words.printable(job.output_model_name)
-    if status.model_uri:
+    if status.model_uri and may_have_model(status):
         yield "Model URI", words.printable(status.model_uri)
 
 
@@ -74,9 +74,14 @@ def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
     if status.ending:
         yield "ending"
     if status.status == TrainingStatus.succeed and status.model_uri:
-        yield words.printable(f"model {status.model_uri}")
+        yield words.printable(f"model {status.model_uri}") if may_have_model(status) else "no model"
     if status.status == TrainingStatus.failure and not status.HasField("diagnosis"):
         yield words.printable(status.message)
+
+
+def may_have_model(status: GetTrainingStatusResponse) -> bool:
+    """Whether there may be something at the model's URI: unless the service has found nothing there."""
+    return status.has_model or not status.HasField("has_model")
 
 
 def times(status: GetTrainingStatusResponse) -> Iterator[tuple[str, Timestamp]]:
@@ -114,6 +119,8 @@ def _move(move: Move) -> str:
         if failed:
             return f"attempt {move.attempt} failed{why}"
         return "queued again" if move.attempt else "submitted"
+    if failed and move.status in (TrainingStatus.launch, TrainingStatus.running):
+        return f"rank {move.diagnosis.rank} started anew{why}"
     attempt = f", attempt {move.attempt}" if move.attempt > 1 else ""
     return f"{words.status_word(move.status)}{attempt}{why}"
 

@@ -80,7 +80,7 @@ def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
         ]
     )
     situation = list(facts.situation(status))
-    if status.status == TrainingStatus.succeed and status.model_uri:
+    if status.status == TrainingStatus.succeed and status.model_uri and facts.may_have_model(status):
         situation.append(("Model URI", words.printable(status.model_uri)))
     return Group(title, *_bar(status), _grid(situation), *_explanation(status))
 

@@ -157,6 +157,8 @@ def ranks(statuses: Iterable[RankStatus]) -> str:
         return ", ".join(map(_rank, group))
     phases = [phase_word(rank.phase) for rank in group]
     counts = [f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases)]
+    if restarts := sum(rank.restarts for rank in group):
+        counts.append(f"started anew {_times(restarts)}")
     failed = [_rank(rank) for rank in group if rank.phase == RankPhase.RANK_PHASE_FAILED]
     return "; ".join([", ".join(counts), *_shortened(failed, _RANKS_SHOWN)])
 

@@ -1,0 +1,70 @@
+"""The sentence for people in a status: what it says is so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.tracker import utc_now
+from tests.integration.api.conftest import Service
+from training_service._generated import training_service_pb2 as pb
+
+CRASHED = Diagnosis(
+    category=Category.CRASHED,
+    summary="Rank 1 exited with code 1.",
+    resolution="Mend the training code.",
+    rank=1,
+)
+TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+ValueError: LR is 40,\x1b[2J which diverges
+::progress:: {"step": 3}
+
+"""
+
+
+async def failed(service: Service, why: Diagnosis) -> str:
+    job = await service.store.get(await service.train())
+    launched = await service.store.update(job.admitted(utc_now()))
+    failing = await service.store.update(launched.failed(why, utc_now()))
+    assert failing.ending is not None
+    await service.store.update(failing.ended(failing.ending, utc_now()))
+    return (await service.status(job.id)).message
+
+
+async def test_a_failure_is_told_with_the_last_line_of_its_cause(door: Service) -> None:
+    message = await failed(door, replace(CRASHED, detail=TRACEBACK))
+    assert message == (
+        'Rank 1 exited with code 1. Last line: "ValueError: LR is 40,\\x1b[2J which diverges". '
+        "Mend the training code."
+    )
+    assert len(await failed(door, replace(CRASHED, detail="x" * 10_000))) < 300
+    for nothing in ("", "\n \n", "Rank 1 exited with code 1."):
+        assert "Last line" not in await failed(door, replace(CRASHED, detail=nothing))
+
+
+async def test_a_model_is_at_its_place_only_if_it_is_there(service: Service) -> None:
+    without = await service.seen(await service.train(), pb.succeed)
+    assert without.HasField("has_model")
+    assert not without.has_model
+    assert without.message == (
+        f"Training succeeded, but it has written no model: there is no file at {without.model_uri}."
+    )
+    job_id = await service.train({"RUN_SECONDS": "forever"})
+    running = await service.seen(job_id, pb.running)
+    assert not running.HasField("has_model")
+    Path(running.model_uri).mkdir(parents=True)
+    (Path(running.model_uri) / "model.pt").write_bytes(b"weights")
+    service.world.end_rank((await service.store.get(job_id)).group, 0, 0)
+    made = await service.seen(job_id, pb.succeed)
+    assert (made.has_model, made.message) == (True, f"Training succeeded; the model is at {made.model_uri}.")
+
+
+async def test_it_does_not_claim_a_model_of_which_nothing_is_known(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("job_tracker.artifacts._PROMPT_SECONDS", 0.0)  # storage never answers so soon
+    ended = await service.seen(await service.train(), pb.succeed)
+    assert not ended.HasField("has_model")
+    assert ended.message == f"Training succeeded; its model, if it has written one, is at {ended.model_uri}."
