@@ -14,7 +14,7 @@ class Turns:
 
     def __init__(self, places: int, seconds: float) -> None:
         self._places = asyncio.Semaphore(places)
-        self._seconds = seconds
+        self.seconds = seconds
         self._waiting = 0
         self._held: dict[asyncio.Timeout, float] = {}  # since when, by the loop's clock; the oldest first
 
@@ -30,7 +30,7 @@ class Turns:
         finally:
             self._waiting -= 1
         try:
-            turn = asyncio.timeout(self._seconds if self._waiting else None)
+            turn = asyncio.timeout(self.seconds if self._waiting else None)
             try:
                 async with turn:
                     self._held[turn] = clock()
@@ -47,5 +47,5 @@ class Turns:
         """End the turn that has lasted longest, of those whose end has not been set."""
         for turn, since in self._held.items():
             if turn.when() is None:
-                turn.reschedule(max(asyncio.get_running_loop().time(), since + self._seconds))
+                turn.reschedule(max(asyncio.get_running_loop().time(), since + self.seconds))
                 return
