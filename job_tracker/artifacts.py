@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
+from job_tracker.catalog import shown
 from job_tracker.errors import InvalidField, UnknownReference
 from job_tracker.job_files import JobFiles, job_files
 from job_tracker.model import Job
@@ -54,7 +55,11 @@ class ModelFiles:
         """
         path = PurePosixPath(name)
         if not name or path.is_absolute() or ".." in path.parts or not name.isprintable():
-            raise InvalidField("name", f"{name!r:.100} is not the name of an artifact")
+            raise InvalidField(
+                "name",
+                f"{shown(name)} is not the name of an artifact; send one that "
+                "GetTrainingArtifacts lists as fetchable",
+            )
         uri = job.model_uri
         what = f"{uri}/{path}"
         file = await patiently(
@@ -82,8 +87,10 @@ def _open(files: JobFiles, uri: str, name: str) -> BinaryIO:
     try:
         return files.open(name)
     except (FileNotFoundError, IsADirectoryError, Suspicious) as error:
-        raise UnknownReference("name", f"{name!r} is not a file of the model at {uri}") from error
+        raise UnknownReference("name", f"{shown(name)} is not a file of the model at {uri}") from error
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise UnknownReference("name", f"{name!r:.100} is too long for the name of a file") from error
+            raise UnknownReference(
+                "name", f"{shown(name)} is too long for the name of a file: it has {len(name.encode())} bytes"
+            ) from error
         raise

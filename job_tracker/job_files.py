@@ -4,6 +4,7 @@ On this machine they are opened as hostile (job_tracker.untrusted); an object st
 pipes. Every call may block: make it in a thread (job_tracker.storage).
 """
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,9 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from job_tracker.untrusted import Place
+
+_LONGEST_KEY = 1024
+"""Bytes that the name of an object may have in its bucket, in S3 and in Google Cloud Storage."""
 
 
 class JobFiles(Protocol):
@@ -31,7 +35,10 @@ class JobFiles(Protocol):
         ...
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file for reading. Raises FileNotFoundError, and Suspicious for what is no regular file."""
+        """Open a file for reading.
+
+        Raises FileNotFoundError, Suspicious for what is no regular file, and OSError with ENAMETOOLONG.
+        """
         ...
 
     def create(self, path: str) -> BinaryIO:
@@ -125,7 +132,11 @@ class _Objects:
 
     def open(self, path: str) -> BinaryIO:
         """See JobFiles."""
-        file: BinaryIO = self._filesystem.open(f"{self._path}/{path}", "rb")
+        whole = f"{self._path}/{path}"
+        # Not left to the store: S3 answers a HEAD with "bad request", which may as well mean other things.
+        if len(whole.lstrip("/").partition("/")[2].encode()) > _LONGEST_KEY:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        file: BinaryIO = self._filesystem.open(whole, "rb")
         return file
 
     def create(self, path: str) -> BinaryIO:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from job_tracker.backends.base import Backend
+from job_tracker.catalog import shown
 from job_tracker.errors import InvalidField, LogsNotFound, StorageUnavailable
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.merging import WINDOW_SECONDS, merged
@@ -190,5 +191,11 @@ def _start(job: Job, wanted: LogRequest) -> Position:
         )
     position = Position.parse(wanted.position)
     if not 1 <= position.attempt <= latest or wanted.attempt not in (0, position.attempt):
-        raise InvalidField("position", f"{wanted.position[:100]!r} is not of the attempt that is asked for")
+        raise InvalidField("position", f"{shown(wanted.position)} is not of the attempt that is asked for")
+    if position.read and (rank := max(position.read)) >= job.spec.instances:
+        raise InvalidField(
+            "position",
+            f"it has rank {rank}, which job {job.id} lacks: it has 0 to {job.spec.instances - 1}; send the "
+            "position of an earlier response for this job",
+        )
     return position

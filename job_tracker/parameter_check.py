@@ -7,8 +7,9 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
+from job_tracker.callers import FairTurns, caller
 from job_tracker.catalog import Algorithm, PodPolicy, shown
-from job_tracker.errors import InvalidField
+from job_tracker.errors import InvalidField, LimitExceeded
 from job_tracker.frameworks.base import TRAINERS
 from job_tracker.model import JobSpec
 
@@ -18,6 +19,7 @@ REFUSED = os.EX_DATAERR
 """The exit code of a program that refuses: 65, by sysexits.h."""
 
 _AT_ONCE = 4
+_OF_ONE_CALLER = 3
 _SECONDS = 10.0
 _LONGEST_REASON = 1000
 
@@ -34,16 +36,20 @@ class ParameterCheck:
         pod_policy: PodPolicy | None = None,
         path: str = os.defpath,
         seconds: float = _SECONDS,
+        turns: FairTurns | None = None,
     ) -> None:
-        """`path` is where programs are looked up, `seconds` how long one may take."""
+        """`path` is where programs are looked up, `seconds` how long a check may take, the wait included."""
         self._algorithms = algorithms
         self._pod_policy = pod_policy
         self._path = path
         self._seconds = seconds
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = turns or FairTurns(_AT_ONCE, _OF_ONE_CALLER)
 
     async def __call__(self, spec: JobSpec) -> None:
-        """Raise InvalidField with the program's last line if it refuses the parameters."""
+        """Raise InvalidField with the program's last line if it refuses the parameters.
+
+        Raises LimitExceeded if there was no turn for it in half of the time: that is no fault of the program.
+        """
         algorithm = self._algorithms[spec.algorithm]
         if not algorithm.check:
             return
@@ -53,11 +59,16 @@ class ParameterCheck:
             "WORLD_SIZE": str(self._processes(spec, algorithm)),
             "PATH": self._path,
         }
+        end = asyncio.get_running_loop().time() + self._seconds
+        who = caller.get()
+        await self._wait_for_turn(who)
         try:
-            async with self._turns, asyncio.timeout(self._seconds):
+            async with asyncio.timeout_at(end):
                 code, told = await _run(algorithm.check, environment)
         except OSError as error:  # a TimeoutError is one as well
             code, told = None, str(error) or f"no answer within {self._seconds:g} s"
+        finally:
+            self._turns.give(who)
         lines = told.strip().splitlines() or [""]
         if code == REFUSED:
             raise InvalidField("parameters", _printable(lines[-1]) or "refused by the algorithm")
@@ -66,6 +77,18 @@ class ParameterCheck:
                 "algorithms.%s.check could not be made, and refuses nothing: %s",
                 spec.algorithm, shown(lines[-1] or f"exit code {code}"),
             )  # fmt: skip
+
+    async def _wait_for_turn(self, who: str) -> None:
+        patience = self._seconds / 2
+        try:
+            async with asyncio.timeout(patience):
+                await self._turns.take(who)
+        except TimeoutError as error:
+            raise LimitExceeded(
+                f"the parameters could not be checked within {patience:g} s, as {self._turns.length} other "
+                f"requests are being checked or wait for it; {self._turns.at_once} are checked at once, at "
+                f"most {self._turns.for_one} from one address: send fewer at once, or try again later"
+            ) from error
 
     def _processes(self, spec: JobSpec, algorithm: Algorithm) -> int:
         """Of the job, that train: not those of other roles."""

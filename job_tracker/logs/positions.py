@@ -1,12 +1,16 @@
 """How far somebody has read: a place to go on from, wherever the log is by then."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from job_tracker.catalog import shown
 from job_tracker.errors import InvalidField
 from job_tracker.logs.records import BEGINNING, is_time
 
-_MOST_ATTEMPT = 2**31
+_DIGITS = re.compile(r"[0-9]{1,10}")
+_MOST = 2**31
+"""Above every attempt and every rank, as both are int32 on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,10 @@ class Position:
             _is_number(attempt)
             and all(_is_number(rank) and is_time(time.encode()) for rank, _, time in pairs)
         ):
-            raise InvalidField("position", f"{text[:100]!r} is not the position of an earlier response")
+            raise InvalidField("position", f"{shown(text)} is not the position of an earlier response")
         return cls(int(attempt), {int(rank): time.encode() for rank, _, time in pairs})
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text[:12]) < _MOST_ATTEMPT
+    # The digits are counted first: int() takes at most 4,300, and time with the square of their number.
+    return _DIGITS.fullmatch(text) is not None and int(text) < _MOST

@@ -72,8 +72,13 @@ def later(piece: bytes, time: bytes) -> bytes:
 
 
 def is_time(text: bytes) -> bool:
-    """Whether this is the time of a record, or may be."""
-    return _IS_TIME.fullmatch(text) is not None
+    """Whether this can be the time of a record: a moment of the calendar, not before 1970."""
+    if _IS_TIME.fullmatch(text) is None:
+        return False
+    try:
+        return nanoseconds(text) >= 0
+    except ValueError:
+        return False
 
 
 def time_of(moment: datetime) -> bytes:

@@ -39,6 +39,7 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 }
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 50, 1000
+_LONGEST_ID = 18  # digits, of any that a store could have
 
 
 def request_of(message: pb.TrainRequest) -> JobRequest:
@@ -97,8 +98,14 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
             "statuses", f"{error} is not a TrainingStatus; there are {allowed} (0 to {max(_STATES)})"
         ) from error
     where = JobFilter(states, message.name_prefix, message.algorithm)
-    before = min(int(message.page_token[:20]), 2**62) if message.page_token else None
+    before = _id_of(message.page_token) if message.page_token else None
     return where, message.page_size or _DEFAULT_PAGE, before
+
+
+def _id_of(digits: str) -> int:
+    """The number, or one beyond every id: int() takes at most 4,300 digits, and leading zeros count."""
+    significant = digits.lstrip("0") or "0"
+    return int(significant) if len(significant) < _LONGEST_ID else 10**_LONGEST_ID
 
 
 def logs_of(message: pb.GetTrainingLogsRequest) -> tuple[int, LogRequest]:

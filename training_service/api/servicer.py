@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import TypeVar
 
-from job_tracker import log_context
+from job_tracker import callers, log_context
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
 from training_service.api import convert
 from training_service.api.errors import ServiceClosing
 from training_service.api.interceptors import Context
+from training_service.api.peers import peer_host
 
 T = TypeVar("T")
 
@@ -26,6 +27,7 @@ class TrainingServicer(TrainingServiceServicer):
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))  # each call has a context of its own
         job = await self._jobs.submit(convert.request_of(request))
         _is_about(job.id)
         return pb.TrainResponse(job_id=job.id)
@@ -75,7 +77,7 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.GetTrainingMetricsRequest, context: Context
     ) -> AsyncIterator[pb.MetricSeries]:
         """See training_service.proto."""
-        for series in await self._jobs.metrics(request.job_id, request.names):
+        for series in await self._jobs.metrics(request.job_id, frozenset(request.names)):
             yield convert.series_of(request.job_id, series)
 
     async def GetTrainingArtifacts(

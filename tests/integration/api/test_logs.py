@@ -7,11 +7,21 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from job_tracker.catalog import shown
 from job_tracker.logs.archive import LogArchive
 from tests.integration.api.conftest import Service
 from tests.support.logs import NOON, SECOND, pieces_of, records
 from training_service import main
 from training_service._generated import training_service_pb2 as pb
+
+TIME = "2026-11-21T12:00:00.500000000Z"
+NO_POSITIONS = (
+    *("1" * 5000, "0" * 5000, "0" * 12 + "1" * 5000, "0" * 11 + "1", "1" * 11, "-1", "1.5", "١", "0x1"),
+    *(f"1 {'0' * 5000}={TIME}", f"1 {'9' * 5000}={TIME}", f"1 {2**31}={TIME}", f"1 ={TIME}", "1 0=", "1 0"),
+    *("1 0=2026-13-41T12:00:00.500000000Z", "1 0=9999-99-99T99:99:99.999999999Z"),
+    *("1 0=0000-00-00T00:00:00.000000000Z", "1 0=1969-12-31T23:59:59.999999999Z", f"1 0={'9' * 5000}"),
+    *(f"1 0={TIME}\n", f"1  0={TIME}", f" 1 0={TIME}", "1 ", "1 \x00", "1 0=\u202e"),
+)
 
 
 @pytest.fixture
@@ -71,6 +81,8 @@ async def test_reading_begins_after_a_time_or_a_position(service: Service, job: 
         ({"position": "x"}, "position: 'x' is not the position of an earlier response"),
         ({"position": "1", "tail_lines": 3}, "tail_lines: a reader that goes on at a position has no use"),
         ({"position": "7"}, "position: '7' is not of the attempt that is asked for"),
+        *(({"position": text}, f"position: {shown(text)} is not the position") for text in NO_POSITIONS),
+        ({"position": f"1 0={TIME} 2={TIME}"}, "position: it has rank 2, which job 1 lacks: it has 0 to 1"),
         ({"rank": 1, "all_ranks": True}, "rank: 1 was given together with all_ranks"),
         ({"since": Timestamp(seconds=2**60)}, "since: 1152921504606846976 s, 0 ns is no time"),
     ],

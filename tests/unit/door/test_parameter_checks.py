@@ -9,8 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
+from job_tracker.callers import FairTurns, caller
 from job_tracker.catalog import Algorithm, PodPolicy
-from job_tracker.errors import InvalidField
+from job_tracker.errors import InvalidField, LimitExceeded
 from job_tracker.parameter_check import ParameterCheck
 from tests.support.jobs import spec
 
@@ -30,9 +31,11 @@ def program(tmp_path: Path) -> Program:
     return made
 
 
-def checking(command: tuple[str, ...], *, seconds: float = 10, **algorithm: Any) -> ParameterCheck:
+def checking(
+    command: tuple[str, ...], *, seconds: float = 10, turns: FairTurns | None = None, **algorithm: Any
+) -> ParameterCheck:
     made = Algorithm(check=command, **algorithm)
-    return ParameterCheck({"program": made}, PodPolicy(), os.defpath, seconds)
+    return ParameterCheck({"program": made}, PodPolicy(), os.defpath, seconds, turns)
 
 
 async def test_parameters_that_the_algorithm_refuses_are_refused_with_its_reason(program: Program) -> None:
@@ -115,3 +118,59 @@ async def test_a_caller_that_goes_away_ends_the_program(program: Program, tmp_pa
 
 async def test_an_algorithm_without_a_check_is_not_asked() -> None:
     await checking(())(spec())
+
+
+async def check_as(check: ParameterCheck, who: str, parameters: dict[str, str]) -> None:
+    """The check of a call of this caller."""
+    caller.set(who)
+    await check(spec(parameters))
+
+
+@pytest.fixture
+def gate(tmp_path: Path, program: Program) -> tuple[Path, tuple[str, ...]]:
+    """A folder, and a program that writes a file NAME into it and then waits for the file `open`."""
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    waits = "while [ ! -e open ]; do sleep 0.01; done"
+    return folder, program(f"PATH=/usr/bin:/bin; cd {folder}; : >$NAME; {waits}")
+
+
+async def started(folder: Path, *names: str) -> None:
+    """Returns once these checks run."""
+    async with asyncio.timeout(30):
+        while not all((folder / name).exists() for name in names):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_caller_of_many_checks_leaves_a_turn_to_others(
+    gate: tuple[Path, tuple[str, ...]],
+) -> None:
+    folder, command = gate
+    check = checking(command, seconds=60)
+    async with asyncio.TaskGroup() as calls:
+        for number in range(20):
+            calls.create_task(check_as(check, "ipv4:192.0.2.1", {"NAME": f"many-{number}"}))
+        await started(folder, "many-0", "many-1", "many-2")
+        calls.create_task(check_as(check, "ipv4:192.0.2.2", {"NAME": "other"}))
+        await started(folder, "other")
+        assert not (folder / "many-3").exists()
+        (folder / "open").touch()
+
+
+async def test_who_waits_too_long_for_a_turn_is_asked_to_come_again_and_nothing_runs(
+    program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns = FairTurns(1, 1)
+    await turns.take("ipv4:192.0.2.1")
+    check = checking(program(f": >{tmp_path}/ran"), seconds=0.4, turns=turns)
+    for who in ("ipv4:192.0.2.1", "ipv4:192.0.2.2"):
+        with pytest.raises(
+            LimitExceeded, match=r"could not be checked within 0\.2 s, as 1 other requests are"
+        ):
+            await check_as(check, who, {})
+    assert not (tmp_path / "ran").exists()
+    assert caplog.text == ""
+    turns.give("ipv4:192.0.2.1")
+    await check_as(check, "ipv4:192.0.2.2", {})
+    assert (tmp_path / "ran").exists() or "no answer" in caplog.text
+    assert turns.length == 0

@@ -1,0 +1,82 @@
+"""Programs that check parameters, over the wire: callers are told apart by their addresses."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from job_tracker.catalog import Algorithm, Parameter
+from tests.integration.api.conftest import Serve, metadata
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+FLOOD = 12
+
+
+async def seen(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def relay(address: str, source: str) -> AsyncIterator[str]:
+    """An address whose connections are passed on to another, from a host of our choice."""
+    passing: list[asyncio.Task[None]] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = address.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+        passing.append(asyncio.create_task(pump(reader, far_writer)))
+        passing.append(asyncio.create_task(pump(far_reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in passing:
+            task.cancel()
+        await asyncio.gather(*passing, return_exceptions=True)
+
+
+async def test_a_flood_of_checks_from_one_address_leaves_a_turn_to_another(
+    serve: Serve, tmp_path: Path
+) -> None:
+    begun, opened = tmp_path / "begun", tmp_path / "opened"
+    begun.mkdir()
+    lines = f": >{begun}/$NAME; while [ ! -e {opened} ]; do sleep 0.01; done"
+    gated = Algorithm(check=("sh", "-c", lines), parameters={"NAME": Parameter()})
+    service = await serve(tracked=False, algorithms={"program": gated})
+
+    async def train(stub: Any, name: str) -> None:
+        try:
+            await stub.Train(pb.TrainRequest(metadata=metadata({"NAME": name})))
+        except grpc.aio.AioRpcError as error:
+            # A machine that is busy may take as long as one may wait for a turn; "other" waits for none.
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or name == "other":
+                raise
+
+    async with AsyncExitStack() as stack:
+        other = await stack.enter_async_context(relay(service.address, "127.0.0.9"))
+        stub = TrainingServiceStub(await stack.enter_async_context(grpc.aio.insecure_channel(other)))
+        async with asyncio.TaskGroup() as calls:
+            for number in range(FLOOD):
+                calls.create_task(train(service.stub, f"flood-{number}"))
+            await seen(lambda: len(list(begun.iterdir())) == 3)
+            calls.create_task(train(stub, "other"))
+            await seen(lambda: (begun / "other").exists())
+            assert len(list(begun.iterdir())) == 4
+            opened.touch()

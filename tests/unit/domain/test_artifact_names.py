@@ -1,0 +1,62 @@
+"""Names of artifacts that no store can have: they are not found, and no client tries them again."""
+
+import errno
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from job_tracker.artifacts import ModelFiles
+from job_tracker.errors import UnknownReference
+from job_tracker.model import Job, new_job
+from tests.support.jobs import spec
+
+LONGEST_KEY = 1024
+
+
+class Bucket(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Refuses long keys as S3 does through s3fs: an answer to HEAD has no body that could say why."""
+
+    protocol = "bucket"
+    store: ClassVar[dict[str, Any]] = {}
+
+    def _open(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        if len(path.lstrip("/").partition("/")[2].encode()) > LONGEST_KEY:
+            raise OSError(errno.EINVAL, "Bad Request")
+        return super()._open(path, *args, **kwargs)
+
+
+@pytest.fixture(params=["local", "bucket"])
+def root(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
+    if request.param == "local":
+        yield str(tmp_path)
+        return
+    fsspec.register_implementation("bucket", Bucket, clobber=True)
+    yield "bucket://training"
+    Bucket.store.clear()
+
+
+def job_in(root: str) -> Job:
+    return new_job(1, spec(model_root=f"{root}/models/m"), datetime.now(UTC))
+
+
+async def content(root: str, name: str) -> bytes:
+    return b"".join([piece async for piece in ModelFiles(root).read(job_in(root), name)])
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 256, "x" * 5000, "é" * 1500, "日" * 3000, "d/" * 3000 + "x", "d/" * 20 + "x" * 1000]
+)
+async def test_a_name_that_is_too_long_is_not_found_and_is_shown_in_short(root: str, name: str) -> None:
+    job = job_in(root)
+    with fsspec.open(f"{job.model_uri}/d/model.pt", "wb", auto_mkdir=True) as file:
+        file.write(b"weights")
+    assert await content(root, "d/model.pt") == b"weights"
+    with pytest.raises(UnknownReference) as refused:
+        await content(root, name)
+    message = str(refused.value)
+    assert message.startswith(f"name: {name[:57]!r}"[:-1])
+    assert len(message) < 400, message
