@@ -42,7 +42,7 @@ class OpenLogs:
             if self._open[key] >= most:
                 raise LimitExceeded(
                     f"{most} logs of running jobs are being read {what}, and no more may be at once (each "
-                    "rank of all_ranks counts); end some of these calls, ask for single ranks, or try again later"
+                    "rank of all_ranks counts); end some of these, ask for single ranks, or try again later"
                 )
         self._open.update(list(limits))
         try:

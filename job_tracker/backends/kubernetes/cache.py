@@ -58,7 +58,14 @@ class PodCache:
         self._syncing = asyncio.Lock()
         self._catching_up = asyncio.Lock()
         self._caught_up_at = 0.0
+        self._heard_at: float | None = None
         self._following: asyncio.Task[None] | None = None
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """How long the watch has told nothing, bookmarks included; None before it. Any thread may ask."""
+        heard_at = self._heard_at
+        return None if heard_at is None else time.monotonic() - heard_at
 
     async def sync(self) -> None:
         """See all pods once, and follow them from then on. Raises ApiError if that cannot be done now."""
@@ -66,7 +73,7 @@ class PodCache:
             return
         async with self._syncing:
             if self._following is None:
-                version = await self.refresh()
+                version = await self._listed()
                 # Of its own context: it is about all jobs, whichever was the first to need it.
                 self._following = asyncio.create_task(
                     self._follow(version), name="pod watch", context=contextvars.Context()
@@ -143,7 +150,7 @@ class PodCache:
         while True:
             try:
                 if must_list or time.monotonic() > relist_at:
-                    version = await self.refresh()
+                    version = await self._listed()
                     must_list, relist_at = False, time.monotonic() + timing.relist_seconds
                 version = await self._watch(version)
                 pause = timing.first_pause
@@ -157,6 +164,12 @@ class PodCache:
                 await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
                 pause = min(pause * 2, timing.longest_pause)
 
+    async def _listed(self) -> str:
+        """List all pods, as a watch begins."""
+        version = await self.refresh()
+        self._heard_at = time.monotonic()
+        return version
+
     async def _watch(self, version: str) -> str:
         seconds = round(self._timing.watch_seconds * random.uniform(0.75, 1.25))  # noqa: S311
         events = self._client.watch(
@@ -164,6 +177,7 @@ class PodCache:
         )
         async with aclosing(events):
             async for kind, pod in events:
+                self._heard_at = time.monotonic()
                 version = pod["metadata"]["resourceVersion"]
                 if kind == "DELETED":
                     pod["metadata"].pop("managedFields", None)
