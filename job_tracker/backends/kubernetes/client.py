@@ -10,6 +10,7 @@ import logging
 import random
 import ssl
 import time
+from asyncio.sslproto import SSLProtocol
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -52,6 +53,9 @@ Query = Sequence[tuple[str, str | int]]
 _LOG_STREAMS = 1024
 _WATCHES = 4  # more than there are: logs never take the place of one
 _PATIENT_STREAMS = 128  # being opened; more than a node has pods: one that hangs holds up no other
+# asyncio has a buffer of 256 KiB for each TLS connection, of which a log that is followed is one; records of
+# TLS have 16 KiB. There is no other way to say so, and it holds for all connections of this process.
+SSLProtocol.max_size = 16 * 1024
 _PAGE = 500
 _HEADERS = {"Accept": "application/json", "User-Agent": "training-service"}
 _PATCH = "application/merge-patch+json"
