@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 from aiohttp import web
 
+from benchmarks.idle import each_of
 from benchmarks.kubernetes_support import Cluster, cluster, new_namespace, or_left_out, service_on
 from benchmarks.support import Row, Server, request, run_alone, workspace
 from tests.support.fake_cluster import FakeCluster
@@ -64,12 +65,11 @@ def _measured(name: str, server: Server, jobs: int, rest: float) -> list[Row]:
         _until(lambda: _count(stub, pb.cancelled) == 1)
         time.sleep(5)
         idle = _megabytes(server)
-        ids = [answer.result().job_id for answer in [stub.Train.future(request()) for _ in range(jobs)]]
+        ids = [answer.job_id for answer in each_of(stub.Train, [request()] * jobs)]
         _until(lambda: _count(stub, pb.running) == jobs)
         time.sleep(rest)
         running = _megabytes(server)
-        for cancel in [stub.CancelTraining.future(pb.CancelTrainingRequest(job_id=each)) for each in ids]:
-            cancel.result()
+        each_of(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=job_id) for job_id in ids])
         _until(lambda: _count(stub, pb.cancelled) == jobs + 1)
         ended = _megabytes(server)
         time.sleep(rest)
@@ -141,10 +141,11 @@ class _Cluster(FakeCluster):
         name, below = request.match_info["name"], request.match_info["below"]
         if below == "log" and request.query.get("follow"):
             response = web.StreamResponse()
-            await response.prepare(request)
-            await response.write(b"2026-11-21T12:00:00.000000001Z a line of the program\n")
-            while name in self.names():
-                await asyncio.sleep(1)
+            with suppress(ConnectionError):  # its reader has gone
+                await response.prepare(request)
+                await response.write(b"2026-11-21T12:00:00.000000001Z a line of the program\n")
+                while name in self.names():
+                    await asyncio.sleep(1)
             return response
         answer = await super().handle(request)
         if (

@@ -22,6 +22,14 @@ from job_tracker.backends.kubernetes.labels import Manifest
 log = logging.getLogger(__name__)
 
 _REMEMBERED_DEATHS = 10_000
+_OF_SPEC = frozenset({"containers", "nodeName", "readinessGates", "subdomain"})
+_OF_CONTAINER = frozenset({"name", "image", "env"})
+_OF_STATUS = frozenset(
+    {
+        *("phase", "reason", "message", "conditions", "startTime"),
+        *("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +121,8 @@ class PodCache:
             self._on_change(changes)
 
     def _taken(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
+        pod = slim(pod)
         told = pod["metadata"]
-        told.pop("managedFields", None)  # half of its size, and nobody reads it
         known = self._pods.get(told["name"])
         if told["uid"] in self._dead or (known is not None and _version(known) >= _version(pod)):
             return []
@@ -180,11 +188,22 @@ class PodCache:
                 self._heard_at = time.monotonic()
                 version = pod["metadata"]["resourceVersion"]
                 if kind == "DELETED":
-                    pod["metadata"].pop("managedFields", None)
-                    self._tell(self._removed(pod))
+                    self._tell(self._removed(slim(pod)))
                 elif kind != "BOOKMARK":
                     self.put(pod)
         return version
+
+
+def slim(pod: Manifest) -> Manifest:
+    """The pod with what is read of pods here: a whole one takes 40 kB, and there are many."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key in _OF_SPEC}
+    if containers := spec.get("containers"):
+        spec["containers"] = [
+            {key: value for key, value in each.items() if key in _OF_CONTAINER} for each in containers
+        ]
+    status = {key: value for key, value in (pod.get("status") or {}).items() if key in _OF_STATUS}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def _version(pod: Manifest) -> int:

@@ -184,3 +184,30 @@ async def test_it_is_known_for_how_long_the_watch_has_been_silent(
     silent = cache.silent_seconds
     assert silent is not None
     assert time.monotonic() - heard <= silent + 0.01 <= time.monotonic() - began + 0.01
+
+
+async def test_of_a_pod_only_what_is_read_is_kept(client: KubernetesClient, server: Scripted) -> None:
+    kept: list[Any] = []
+    cache = PodCache(client, "app=x", lambda changes: kept.extend(changes), QUICK)
+    whole = pod("a", 7, labels={"x": "y"}, managedFields=[{"manager": "kubelet"}])
+    whole["spec"] = {
+        "nodeName": "node-1",
+        "volumes": [{"name": "scratch"}],
+        "containers": [
+            {"name": "training", "image": "i:1", "env": [], "volumeMounts": [{"name": "scratch"}]}
+        ],
+    }
+    whole["status"] = {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]}
+    slimmed = pod("a", 7, labels={"x": "y"})
+    slimmed |= {
+        "spec": {"nodeName": "node-1", "containers": [{"name": "training", "image": "i:1", "env": []}]},
+        "status": {"phase": "Running"},
+    }
+    del slimmed["kind"]
+    server.answers = [pods(7, whole), events({"type": "DELETED", "object": whole}, then_wait=60)]
+    await cache.sync()
+    async with asyncio.timeout(30):
+        while len(kept) < 2:
+            await asyncio.sleep(0.01)
+    assert kept == [(slimmed, False), (slimmed, True)]
+    await cache.close()
