@@ -144,7 +144,7 @@ class _Cluster(FakeCluster):
             with suppress(ConnectionError):  # its reader has gone
                 await response.prepare(request)
                 await response.write(b"2026-11-21T12:00:00.000000001Z a line of the program\n")
-                while name in self.names():
+                while ("pods", name) in self._objects:
                     await asyncio.sleep(1)
             return response
         answer = await super().handle(request)
