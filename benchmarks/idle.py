@@ -56,7 +56,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             service(folder, command=_FOR_EVER, capacity=running, **settings) as server,
             server.stub() as stub,
         ):
-            job_ids = [answer.job_id for answer in _each(stub.Train, [request()] * (running + queued))]
+            job_ids = [answer.job_id for answer in each_of(stub.Train, [request()] * (running + queued))]
             _until(lambda: len(_running(stub)) == running)
             os.kill(server.pid, signal.SIGKILL)
         started = _processes_of(folder)
@@ -78,7 +78,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             found = _processes_of(folder)
             again = sum(found.get(job) == process for job, process in started.items())
             # From the last to the first, so that none of them is started meanwhile.
-            _each(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=i) for i in reversed(job_ids)])
+            each_of(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=i) for i in reversed(job_ids)])
             _until(lambda: not _running(stub), seconds=300)
     name = f"{name}, {queued:,} queued and {running:,} running"
     return [
@@ -98,7 +98,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
     ]
 
 
-def _each(call: Any, requests: Iterable[Any]) -> list[Any]:
+def each_of(call: Any, requests: Iterable[Any]) -> list[Any]:
     """All answers, with some calls under way at a time: gRPC gives up those that have waited for 30 s."""
     left, answers = list(requests), []
     while left:

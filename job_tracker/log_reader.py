@@ -15,7 +15,8 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.merging import WINDOW_SECONDS, merged
 from job_tracker.logs.positions import Position
 from job_tracker.logs.records import BEGINNING, last_time, text_of, time_of, timed_text_of
-from job_tracker.model import Job
+from job_tracker.model import GroupRef, Job
+from job_tracker.open_logs import LogBounds, OpenLogs
 from job_tracker.store.base import JobStore
 
 # How often one who follows looks again for a log that a started job has not opened yet.
@@ -66,17 +67,20 @@ class LogPiece:
 class LogReader:
     """Reads logs of live and ended attempts alike."""
 
-    def __init__(self, store: JobStore, backend: Backend[Any], archive: LogArchive) -> None:
+    def __init__(
+        self, store: JobStore, backend: Backend[Any], archive: LogArchive, bounds: LogBounds | None = None
+    ) -> None:
         self._store = store
         self._backend = backend
         self._archive = archive
+        self._open = OpenLogs(bounds)
 
     async def read(self, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """What was printed in an attempt; nothing where there is no log.
 
         With `follow` also what is going to be: in that attempt, or with 0 in this and all further ones,
-        until the job has ended. Raises JobNotFound, InvalidField for what the job does not have, and
-        StorageUnavailable.
+        until the job has ended. Raises JobNotFound, InvalidField for what the job does not have,
+        LimitExceeded if too many logs are open, and StorageUnavailable.
         """
         job = await self._store.get(job_id)
         position = _start(job, wanted)
@@ -111,7 +115,7 @@ class LogReader:
         self, job: Job, attempt: int, rank: int, *, follow: bool, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
         group = job.groups[attempt - 1]
-        living = partial(self._backend.logs, group, rank, follow=follow)
+        living = partial(self._living, job, group, rank, follow=follow)
         kept = partial(self._archive.logs, group, rank)
         while True:
             is_live, away = _is_live(job, attempt), None
@@ -136,6 +140,15 @@ class LogReader:
             job = await self._store.get(job.id)
             if not follow and _is_live(job, attempt):
                 return
+
+    async def _living(
+        self, job: Job, group: GroupRef, rank: int, *, follow: bool, after: bytes, tail_lines: int | None
+    ) -> AsyncGenerator[bytes, None]:
+        with self._open.one(job.id):
+            pieces = self._backend.logs(group, rank, follow=follow, after=after, tail_lines=tail_lines)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
 
     async def _at_attempt(self, job_id: int, attempt: int) -> Job:
         """The job once it has come to this attempt, or has ended."""

@@ -22,12 +22,15 @@ class Engine:
     """A backend; `connect` raises BackendRefused if its engine does not let us in; `rehearse`: see Jobs.
 
     `on_save` has the engine tell, where its own people look, what becomes of the jobs that run on it.
+    `silent_seconds` is how long an engine that tells of changes, at least once a minute, has not done
+    so; None of others.
     """
 
     backend: Backend[Any]
     connect: Callable[[], Awaitable[None]] = _nothing
     rehearse: Rehearsal | None = None
     on_save: JobObserver = ignore_job
+    silent_seconds: Callable[[], float | None] = lambda: None
 
 
 def make_engine(
@@ -112,4 +115,10 @@ def _kubernetes(settings: Settings, store_id: str, tell: Telling, on_request: Re
     backend = KubernetesBackend(
         settings.storage.data_dir / "logs", settings.algorithms, options, tell, on_request
     )
-    return Engine(backend, backend.connect, DryRun(backend), backend.events.job_saved)
+    return Engine(
+        backend,
+        backend.connect,
+        DryRun(backend),
+        backend.events.job_saved,
+        lambda: backend.silent_seconds,
+    )

@@ -86,6 +86,7 @@ async def serve(settings: Settings) -> None:
         told = ReportEnvironment(tokens, settings.reports.address)
         engine = _observed_engine(settings, store_id, told, metrics)
         stack.push_async_callback(engine.backend.close)
+        metrics.observe_watch(engine.silent_seconds)
         await engine.connect()
         reports = ReportBook(store, utc_now)
         stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")

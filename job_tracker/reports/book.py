@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from job_tracker.errors import AttemptOver, JobNotFound, StoreUnavailable, TrackerError
-from job_tracker.model import Progress
+from job_tracker.model import Job, Progress
 from job_tracker.reports.report import Report, advanced
 from job_tracker.store.base import JobStore
 from job_tracker.telemetry import Artifact, AttemptReport, MetricPoint
@@ -29,6 +29,7 @@ class _Page:
 
     progress: Progress
     heard_at: datetime
+    has_called: bool = False
     points: list[MetricPoint] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
 
@@ -48,10 +49,15 @@ class ReportBook:
         self._changed: dict[Attempt, None] = {}
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
+        self.on_call: Callable[[Attempt], None] = _ignore
+        """Is called with an attempt at its first report by a call: its log need not be read for any."""
 
-    async def take(self, attempt: Attempt, report: Report) -> None:
+    async def take(self, attempt: Attempt, report: Report, *, by_call: bool = False) -> None:
         """Take a report in. Raises AttemptOver if the attempt is not the one that the job is at, and live."""
         page = self._pages.get(attempt) or await self._open(attempt)
+        if by_call and not page.has_called:
+            page.has_called = True
+            self.on_call(attempt)
         page.heard_at = self._clock()
         self._pages[attempt] = self._pages.pop(attempt, page)  # the last to be heard is the last of them
         page.progress = advanced(page.progress, report, page.heard_at)
@@ -64,6 +70,15 @@ class ReportBook:
     async def progress_of(self, attempt: Attempt) -> Progress:
         """What was reported last. Raises AttemptOver."""
         return (self._pages.get(attempt) or await self._open(attempt)).progress
+
+    async def stored_at(self, attempt: Attempt) -> datetime | None:
+        """When the attempt reported last, as far as any replica has written that. Raises AttemptOver."""
+        return ((await self._live(attempt)).progress or Progress()).reported_at
+
+    def has_called(self, attempt: Attempt) -> bool:
+        """Whether the attempt has reported to this replica by a call."""
+        page = self._pages.get(attempt)
+        return page is not None and page.has_called
 
     @property
     def reporters(self) -> int:
@@ -119,6 +134,13 @@ class ReportBook:
             self.close(attempt)
 
     async def _open(self, attempt: Attempt) -> _Page:
+        job = await self._live(attempt)
+        while len(self._pages) >= _MOST_ATTEMPTS:
+            self.close(next(iter(self._pages)))
+        return self._pages.setdefault(attempt, _Page(job.progress or Progress(), self._clock()))
+
+    async def _live(self, attempt: Attempt) -> Job:
+        """The job, which is at this attempt. Raises AttemptOver."""
         job_id, number = attempt
         try:
             job = await self._store.get(job_id)
@@ -126,9 +148,7 @@ class ReportBook:
             raise AttemptOver(*attempt) from None
         if job.attempt != number or not job.state.is_live:
             raise AttemptOver(*attempt)
-        while len(self._pages) >= _MOST_ATTEMPTS:
-            self.close(next(iter(self._pages)))
-        return self._pages.setdefault(attempt, _Page(job.progress or Progress(), self._clock()))
+        return job
 
     def _unwritten(self, attempt: Attempt) -> AttemptReport:
         page = self._pages[attempt]
@@ -153,3 +173,7 @@ class ReportBook:
                 page.artifacts[:0] = report.artifacts
                 self._changed[attempt] = None
         self._wake.set()
+
+
+def _ignore(attempt: Attempt) -> None:
+    """For a book whose reader does not care."""

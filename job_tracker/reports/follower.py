@@ -2,70 +2,152 @@
 
 import asyncio
 import logging
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from job_tracker.backends.base import Backend
 from job_tracker.errors import AttemptOver, LogsNotFound, TrackerError
-from job_tracker.logs.records import lines_of
+from job_tracker.logs.records import BEGINNING, last_time, lines_of
 from job_tracker.model import MASTER_RANK, GroupRef, Job, Progress
-from job_tracker.reports.book import ReportBook
+from job_tracker.reports.book import Attempt, ReportBook
 from job_tracker.reports.lines import parse
 from job_tracker.reports.report import Report
+from job_tracker.reports.turns import Turns
 
 log = logging.getLogger(__name__)
 
 # A log that is taken up again is read from near its end: what came before is in the store.
 _TAIL_LINES = 200
 _DRAIN_SECONDS = 2.0
+_PLACES = 128
+"""Logs that are followed at once: on a cluster each is a connection, and others read logs, too."""
+_TURN_SECONDS = 5.0
+# A log that is silent is looked at less and less often, while others wait.
+_LONGEST_PAUSE = 300.0
+
+
+@dataclass(slots=True)
+class _Follower:
+    """How far the log of a group has been read, and the task that goes on, if there is any."""
+
+    group: GroupRef
+    after: bytes = BEGINNING
+    has_reported: bool = False
+    """Whether there was a report in the log."""
+    is_reading: bool = False
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.group.job_id, self.group.attempt
 
 
 class LogFollower:
-    """One follower for each running group, from when it runs until it is stopped."""
+    """One follower for each running group, from when it runs until it is stopped.
 
-    def __init__(self, book: ReportBook, backend: Backend[Any]) -> None:
+    A group that reports by calls is not followed any more. Of the others so many are at once, in turn if
+    there are more: then their reports come later, and none is lost.
+    """
+
+    def __init__(
+        self,
+        book: ReportBook,
+        backend: Backend[Any],
+        turns: Turns | None = None,
+    ) -> None:
         self._book = book
         self._backend = backend
-        self._followers: dict[GroupRef, asyncio.Task[None]] = {}
+        self._turns = turns or Turns(_PLACES, _TURN_SECONDS)
+        self._followers: dict[Attempt, _Follower] = {}
+        book.on_call = self._reports_by_calls
 
     def follow(self, job: Job) -> None:
         """See to it that the job's group is followed."""
-        if job.group not in self._followers:
-            self._followers[job.group] = asyncio.create_task(
-                self._follow(job.group), name=f"reports-{job.id}"
-            )
+        attempt = (job.id, job.attempt)
+        if attempt in self._followers:
+            return
+        follower = self._followers[attempt] = _Follower(job.group)
+        if not self._book.has_called(attempt):
+            follower.task = asyncio.create_task(self._follow(follower), name=f"reports-{job.id}")
 
     async def finish(self, group: GroupRef) -> None:
         """Take in, and write down, what an ended group reported last."""
-        follower = self._followers.pop(group, None)
-        if follower is not None:
-            await asyncio.wait([follower], timeout=_DRAIN_SECONDS)
-            await _cancel(follower)
+        attempt = (group.job_id, group.attempt)
+        follower = self._followers.pop(attempt, None)
+        if follower is not None and follower.task is not None:
+            if follower.is_reading:
+                await asyncio.wait([follower.task], timeout=_DRAIN_SECONDS)
+            if not follower.task.done():
+                await _cancel(follower.task)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_DRAIN_SECONDS):
+                        await self._read_to_the_end(follower)
         with suppress(TrackerError):  # its end matters more
             await self._book.write()
-        self._book.close((group.job_id, group.attempt))
+        self._book.close(attempt)
 
     async def close(self) -> None:
         """Follow nothing any more."""
         for follower in self._followers.values():
-            await _cancel(follower)
+            if follower.task is not None:
+                await _cancel(follower.task)
         self._followers.clear()
 
-    async def _follow(self, group: GroupRef) -> None:
-        attempt = (group.job_id, group.attempt)
+    def _reports_by_calls(self, attempt: Attempt) -> None:
+        """Stop following the log of an attempt that has reported by a call."""
+        follower = self._followers.get(attempt)
+        if follower is not None and follower.task is not None:
+            follower.task.cancel()
+            follower.task = None
+
+    async def _follow(self, follower: _Follower) -> None:
+        """Read the log to its end, in turns."""
         try:
-            known = await self._book.progress_of(attempt)
-            pieces = self._backend.logs(group, MASTER_RANK, follow=True, tail_lines=_TAIL_LINES)
-            async for piece in pieces:
-                for at, line in lines_of(piece):
-                    step = (await self._book.progress_of(attempt)).step
-                    if report := parse(line, at, step):
-                        await self._book.take(attempt, _news(report, known))
+            known = await self._book.progress_of(follower.attempt)
+            pause = self._turns.seconds
+            stored: datetime | None = None
+            while True:
+                before = follower.after
+                async with self._turns.one() as turn:
+                    follower.is_reading = True
+                    await self._read(follower, known, follow=True)
+                follower.is_reading = False
+                if not turn.expired():
+                    return
+                pause = min(2 * pause, _LONGEST_PAUSE) if follower.after == before else self._turns.seconds
+                earlier, stored = stored, await self._book.stored_at(follower.attempt)
+                if earlier is not None and stored != earlier and not follower.has_reported:
+                    return  # it reports by calls, which come to another replica
+                if follower.after == before:
+                    await asyncio.sleep(pause)
         except (LogsNotFound, AttemptOver):
             pass
         except TrackerError as error:
-            log.warning("job %d: its reports are not followed any more: %s", group.job_id, error)
+            log.warning("job %d: its reports are not followed any more: %s", follower.group.job_id, error)
+        finally:
+            follower.is_reading = False
+
+    async def _read_to_the_end(self, follower: _Follower) -> None:
+        """Take in what an ended group has printed since it was read last."""
+        with suppress(TrackerError):
+            known = await self._book.progress_of(follower.attempt)
+            await self._read(follower, known, follow=False)
+
+    async def _read(self, follower: _Follower, known: Progress, *, follow: bool) -> None:
+        tail_lines = None if follower.after else _TAIL_LINES
+        pieces = self._backend.logs(
+            follower.group, MASTER_RANK, follow=follow, after=follower.after, tail_lines=tail_lines
+        )
+        async with aclosing(pieces):
+            async for piece in pieces:
+                for at, line in lines_of(piece):
+                    step = (await self._book.progress_of(follower.attempt)).step
+                    if report := parse(line, at, step):
+                        follower.has_reported = True
+                        await self._book.take(follower.attempt, _news(report, known))
+                follower.after = last_time(piece)
 
 
 def _news(report: Report, known: Progress) -> Report:

@@ -1,7 +1,9 @@
-"""Pods as an API server of 1.20 to 1.34 shows them, with what matters to the test changed."""
+"""Pods as an API server of 1.20 to 1.34 shows them, and the cache keeps them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from job_tracker.backends.kubernetes.cache import slim
 
 START = "2026-11-21T12:00:00Z"
 T0 = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -50,7 +52,7 @@ def pod(
     metadata: dict[str, Any] | None = None,
     **status: Any,
 ) -> dict[str, Any]:
-    return {
+    whole = {
         "metadata": {"name": "intent-classification-1-1-worker", "uid": "u", **(metadata or {})},
         "spec": {"nodeName": "node-1", **(spec or {})},
         "status": {
@@ -63,6 +65,7 @@ def pod(
             **status,
         },
     }
+    return dict(slim(whole))
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:

@@ -31,7 +31,7 @@ class ReporterServicer(TrainingReporterServicer):
         attempt = self._tokens.read(_token_of(context))
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)
-        await self._book.take(attempt, report)
+        await self._book.take(attempt, report, by_call=True)
         seconds = max(_SHORTEST_PAUSE, self._book.reporters / _REPORTS_A_SECOND)
         pause = Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
         return pb.ReportResponse(pause=pause, problems=report.problems)

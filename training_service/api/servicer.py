@@ -77,6 +77,7 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.GetTrainingLogsRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id, request.attempt)
         async for piece in self._until_closed(self._jobs.logs(*convert.logs_of(request))):
             yield convert.log_of(piece, timestamps=request.timestamps)

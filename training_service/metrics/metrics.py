@@ -1,7 +1,7 @@
 """All measurements in one place: who measures tells them here, and never sees Prometheus."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 
@@ -15,7 +15,7 @@ from job_tracker.tracker import Tracker
 from training_service.metrics.calls import CallMetrics
 from training_service.metrics.jobs import JobMetrics
 from training_service.metrics.loop import LoopMetrics
-from training_service.metrics.states import StoredJobs, TrackerState
+from training_service.metrics.states import StoredJobs, TrackerState, WatchState
 
 
 class Metrics:
@@ -67,6 +67,10 @@ class Metrics:
     def observe_store(self, store: JobStore, capacity: int) -> None:
         """Show what the store says of its jobs at each scrape; to be called in the store's event loop."""
         self.registry.register(StoredJobs(store, capacity, asyncio.get_running_loop()))
+
+    def observe_watch(self, silent_seconds: Callable[[], float | None]) -> None:
+        """Show for how long the engine has told nothing; see Engine."""
+        self.registry.register(WatchState(silent_seconds))
 
     async def observe_loop(self) -> None:
         """Measure the event loop until cancelled."""

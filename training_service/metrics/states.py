@@ -6,7 +6,7 @@ there are no numbers of jobs, rather than old ones, and `training_service_store_
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -117,3 +117,20 @@ class TrackerState(Collector):
             looked_at.add_metric([], tracker.looked_at.timestamp())
             retries.add_metric([], health.retries)
         yield from (depth, oldest, longest, looked_at, retries)
+
+
+class WatchState(Collector):
+    """How old the news of pods is, once there has been any."""
+
+    def __init__(self, silent_seconds: Callable[[], float | None]) -> None:
+        self._silent_seconds = silent_seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        age = GaugeMetricFamily(
+            "training_service_kubernetes_watch_age_seconds",
+            "How long the watch of pods has told nothing; a bookmark comes about once a minute",
+        )
+        if (seconds := self._silent_seconds()) is not None:
+            age.add_metric([], seconds)
+        yield age

@@ -109,6 +109,11 @@ class KubernetesBackend:
         )
         self._launcher = Launcher(self.client, self._cache.put, self._services.put, self._stopper.remove_lost)
 
+    @property
+    def silent_seconds(self) -> float | None:
+        """For how long the API server has told nothing of pods; None before it was asked to."""
+        return self._cache.silent_seconds
+
     async def connect(self) -> None:
         """Look whether the cluster lets us in. Raises BackendRefused if it, or the kubeconfig, does not."""
         await self.client.connect()

@@ -22,6 +22,14 @@ from job_tracker.backends.kubernetes.labels import Manifest
 log = logging.getLogger(__name__)
 
 _REMEMBERED_DEATHS = 10_000
+_OF_SPEC = frozenset({"containers", "nodeName", "readinessGates", "subdomain"})
+_OF_CONTAINER = frozenset({"name", "image", "env"})
+_OF_STATUS = frozenset(
+    {
+        *("phase", "reason", "message", "conditions", "startTime"),
+        *("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +71,14 @@ class PodCache:
         self._syncing = asyncio.Lock()
         self._catching_up = asyncio.Lock()
         self._caught_up_at = 0.0
+        self._heard_at: float | None = None
         self._following: asyncio.Task[None] | None = None
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """How long the watch has told nothing, bookmarks included; None before it. Any thread may ask."""
+        heard_at = self._heard_at
+        return None if heard_at is None else time.monotonic() - heard_at
 
     async def sync(self) -> None:
         """See all pods once, and follow them from then on. Raises ApiError if that cannot be done now."""
@@ -71,7 +86,7 @@ class PodCache:
             return
         async with self._syncing:
             if self._following is None:
-                version = await self.refresh()
+                version = await self._listed()
                 # Of its own context: it is about all jobs, whichever was the first to need it.
                 self._following = asyncio.create_task(
                     self._follow(version), name=f"watch of {self._resource}", context=contextvars.Context()
@@ -111,8 +126,8 @@ class PodCache:
             self._on_change(changes)
 
     def _taken(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
+        pod = slim(pod)
         told = pod["metadata"]
-        told.pop("managedFields", None)  # half of its size, and nobody reads it
         known = self._pods.get(told["name"])
         if told["uid"] in self._dead or (known is not None and _version(known) >= _version(pod)):
             return []
@@ -148,7 +163,7 @@ class PodCache:
         while True:
             try:
                 if must_list or time.monotonic() > relist_at:
-                    version = await self.refresh()
+                    version = await self._listed()
                     must_list, relist_at = False, time.monotonic() + timing.relist_seconds
                 version = await self._watch(version)
                 pause, trouble = timing.first_pause, ""
@@ -169,6 +184,12 @@ class PodCache:
                 await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
                 pause = min(pause * 2, timing.longest_pause)
 
+    async def _listed(self) -> str:
+        """List all pods, as a watch begins."""
+        version = await self.refresh()
+        self._heard_at = time.monotonic()
+        return version
+
     async def _watch(self, version: str) -> str:
         seconds = round(self._timing.watch_seconds * random.uniform(0.75, 1.25))  # noqa: S311
         events = self._client.watch(
@@ -176,13 +197,25 @@ class PodCache:
         )
         async with aclosing(events):
             async for kind, pod in events:
+                self._heard_at = time.monotonic()
                 version = pod["metadata"]["resourceVersion"]
                 if kind == "DELETED":
-                    pod["metadata"].pop("managedFields", None)
-                    self._tell(self._removed(pod))
+                    self._tell(self._removed(slim(pod)))
                 elif kind != "BOOKMARK":
                     self.put(pod)
         return version
+
+
+def slim(pod: Manifest) -> Manifest:
+    """The pod with what is read of pods here: a whole one takes 40 kB, and there are many."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key in _OF_SPEC}
+    if containers := spec.get("containers"):
+        spec["containers"] = [
+            {key: value for key, value in each.items() if key in _OF_CONTAINER} for each in containers
+        ]
+    status = {key: value for key, value in (pod.get("status") or {}).items() if key in _OF_STATUS}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def _version(pod: Manifest) -> int:

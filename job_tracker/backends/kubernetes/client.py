@@ -10,6 +10,7 @@ import logging
 import random
 import ssl
 import time
+from asyncio.sslproto import SSLProtocol
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -49,8 +50,12 @@ log = logging.getLogger(__name__)
 Resource = Literal["pods", "services", "secrets", "events"]
 Query = Sequence[tuple[str, str | int]]
 
-_STREAMS = 1024
+_LOG_STREAMS = 1024
+_WATCHES = 4  # more than there are: logs never take the place of one
 _PATIENT_STREAMS = 128  # being opened; more than a node has pods: one that hangs holds up no other
+# asyncio has a buffer of 256 KiB for each TLS connection, of which a log that is followed is one; records of
+# TLS have 16 KiB. There is no other way to say so, and it holds for all connections of this process.
+SSLProtocol.max_size = 16 * 1024
 _PAGE = 500
 _HEADERS = {"Accept": "application/json", "User-Agent": "training-service"}
 _PATCH = "application/merge-patch+json"
@@ -93,18 +98,23 @@ class KubernetesClient:
         namespace: str,
         *,
         calls: int = 32,
+        streams: int = _LOG_STREAMS,
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """At most `calls` are in flight at once, those of `giving_way` at most a quarter; the others wait."""
+        """At most `calls` are in flight at once, those of `giving_way` at most a quarter; the others wait.
+
+        At most `streams` logs are read at once. Watches have places of their own.
+        """
         self._on_request = on_request
         self._access = access
         self._namespace = namespace
         self._patience = patience or Patience()
-        self._calls_limit = calls
         self._calls = asyncio.Semaphore(calls)
         self._patient_calls = asyncio.Semaphore(max(1, calls // 4))
-        self._streams = asyncio.Semaphore(_STREAMS)
+        self._connections_limit = calls + streams + _WATCHES
+        self._log_streams = asyncio.Semaphore(streams)
+        self._watches = asyncio.Semaphore(_WATCHES)
         self._patient_streams = asyncio.Semaphore(_PATIENT_STREAMS)
         self._connecting = asyncio.Lock()
         self._credentials: Credentials | None = None
@@ -220,7 +230,8 @@ class KubernetesClient:
             ("timeoutSeconds", seconds),
         ]
         rest = b""
-        async with self._stream("watch", self._path(resource), query, silence) as pieces:
+        path = self._path(resource)
+        async with self._watches, self._stream("watch", path, query, silence) as pieces:
             async for piece in pieces:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
@@ -231,7 +242,8 @@ class KubernetesClient:
 
     async def logs(self, pod: str, query: Query, *, silence: float) -> AsyncGenerator[bytes, None]:
         """What the pod's container printed, in pieces; `query` is as the API has it."""
-        async with self._stream("log", self._path("pods", pod) + "/log", query, silence) as pieces:
+        path = self._path("pods", pod) + "/log"
+        async with self._log_streams, self._stream("log", path, query, silence) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -299,20 +311,19 @@ class KubernetesClient:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         connect = self._patience.try_seconds
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
-        async with self._streams:
-            async with self._patient_streams if _gives_way.get() else nullcontext():
-                with _translated(), self._told(kind) as told:
-                    response = await self._send("GET", path, query, None, timeout)
-                    told.code = str(response.status)
-            try:
-                if response.status >= 400:
-                    with _translated():
-                        data = await response.read()
-                    raise from_answer(response.status, data, response.headers.get("Retry-After"))
-                async with aclosing(_pieces(response)) as pieces:
-                    yield pieces
-            finally:
-                response.close()
+        async with self._patient_streams if _gives_way.get() else nullcontext():
+            with _translated(), self._told(kind) as told:
+                response = await self._send("GET", path, query, None, timeout)
+                told.code = str(response.status)
+        try:
+            if response.status >= 400:
+                with _translated():
+                    data = await response.read()
+                raise from_answer(response.status, data, response.headers.get("Retry-After"))
+            async with aclosing(_pieces(response)) as pieces:
+                yield pieces
+        finally:
+            response.close()
 
     @contextmanager
     def _told(self, request: str) -> Iterator["_Told"]:
@@ -346,7 +357,7 @@ class KubernetesClient:
                 if self._api is None:
                     self._credentials = await find_credentials(self._access)
                     configuration = self._credentials.configuration
-                    configuration.connection_pool_maxsize = self._calls_limit + _STREAMS
+                    configuration.connection_pool_maxsize = self._connections_limit
                     try:
                         self._api = ApiClient(configuration)
                     except (OSError, ssl.SSLError) as error:

@@ -1,19 +1,21 @@
 """Logs outlive their group: they are brought into storage when it has been stopped, or as soon as may be."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from job_tracker import naming
+from job_tracker import callers, naming
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.errors import InvalidField, LogsNotFound, StorageUnavailable
+from job_tracker.errors import InvalidField, LimitExceeded, LogsNotFound, StorageUnavailable
 from job_tracker.log_collector import LogCollector
-from job_tracker.log_reader import LogReader, LogRequest
+from job_tracker.log_reader import LogPiece, LogReader, LogRequest
 from job_tracker.logs import archive as archives
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.positions import Position
 from job_tracker.model import GroupRef, Job, JobState
+from job_tracker.open_logs import LogBounds
 from tests.integration.tracker.conftest import Service
 from tests.support.jobs import job
 from tests.support.logs import pieces_of, records, time
@@ -245,3 +247,29 @@ def test_a_position_is_what_it_was_after_it_was_written_down() -> None:
     position = Position(3).moved(0, time(1)).moved(12, time(2)).moved(0, time(3))
     assert Position.parse(str(position)) == position
     assert (position.after(0), position.after(12), position.after(1)) == (time(3), time(2), b"")
+
+
+@pytest.mark.parametrize("bound", ["in_all", "for_caller", "of_job"])
+async def test_only_so_many_logs_of_running_jobs_are_read_at_once(service: Service, bound: str) -> None:
+    running = await service.reaches((await service.submit(RUNNING, instances=3)).id, JobState.RUNNING)
+    other = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
+    reader = LogReader(service.store, service.backend, service.archive, LogBounds(**{bound: 3}))
+
+    async def begin(job: Job, caller: str, **wanted: Any) -> AsyncGenerator[LogPiece, None]:
+        callers.caller.set(caller)
+        pieces = reader.read(job.id, LogRequest(follow=True, **wanted))
+        await anext(pieces)
+        return pieces
+
+    following = await asyncio.create_task(begin(running, "a", all_ranks=True))
+    too_many = asyncio.create_task(begin(other if bound == "for_caller" else running, "a"))
+    with pytest.raises(
+        LimitExceeded, match=r"^3 logs of running jobs are being read .* ask for single ranks"
+    ):
+        await too_many
+    if bound != "in_all":
+        another = other if bound == "of_job" else running
+        await (await asyncio.create_task(begin(another, "b"))).aclose()
+    await following.aclose()
+    await (await asyncio.create_task(begin(running, "a", all_ranks=True))).aclose()
+    assert not reader._open._open

@@ -1,6 +1,7 @@
 """The cache of pods: list, watch, and what repairs it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,49 @@ async def test_a_list_that_fails_is_not_shared(cache: PodCache, server: Scripted
     server.answers = [status(403, "Forbidden"), pods(5)]
     outcomes = await asyncio.gather(cache.catch_up(), cache.catch_up(), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Forbidden, type(None)]
+
+
+async def test_it_is_known_for_how_long_the_watch_has_been_silent(
+    cache: PodCache, server: Scripted, told: Told
+) -> None:
+    before = cache.silent_seconds
+    assert before is None
+    bookmark = {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "6"}}}
+    server.answers = [pods(5), status(503), pods(5), events(bookmark, event("ADDED", "a", 7), then_wait=60)]
+    await cache.sync()
+    began = time.monotonic()
+    await told.until("+a 7")
+    heard = time.monotonic()
+    server.answers = [pods(9)]
+    await cache.refresh()  # for a stop, say: that there is an answer says nothing of the watch
+    await asyncio.sleep(0.1)
+    silent = cache.silent_seconds
+    assert silent is not None
+    assert time.monotonic() - heard <= silent + 0.01 <= time.monotonic() - began + 0.01
+
+
+async def test_of_a_pod_only_what_is_read_is_kept(client: KubernetesClient, server: Scripted) -> None:
+    kept: list[Any] = []
+    cache = PodCache(client, "app=x", lambda changes: kept.extend(changes), QUICK)
+    whole = pod("a", 7, labels={"x": "y"}, managedFields=[{"manager": "kubelet"}])
+    whole["spec"] = {
+        "nodeName": "node-1",
+        "volumes": [{"name": "scratch"}],
+        "containers": [
+            {"name": "training", "image": "i:1", "env": [], "volumeMounts": [{"name": "scratch"}]}
+        ],
+    }
+    whole["status"] = {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]}
+    slimmed = pod("a", 7, labels={"x": "y"})
+    slimmed |= {
+        "spec": {"nodeName": "node-1", "containers": [{"name": "training", "image": "i:1", "env": []}]},
+        "status": {"phase": "Running"},
+    }
+    del slimmed["kind"]
+    server.answers = [pods(7, whole), events({"type": "DELETED", "object": whole}, then_wait=60)]
+    await cache.sync()
+    async with asyncio.timeout(30):
+        while len(kept) < 2:
+            await asyncio.sleep(0.01)
+    assert kept == [(slimmed, False), (slimmed, True)]
+    await cache.close()

@@ -18,9 +18,9 @@ from job_tracker.backends.kubernetes.api_errors import (
     QuotaExceeded,
     Unreachable,
 )
-from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.client import KubernetesClient, Patience
 from job_tracker.errors import BackendUnavailable
-from tests.unit.kubernetes_api.conftest import Scripted, pod, pods, says, status
+from tests.unit.kubernetes_api.conftest import Scripted, events, pod, pods, says, status
 
 A_POD = pod("a", 1)
 PATH = "/api/v1/namespaces/here/pods"
@@ -162,7 +162,10 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(
 async def test_a_crowd_of_calls_that_give_way_leaves_room_for_others(
     server: Scripted, tmp_path: Path
 ) -> None:
-    client = KubernetesClient(Access(kubeconfig=tmp_path / "kubeconfig"), "here", calls=32)
+    # No answer is late here, so on a busy machine none is to be taken for late: it would be asked for twice.
+    patience = Patience(try_seconds=100.0, total_seconds=100.0)
+    access = Access(kubeconfig=tmp_path / "kubeconfig")
+    client = KubernetesClient(access, "here", calls=32, patience=patience)
     held = asyncio.Event()
 
     async def slow(_: web.Request) -> web.StreamResponse:
@@ -184,4 +187,26 @@ async def test_a_crowd_of_calls_that_give_way_leaves_room_for_others(
     held.set()
     await asyncio.gather(*crowd)
     assert len(server.requests) == 1000 + 1
+    await client.close()
+
+
+async def test_a_watch_has_a_place_however_many_logs_are_read(server: Scripted, tmp_path: Path) -> None:
+    client = KubernetesClient(Access(kubeconfig=tmp_path / "kubeconfig"), "here", calls=1, streams=3)
+
+    async def read_log() -> None:
+        async for _ in client.logs("a", [("follow", "true")], silence=60):
+            pass
+
+    told = {"type": "ADDED", "object": A_POD}
+    server.answers = [events(then_wait=60)] * 3
+    readers = [asyncio.create_task(read_log()) for _ in range(5)]
+    await server.was_asked(3)
+    server.answers = [events(told)]
+    async with asyncio.timeout(30):
+        seen = [event async for event in client.watch("pods", "app=x", "1", seconds=60, silence=60)]
+    assert seen == [("ADDED", A_POD)]
+    assert len(server.requests) == 3 + 1  # the other readers wait for a place
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
     await client.close()

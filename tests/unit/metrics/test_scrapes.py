@@ -144,3 +144,11 @@ async def test_a_full_look_at_everything_is_written_down(store: MoodyStore) -> N
     assert tracker.looked_at < at
     await tracker._repair()
     assert tracker.looked_at == at
+
+
+async def test_the_age_of_the_watch_is_shown_once_there_is_one(metrics: Metrics) -> None:
+    age: float | None = None
+    metrics.observe_watch(lambda: age)
+    assert ("kubernetes_watch_age_seconds", "") not in await scraped(metrics)
+    age = 12.5
+    assert (await scraped(metrics))["kubernetes_watch_age_seconds", ""] == 12.5

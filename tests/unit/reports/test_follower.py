@@ -1,0 +1,162 @@
+"""Logs are followed for reports: so many at once, in turn, and none of those that report by calls."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job_tracker.backends.fake import FakeBackend
+from job_tracker.logs.records import BEGINNING, last_time
+from job_tracker.logs.writing import RecordMaker
+from job_tracker.model import GroupRef, Job
+from job_tracker.reports import LogFollower, Report, ReportBook
+from job_tracker.reports.turns import Turns
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracker import utc_now
+from tests.support.jobs import NOON, spec
+
+
+class CountedBackend(FakeBackend):
+    """Counts who reads logs now, and how many there have been at most."""
+
+    reading = 0
+    most = 0
+
+    async def logs(
+        self,
+        group: GroupRef,
+        rank: int,
+        *,
+        follow: bool = False,
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        try:
+            for goes_on in (True, False) if follow else (False,):  # what was printed meanwhile, at the end
+                read = super().logs(group, rank, follow=goes_on, after=after, tail_lines=tail_lines)
+                async for piece in read:
+                    after = last_time(piece)
+                    yield piece
+        finally:
+            self.reading -= 1
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    opened = await SqliteStore.open(tmp_path / "jobs.db")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def backend() -> AsyncIterator[CountedBackend]:
+    made = CountedBackend()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def book(store: SqliteStore) -> ReportBook:
+    return ReportBook(store, utc_now)
+
+
+async def running(store: SqliteStore, backend: FakeBackend, *lines: str) -> Job:
+    """A job that runs until it is stopped, and has printed these lines."""
+    told = spec({"RUN_SECONDS": "forever", "PRINT": "\n".join(lines)})
+    job = await store.submit(told, NOON, None, 100)
+    job = await store.update((await store.update(job.admitted(NOON))).running(NOON))
+    await backend.launch(backend.plan(job))
+    return job
+
+
+def prints(backend: FakeBackend, job: Job, line: str) -> None:
+    backend.world.live[job.group].printed[0] += RecordMaker().records(f"{line}\n".encode())
+
+
+def progress(step: int) -> str:
+    return f'::progress:: {{"step": {step}}}'
+
+
+async def until_at(book: ReportBook, job: Job, step: int) -> None:
+    while (await book.progress_of((job.id, 1))).step != step:
+        await asyncio.sleep(0.005)
+
+
+async def until_reading(backend: CountedBackend, number: int) -> None:
+    while backend.reading != number:
+        await asyncio.sleep(0.005)
+
+
+async def test_of_a_crowd_a_few_are_followed_at_once_and_none_is_passed_over(
+    store: SqliteStore, backend: CountedBackend, book: ReportBook
+) -> None:
+    jobs = [await running(store, backend, progress(1)) for _ in range(12)]
+    follower = LogFollower(book, backend, Turns(3, seconds=0.01))
+    for job in jobs:
+        follower.follow(job)
+    for job in jobs:
+        await until_at(book, job, 1)
+        prints(backend, job, progress(2))
+        await book.write()
+    prints(backend, jobs[-1], progress(3))
+    await follower.finish(jobs[-1].group)
+    # Those that wait for their turn tell their last lines all the same when they end.
+    for job in jobs[:-1]:
+        prints(backend, job, progress(4))
+        await backend.stop(job.group, timedelta(0))
+        await follower.finish(job.group)
+    assert [(await store.get(job.id)).progress.step for job in jobs] == [4] * 11 + [3]  # type: ignore[union-attr]
+    assert backend.most <= 3 + 1  # one more is read to its end
+    assert backend.reading == 0
+
+
+@pytest.mark.parametrize("when", ["before it is followed", "while it is followed"])
+async def test_the_log_of_an_attempt_that_reports_by_calls_is_not_followed(
+    store: SqliteStore, backend: CountedBackend, book: ReportBook, when: str
+) -> None:
+    job = await running(store, backend, "nothing of interest")
+    follower = LogFollower(book, backend)
+    if when == "while it is followed":
+        follower.follow(job)
+        await until_reading(backend, 1)
+    await book.take((job.id, 1), Report({"step": 7}), by_call=True)
+    follower.follow(job)
+    await until_reading(backend, 0)
+    follower.follow(job)  # the tracker says so again and again
+    await asyncio.sleep(0)
+    assert backend.reading == 0
+    await follower.finish(job.group)
+    assert ((await store.get(job.id)).progress or _nothing()).step == 7
+    await follower.close()
+
+
+async def test_while_others_wait_a_log_without_reports_of_one_that_calls_another_replica_is_left(
+    store: SqliteStore, backend: CountedBackend, book: ReportBook
+) -> None:
+    calls, prints_lines = await running(store, backend, "-"), await running(store, backend, progress(1))
+    follower = LogFollower(book, backend, Turns(1, seconds=0.01))
+    elsewhere, step = ReportBook(store, utc_now), 1
+    follower.follow(calls)
+    follower.follow(prints_lines)
+    task = next(each.task for each in follower._followers.values() if each.group == calls.group)
+    assert task is not None
+    while not task.done():
+        step += 1
+        await elsewhere.take((calls.id, 1), Report({"step": step}), by_call=True)
+        await elsewhere.write()
+        prints(backend, prints_lines, progress(step))
+        await asyncio.sleep(0.005)
+    prints(backend, prints_lines, progress(step + 1))
+    await backend.stop(prints_lines.group, timedelta(0))
+    await follower.finish(prints_lines.group)
+    assert ((await store.get(prints_lines.id)).progress or _nothing()).step == step + 1
+    await follower.close()
+
+
+def _nothing() -> Any:
+    raise AssertionError("nothing was reported")
