@@ -101,6 +101,13 @@ class JobStore(Protocol):
         """32 random bytes, made with the store and always the same."""
         ...
 
+    async def skip_ids(self, *, beyond: int, number: int) -> int:
+        """Leave out the `number` ids that follow `beyond` or the last one given, the higher of both.
+
+        Returns the last one that is left out: jobs that are submitted from now on have ids above it.
+        """
+        ...
+
     async def next_queued(self) -> Job | None:
         """The queued job that was submitted first."""
         ...

@@ -176,6 +176,11 @@ class RedisStore:
         _, found = await self._run(scripts.SECRET, secrets.token_hex(32))
         return bytes.fromhex(found.decode())
 
+    async def skip_ids(self, *, beyond: int, number: int) -> int:
+        """See JobStore."""
+        _, last = await self._run(scripts.SKIP_IDS, max(beyond, self._last_seen), number)
+        return int(last)
+
     async def next_queued(self) -> Job | None:
         """See JobStore."""
         _, *rest = await self._run(scripts.HEAD)

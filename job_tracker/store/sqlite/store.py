@@ -178,6 +178,19 @@ class SqliteStore:
         assert row is not None
         return bytes(row["value"])
 
+    async def skip_ids(self, *, beyond: int, number: int) -> int:
+        """See JobStore."""
+
+        def write(db: sqlite3.Connection) -> int:
+            row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
+            last = max(row["seq"] if row else 0, beyond) + number
+            # SQLite makes the row with the first job, and reads the table before each (autoinc.html).
+            db.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'")
+            db.execute("INSERT INTO sqlite_sequence VALUES ('jobs', ?)", (last,))
+            return last
+
+        return await self._writer.run(write)
+
     async def next_queued(self) -> Job | None:
         """See JobStore."""
         row = self._one("SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1")
