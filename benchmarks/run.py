@@ -21,6 +21,7 @@ from benchmarks import (
     reports,
     schedules,
     status,
+    throughput,
     torchrun,
     train,
 )
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "status": status.measure,
     "train": train.measure,
     "launch": launch.measure,
+    "throughput": throughput.measure,
     "logs": logs.measure,
     "torchrun": torchrun.measure,
     "checkpoints": checkpoints.measure,

@@ -199,7 +199,7 @@ class RankProcess:
         ready, ready_in = os.pipe()
         try:
             try:
-                await asyncio.to_thread(_spawn_supervisor, self.folder, ready_in, self._errors)
+                await asyncio.to_thread(spawn_supervisor, self.folder, ready_in, self._errors)
             finally:
                 os.close(ready_in)
             async with asyncio.timeout(_START_SECONDS):
@@ -266,7 +266,8 @@ def _is_parent(pid: int, child: int) -> bool:
     return int(stat[1]) == pid
 
 
-def _spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> None:
+def spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> None:
+    """Start the supervisor of a rank whose folder is prepared; `ready` is the pipe that it answers in."""
     # posix_spawn neither copies the service's memory nor passes on any descriptor but these.
     said = errors.append()
     try:
