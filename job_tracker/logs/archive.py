@@ -4,7 +4,7 @@ import gzip
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
 from job_tracker.errors import LogsNotFound
@@ -41,15 +41,14 @@ class LogArchive:
         path = self._path(group, rank)
         async with aclosing(pieces):
             gathered = await anext(pieces, b"")  # if there is no log, nothing is begun
-            upload = await self._call(lambda: _Upload(self._files(), path))
+            upload = _Upload(self._files, path)
             try:
                 async for piece in pieces:
                     gathered += piece
                     if len(gathered) >= _WRITE:
                         await self._call(partial(upload.write, gathered))
                         gathered = b""
-                await self._call(partial(upload.write, gathered))
-                await self._call(upload.publish)
+                await self._call(partial(upload.publish, gathered))  # most logs fit into this one call
             except BaseException:
                 in_thread(upload.abandon, f"abandon {path}")
                 raise
@@ -116,26 +115,38 @@ class LogArchive:
 class _Upload:
     """A compressed file that is written aside and then moved to its place; all of it may block."""
 
-    def __init__(self, files: JobFiles, path: str) -> None:
-        self._files = files
+    def __init__(self, storage: Callable[[], JobFiles], path: str) -> None:
+        self._storage = storage
         self._path = path
         self._aside = f"{path}.{uuid4().hex[:8]}.part"
-        self._file = files.create(self._aside)
-        # No time and no name in it, so that the same log is the same file, whoever writes it.
-        self._gzip = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=self._file, mtime=0)
+        self._begun: tuple[JobFiles, BinaryIO, gzip.GzipFile] | None = None
 
     def write(self, data: bytes) -> None:
-        self._gzip.write(data)
+        _, _, compressed = self._begin()
+        compressed.write(data)
 
-    def publish(self) -> None:
-        self._gzip.close()
-        self._file.close()
-        self._files.publish(self._aside, self._path)
+    def publish(self, rest: bytes) -> None:
+        files, file, compressed = self._begin()
+        compressed.write(rest)
+        compressed.close()
+        file.close()
+        files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
-        for undo in (self._gzip.close, self._file.close, lambda: self._files.remove(self._aside)):
-            with suppress(Exception):  # what is left goes when the job is forgotten
-                undo()
+        if self._begun is not None:
+            files, file, compressed = self._begun
+            for undo in (compressed.close, file.close, lambda: files.remove(self._aside)):
+                with suppress(Exception):  # what is left goes when the job is forgotten
+                    undo()
+
+    def _begin(self) -> tuple[JobFiles, BinaryIO, gzip.GzipFile]:
+        if self._begun is None:
+            files = self._storage()
+            file = files.create(self._aside)
+            # No time and no name in it, so that the same log is the same file, whoever writes it.
+            packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0)
+            self._begun = files, file, packed
+        return self._begun
 
 
 class _Download:

@@ -36,10 +36,11 @@ class Away:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(archives, "_Upload", self._refuse)
+        monkeypatch.setattr(archives._Upload, "_begin", self._refuse)
 
-    def _refuse(self, path: str) -> None:
-        raise PermissionError(path)
+    @staticmethod
+    def _refuse(upload: object) -> None:
+        raise PermissionError(upload)
 
     def back(self) -> None:
         self._monkeypatch.undo()
