@@ -108,8 +108,8 @@ class JobStore(Protocol):
         """
         ...
 
-    async def next_queued(self) -> Job | None:
-        """The queued job that was submitted first."""
+    async def first_queued(self, limit: int) -> Sequence[Job]:
+        """The queued jobs that were submitted first, in that order, at most `limit`."""
         ...
 
     async def queue_position(self, job: Job) -> int:

@@ -191,10 +191,10 @@ class SqliteStore:
 
         return await self._writer.run(write)
 
-    async def next_queued(self) -> Job | None:
+    async def first_queued(self, limit: int) -> Sequence[Job]:
         """See JobStore."""
-        row = self._one("SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1")
-        return rows.job_of(row) if row else None
+        query = "SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT ?"
+        return [rows.job_of(row) for row in self._all(self._reader, query, limit)]
 
     async def queue_position(self, job: Job) -> int:
         """See JobStore."""
