@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.parameters import declared
+from tests.support.redis_server import RedisServer
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import NotFound, TrainingClient
 
@@ -231,6 +232,41 @@ def test_nothing_is_lost_or_doubled_wherever_the_backup_cuts_in(service: Restora
         )  # two ranks, once each
     assert ended_before_the_loss <= runs
     assert service.server.ranks() == []
+
+
+def test_a_snapshot_of_redis_is_restored_by_its_own_means(service: Restorable, redis: RedisServer) -> None:
+    with service.server.start() as client:
+        running, ending = (service.submit(client, gate) for gate in ("last", "first"))
+        for job in (running, ending):
+            await_state(client, job, pb.running)
+        assert "jobs are in Redis" in service.command("backup", str(service.folder / "backup.db"))[1]
+        redis.ask("SAVE")
+        snapshot = shutil.copy(redis.folder / "dump.rdb", service.folder)
+        service.gate("first").touch()
+        assert client.wait(ending, timeout=30).status == pb.succeed
+        unknown = service.submit(client, "never")
+        await_state(client, unknown, pb.running)
+    stray = service.server.rank(unknown, 0)
+    service.server.end(signal.SIGKILL)
+    redis.end()
+    shutil.rmtree(redis.folder / "appendonlydir")
+    shutil.copy(snapshot, redis.folder)
+    redis.start("--requirepass", "s3cret", aof=False)
+    redis.ask("CONFIG", "SET", "appendonly", "yes")
+    code, said = service.command("restore")
+    assert code == 0, said
+    assert "1 of them have a group" in said
+    with service.server.start() as client:
+        service.gate("last").touch()
+        for job in (running, ending):
+            assert client.wait(job, timeout=30).status == pb.succeed
+        stray.wait(timeout=30)
+        assert service.submit(client) > 100_000
+        code, said = service.command("restore")
+        assert (code, "stop all its replicas" in said) == (2, True), said
+    assert service.server.end(signal.SIGTERM) == 0
+    assert service.attempts_of(running) == [1]
+    assert service.attempts_of(ending) == [1, 2]
 
 
 def test_a_restore_is_refused_where_running_groups_would_not_be_seen(service: Restorable) -> None:
