@@ -7,13 +7,14 @@ since for one that vanished. To be done while no tracker runs.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
-from job_tracker.backends.base import Observation
+from job_tracker.backends.base import Backend
 from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.model import TRANSITIONS, Ending, GroupRef, Job, JobState, Phase
+from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase
 from job_tracker.store.base import JobFilter, JobStore, Term
 
 SKIPPED_IDS = 100_000
@@ -33,24 +34,25 @@ class Restored:
     repeated: int
     """Those whose attempt is followed by another, since its outcome is not known."""
     strays: int
-    """Groups of jobs that were accepted after the backup: the service ends them."""
+    """Jobs with a group that the backup does not have as unfinished: the service ends these groups."""
     last_skipped_id: int
 
 
-async def catch_up(
-    store: JobStore, groups: Mapping[GroupRef, Observation], term: Term, now: datetime
-) -> Restored:
+async def catch_up(store: JobStore, backend: Backend[Any], term: Term, now: datetime) -> Restored:
     """Skip the ids that may have been given, and move each unfinished job to the last attempt that is there.
 
-    It may be repeated. Raises StoreUnavailable, and Deposed if a tracker has begun meanwhile.
+    It may be repeated. Raises StoreUnavailable and BackendUnavailable, and Deposed if a tracker has begun.
     """
+    groups = await backend.observe()
     # First of all: should the rest be cut short, no id is given twice whoever starts a service then.
     beyond = max((group.job_id for group in groups), default=0)
     skipped = await store.skip_ids(beyond=beyond, number=SKIPPED_IDS)
     there: dict[int, set[int]] = defaultdict(set)
     for group, seen in groups.items():
-        # One that was being stopped has no outcome of its own.
-        if not any(rank.phase is Phase.STOPPED for rank in seen.statuses):
+        if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
+            # It was being stopped when the service was lost, and has no outcome of its own to be taken up.
+            await backend.stop(group, timedelta(0))
+        else:
             there[group.job_id].add(group.attempt)
     jobs = await _unfinished(store)
     taken_up = repeated = 0
@@ -62,7 +64,7 @@ async def catch_up(
         taken_up += is_live
         repeated += was_live and not is_live
     known = {job.id for job in jobs}
-    strays = sum(group.job_id not in known for group in groups)
+    strays = len(set(there) - known)
     return Restored(len(jobs), taken_up, repeated, strays, skipped)
 
 

@@ -85,7 +85,7 @@ async def _catch_up(settings: Settings, store: JobStore) -> Restored:
         engine = make_engine(settings, store_id)
         stack.push_async_callback(engine.backend.close)
         await engine.connect()
-        return await catch_up(store, await engine.backend.observe(), term, utc_now())
+        return await catch_up(store, engine.backend, term, utc_now())
 
 
 async def _lead(settings: Settings, store: JobStore) -> Term:
@@ -116,7 +116,7 @@ def _told(restored: Restored) -> str:
             f"{restored.unfinished} jobs had not ended at the time of the backup.",
             f"{restored.taken_up} of them have a group that is there, and is taken up.",
             f"{restored.repeated} get another attempt, since it is not known how theirs ended.",
-            f"{restored.strays} groups are of jobs that the backup does not know; the service ends them.",
+            f"{restored.strays} jobs that are unknown, or had ended, have a group; the service ends it.",
             f"New jobs get ids from {restored.last_skipped_id + 1} on.",
         )
     )

@@ -263,7 +263,7 @@ def test_a_snapshot_of_redis_is_restored_by_its_own_means(service: Restorable, r
         stray.wait(timeout=30)
         assert service.submit(client) > 100_000
         code, said = service.command("restore")
-        assert (code, "stop all its replicas" in said) == (2, True), said
+        assert (code, "and all its replicas" in said) == (2, True), said
     assert service.server.end(signal.SIGTERM) == 0
     assert service.attempts_of(running) == [1]
     assert service.attempts_of(ending) == [1, 2]
