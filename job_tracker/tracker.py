@@ -361,13 +361,15 @@ class Tracker:
         """Whether no group of this job is there that should not be; if not, they are being stopped."""
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen if group.job_id == job_id and group != owned]
+        if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
+            strays.append(owned)  # it was one before the job was admitted: the launch waits until it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)
                 self._forget(group)
             else:
                 self._stops.begin(group, partial(self._stop_stray, group))
-        return not any(group in self._seen for group in strays)
+        return not any(self._stops.has_begun(group) for group in strays)
 
     async def _stop_stray(self, group: GroupRef) -> Observation | None:
         self._tenure.check()
