@@ -22,6 +22,7 @@ from benchmarks import (
     running_jobs,
     schedules,
     status,
+    throughput,
     torchrun,
     train,
 )
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "status": status.measure,
     "train": train.measure,
     "launch": launch.measure,
+    "throughput": throughput.measure,
     "logs": logs.measure,
     "torchrun": torchrun.measure,
     "checkpoints": checkpoints.measure,

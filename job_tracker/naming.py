@@ -5,6 +5,7 @@ No two groups share a name, whatever the algorithms are called, since the job id
 
 import hashlib
 import re
+from functools import lru_cache
 
 MASTER = "master"
 WORKER = "worker"
@@ -31,6 +32,7 @@ def slug(text: str, length: int) -> str:
     return f"{head[: length - _DIGEST_LENGTH - 1].strip('-')}-{digest}"
 
 
+@lru_cache(maxsize=8192)  # each look at a job asks for it
 def group_name(algorithm: str, job_id: int, attempt: int) -> str:
     """The name of an attempt's group; the first attempt has no suffix, the next ones -r1, -r2, …"""
     retry = f"-r{attempt - 1}" if attempt > 1 else ""

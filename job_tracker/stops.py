@@ -25,6 +25,10 @@ class Stops:
             task = self._tasks[group] = asyncio.create_task(work(), name=f"stop {group.name}")
             task.add_done_callback(lambda _: self._on_end(group))
 
+    def has_begun(self, group: GroupRef) -> bool:
+        """Whether a stop of the group is under way, or has ended and is not forgotten."""
+        return group in self._tasks
+
     def has_ended(self, group: GroupRef) -> bool:
         """Whether a stop of the group has ended."""
         return group in self._tasks and self._tasks[group].done()

@@ -7,7 +7,7 @@ an event missed. So a step that was cut short by a crash is simply taken again.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -32,6 +32,7 @@ from job_tracker.workqueue import QueueHealth, WorkQueue
 
 log = logging.getLogger(__name__)
 
+_ADMITTED_AT_ONCE = 32
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
 _PAUSES_BATCH = 100
@@ -189,24 +190,41 @@ class Tracker:
 
     async def _admit(self) -> None:
         """Move queued jobs to LAUNCHING, in order, as far as the capacity and the room of this machine go."""
-        while not self._not_launched and (head := await self._store.next_queued()) is not None:
+        while not self._not_launched:
             tallies = await self._store.tallies()
             in_use = sum(tallies[state].instances for state in LIVE_STATES)
-            try:
-                match judge(head, in_use=in_use, capacity=self._options.capacity):
-                    case Verdict.ADMIT:
-                        if not self._has_room:
-                            self._not_launched.add(head.id)
-                        await self._save(head, head.admitted(self._clock()))
-                    case Verdict.NEVER_FITS:
-                        now = self._clock()
-                        ending = Ending(JobState.FAILED, now, self._too_large(head))
-                        await self._save(head, head.ended(ending, now))
-                    case Verdict.WAIT:
-                        self._waiting_head = head.id
-                        return
-            except StaleJob:
-                continue  # cancelled meanwhile
+            free = min(self._options.capacity - in_use, _ADMITTED_AT_ONCE) if self._has_room else 1
+            first = await self._store.first_queued(max(1, free))
+            moves, waiting = self._judge(first, in_use)
+            if not self._has_room:
+                self._not_launched.update(after.id for _, after in moves if after.state.is_live)
+            # All together: they share a commit.
+            saved = await asyncio.gather(*(self._save(*move) for move in moves), return_exceptions=True)
+            failed = {after.id: error for (_, after), error in zip(moves, saved, strict=True) if error}
+            self._not_launched.difference_update(failed)
+            if grave := [error for error in failed.values() if not isinstance(error, StaleJob)]:
+                raise grave[0]
+            if failed:
+                continue  # cancelled meanwhile: there may be room for others
+            if waiting is not None:
+                self._waiting_head = waiting.id
+            if waiting is not None or not first:
+                return
+
+    def _judge(self, first: Sequence[Job], in_use: int) -> tuple[list[tuple[Job, Job]], Job | None]:
+        """The first queued jobs, each as it is and as it is to be; and the one that has to wait, if any."""
+        moves = []
+        now = self._clock()
+        for head in first:
+            match judge(head, in_use=in_use, capacity=self._options.capacity):
+                case Verdict.ADMIT:
+                    in_use += head.spec.instances
+                    moves.append((head, head.admitted(now)))
+                case Verdict.NEVER_FITS:
+                    moves.append((head, head.ended(Ending(JobState.FAILED, now, self._too_large(head)), now)))
+                case Verdict.WAIT:
+                    return moves, head
+        return moves, None
 
     async def _look_at_what_is_due(self) -> timedelta:
         """Look at jobs whose time in their state is over; come again when the next one's is."""
@@ -366,13 +384,15 @@ class Tracker:
         """Whether no group of this job is there that should not be; if not, they are being stopped."""
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen if group.job_id == job_id and group != owned]
+        if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
+            strays.append(owned)  # it was one before the job was admitted: the launch waits until it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)
                 self._forget(group)
             else:
                 self._stops.begin(group, partial(self._stop_stray, group))
-        return not any(group in self._seen for group in strays)
+        return not any(self._stops.has_begun(group) for group in strays)
 
     async def _stop_stray(self, group: GroupRef) -> Observation | None:
         self._tenure.check()

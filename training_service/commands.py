@@ -1,6 +1,8 @@
 """`training-service`: the command line of the server."""
 
+import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -94,6 +96,47 @@ def health(
     state = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     typer.echo(state)
     raise typer.Exit(0 if state == "SERVING" else 1)
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, which must not be there yet.")],
+    config: _Config = None,
+    set_: _Set = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Copy the job store to a file, while the service runs or not. See docs/upgrading.md."""
+    settings = _settings(config, set_, {"storage.data_dir": data_dir})
+    from job_tracker.errors import StoreRefused
+    from training_service.backups import back_up
+
+    try:
+        back_up(settings, target)
+    except StoreRefused as error:
+        _fail(str(error))
+    typer.echo(f"backed up to {target}")
+
+
+@app.command()
+def restore(
+    source: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A backup; none if jobs are in Redis.")
+    ] = None,
+    config: _Config = None,
+    set_: _Set = None,
+    data_dir: _DataDir = None,
+    backend: _Backend = None,
+) -> None:
+    """Go on from a backup: to be run once, while no service runs. See docs/upgrading.md."""
+    settings = _settings(config, set_, {"storage.data_dir": data_dir, "backend": backend})
+    from job_tracker.errors import TrackerError
+    from training_service import backups
+
+    os.umask(0o077)
+    try:
+        typer.echo(asyncio.run(backups.restore(settings, source)))
+    except TrackerError as error:
+        _fail(str(error))
 
 
 @app.command()

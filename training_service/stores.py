@@ -21,7 +21,7 @@ async def open_store(settings: Settings) -> JobStore:
         from job_tracker.store.sqlite import SqliteStore
 
         used = () if settings.storage.start_anew else await asyncio.to_thread(_used_folders, settings.storage)
-        return await SqliteStore.open(settings.storage.data_dir / "jobs.db", used)
+        return await SqliteStore.open(sqlite_path(settings), used)
     # Its client takes a while to import, and only this store needs it.
     from job_tracker.store.redis import Address, RedisStore
 
@@ -33,6 +33,11 @@ async def open_store(settings: Settings) -> JobStore:
         answer_seconds=settings.store.answer_seconds,
         memory=settings.storage.data_dir / f"redis-{name}.id",
     )
+
+
+def sqlite_path(settings: Settings) -> Path:
+    """The file that jobs are in, unless they are in Redis."""
+    return settings.storage.data_dir / "jobs.db"
 
 
 def _used_folders(storage: StorageSettings) -> list[Path]:

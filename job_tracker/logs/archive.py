@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
 from job_tracker.errors import LogsNotFound
@@ -47,14 +47,12 @@ class LogArchive:
             gathered = await anext(pieces, b"")  # if there is no log, nothing is begun
             upload = _Upload(self._files, path)
             try:
-                await self._call(upload.begin)
                 async for piece in pieces:
                     gathered += piece
                     if len(gathered) >= _WRITE:
                         await self._call(partial(upload.write, gathered))
                         gathered = b""
-                await self._call(partial(upload.write, gathered))
-                await self._call(upload.publish)
+                await self._call(partial(upload.publish, gathered))  # most logs fit into this one call
             except BaseException:
                 in_thread(upload.abandon, f"abandon {path}")
                 raise
@@ -139,44 +137,47 @@ class _Upload:
     Its calls follow each other, but for `abandon`: the one before may hang in its thread.
     """
 
-    def __init__(self, files: Callable[[], JobFiles], path: str) -> None:
-        self._open_files = files
+    def __init__(self, storage: Callable[[], JobFiles], path: str) -> None:
+        self._storage = storage
         self._path = path
         self._aside = f"{path}.{uuid4().hex[:8]}{_ASIDE}"
         self._lock = threading.Lock()
         self._is_abandoned = False
-        self._file: Any = None
-        self._gzip: Any = None
-
-    def begin(self) -> None:
-        with self._lock:
-            if self._is_abandoned:
-                return
-            self._files = self._open_files()
-            self._file = self._files.create(self._aside)
-            # No time and no name in it, so that the same log is the same file, whoever writes it.
-            self._gzip = gzip.GzipFile(
-                filename="", mode="wb", compresslevel=_LEVEL, fileobj=self._file, mtime=0
-            )
+        self._begun: tuple[JobFiles, BinaryIO, gzip.GzipFile] | None = None
 
     def write(self, data: bytes) -> None:
         with self._lock:
-            self._gzip.write(data)
+            _, _, compressed = self._begin()
+            compressed.write(data)
 
-    def publish(self) -> None:
+    def publish(self, rest: bytes) -> None:
         with self._lock:
-            self._gzip.close()
-            self._file.close()
-            self._files.publish(self._aside, self._path)
+            files, file, compressed = self._begin()
+            compressed.write(rest)
+            compressed.close()
+            file.close()
+            files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
         with self._lock:
             self._is_abandoned = True
-            if self._file is None:
+            if self._begun is None:
                 return
-            for undo in (self._gzip.close, self._file.close, lambda: self._files.remove(self._aside)):
+            files, file, compressed = self._begun
+            for undo in (compressed.close, file.close, lambda: files.remove(self._aside)):
                 with suppress(Exception):  # what is left goes when the group is tidied up
                     undo()
+
+    def _begin(self) -> tuple[JobFiles, BinaryIO, gzip.GzipFile]:
+        if self._is_abandoned:
+            raise ValueError(f"{self._aside} was given up")
+        if self._begun is None:
+            files = self._storage()
+            file = files.create(self._aside)
+            # No time and no name in it, so that the same log is the same file, whoever writes it.
+            packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0)
+            self._begun = files, file, packed
+        return self._begun
 
 
 class _Download:

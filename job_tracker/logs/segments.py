@@ -6,7 +6,8 @@ import os
 import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from typing import BinaryIO
 
@@ -40,29 +41,42 @@ async def read(
     after: bytes = BEGINNING,
     tail_lines: int | None = None,
     is_growing: Callable[[], bool] | None = None,
+    ended: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """The records after a time, or the last of them; goes on until `is_growing` says no and all are read.
 
+    `ended` is set when it grows no more, if anything is: then nothing waits for the next look.
     What is missing in between has a record that says so. Raises LogsNotFound if there is no log; also in
     the middle, if it was taken away: by then it is elsewhere. Files are read in threads, and so is
     `is_growing` called.
     """
     reader = _Reader(folder, after, is_growing)
     try:
-        await asyncio.to_thread(reader.begin, tail_lines)
         poll = _SHORTEST_POLL
+        look: Callable[[], tuple[list[bytes], bool]] = partial(reader.begin, tail_lines)
         while True:
-            pieces, is_over = await asyncio.to_thread(reader.next)
+            pieces, is_over = await asyncio.to_thread(look)
+            look = reader.next
             for piece in pieces:
                 poll = _SHORTEST_POLL
                 yield piece
             if is_over:
                 return
             if not pieces:
-                await asyncio.sleep(poll)
+                if ended is not None and await _is_set(ended, within=poll):
+                    ended = None  # should the writer live all the same, its log is polled
+                elif ended is None:
+                    await asyncio.sleep(poll)
                 poll = min(poll * 1.5, _LONGEST_POLL)
     finally:
         reader.close()
+
+
+async def _is_set(event: asyncio.Event, *, within: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            await event.wait()
+    return event.is_set()
 
 
 def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
@@ -102,7 +116,10 @@ def end(folder: Place) -> int:
 
 
 class _Reader:
-    """Reads a log from a place on, piece by piece: `begin`, then `next`, each in a thread."""
+    """Reads a log from a place on, piece by piece: `begin`, then `next`, each in a thread.
+
+    Both return the next records, if there are any now, and whether there will be no more.
+    """
 
     def __init__(self, folder: Place, after: bytes, is_growing: Callable[[], bool] | None) -> None:
         self._place = folder
@@ -117,8 +134,8 @@ class _Reader:
         self._in_use = False
         self._is_closed = False
 
-    def begin(self, tail_lines: int | None) -> None:
-        """Find where reading begins. Raises LogsNotFound."""
+    def begin(self, tail_lines: int | None) -> tuple[list[bytes], bool]:
+        """Find where reading begins, and read. Raises LogsNotFound."""
         with self._using():
             log = self._log = _Folder(self._place)
             for _ in range(_MOST_PLACINGS):
@@ -127,9 +144,10 @@ class _Reader:
                 if self._file is not None or (self._segment, offset) == _BEFORE_ALL:
                     break  # else the segment has gone since: what was asked for is further on by now
             self._end = self._segment + offset
+        return self.next()
 
     def next(self) -> tuple[list[bytes], bool]:
-        """The next records, if there are any now, and whether there will be no more. Raises LogsNotFound."""
+        """Read on. Raises LogsNotFound."""
         with self._using():
             assert self._log is not None, "begin was called"
             while True:
@@ -137,7 +155,10 @@ class _Reader:
                 following = self._log.next(self._segment)  # likewise: one that has a successor is complete
                 if self._file is not None and (piece := _whole_records(self._file)):
                     self._end += len(piece)
-                    return [*self._gap_before(piece), piece], False
+                    is_over = (
+                        not growing and following is None and self._end - self._segment == _size(self._file)
+                    )
+                    return [*self._gap_before(piece), piece], is_over
                 if following is None:
                     if not growing:
                         self._log.check()
@@ -234,6 +255,10 @@ class _Folder:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _whole_records(file: BinaryIO) -> bytes:

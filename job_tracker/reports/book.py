@@ -108,6 +108,8 @@ class ReportBook:
         async with self._writing:
             self._wake.clear()
             attempts = list(self._changed)
+            if not attempts:  # as at the end of most jobs: each would wait for the commits of those before it
+                return
             self._changed.clear()
             reports = [self._unwritten(attempt) for attempt in attempts]
             try:

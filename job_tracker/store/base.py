@@ -101,8 +101,15 @@ class JobStore(Protocol):
         """32 random bytes, made with the store and always the same."""
         ...
 
-    async def next_queued(self) -> Job | None:
-        """The queued job that was submitted first."""
+    async def skip_ids(self, *, beyond: int, number: int) -> int:
+        """Leave out the `number` ids that follow `beyond` or the last one given, the higher of both.
+
+        Returns the last one that is left out: jobs that are submitted from now on have ids above it.
+        """
+        ...
+
+    async def first_queued(self, limit: int) -> Sequence[Job]:
+        """The queued jobs that were submitted first, in that order, at most `limit`."""
         ...
 
     async def queue_position(self, job: Job) -> int:

@@ -81,8 +81,8 @@ class StoredJobs(Collector):
             answer.cancel()
 
     async def _look(self) -> _Look:
-        tallies, head = await asyncio.gather(self._store.tallies(), self._store.next_queued())
-        return _Look(tallies, head.submitted_at if head else None)
+        tallies, first = await asyncio.gather(self._store.tallies(), self._store.first_queued(1))
+        return _Look(tallies, first[0].submitted_at if first else None)
 
 
 class TrackerState(Collector):

@@ -180,6 +180,7 @@ class ProcessBackend:
             after=after,
             tail_lines=tail_lines,
             is_growing=folder.is_supervised if follow else None,
+            ended=known.ended_of(rank) if follow and (known := self._groups.get(group)) else None,
         )
         async with aclosing(pieces):
             async for piece in pieces:

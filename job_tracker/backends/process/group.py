@@ -59,6 +59,10 @@ class ProcessGroup:
         """Whether any of its supervisors lives, as far as is known."""
         return any(rank.is_running for rank in self._ranks)
 
+    def ended_of(self, rank: int) -> asyncio.Event | None:
+        """Set when the rank, as it was started last, has ended; None if there is no such rank."""
+        return self._ranks[rank].ended if rank < len(self._ranks) else None
+
     def observe(self) -> Observation:
         """What every rank is doing."""
         ranks = [rank.observe() for rank in self._ranks]

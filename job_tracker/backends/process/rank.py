@@ -71,8 +71,7 @@ class RankProcess:
 
         Raises LaunchFailed, and OSError for a fault of this machine that may pass.
         """
-        if not await asyncio.to_thread(self.folder.was_started):
-            await self._spawn()
+        await self._spawn()
         await self.follow()
         if self.is_pending:
             said = await asyncio.to_thread(_tail, self._errors)
@@ -170,10 +169,13 @@ class RankProcess:
         """Clear up after a supervisor that could not, and read how the rank ended."""
         while self._end is None and not self._is_closed:
             try:
-                if await asyncio.to_thread(self.folder.exit_record) is None:
+                end = await asyncio.to_thread(self._read_end)
+                if end is None:
                     self.left_no_record = True
                     await asyncio.to_thread(sweeping.kill_all_below, self.folder.path, session)
-                self._end = await asyncio.to_thread(self._read_end)
+                    # A supervisor that lived still has written it down by now.
+                    end = await asyncio.to_thread(lambda: self._read_end() or self._lost())
+                self._end = end
             except OSError as error:
                 log.warning("%s: how it ended is read later: %s", self.folder.path, error)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -181,13 +183,16 @@ class RankProcess:
             self.ended.set()
             self._on_end()
 
-    def _read_end(self) -> RankObservation:
-        """How the rank ended. Raises OSError for a fault that may pass."""
-        tail = segments.tail(self.folder.log, _DIAGNOSIS_LINES)
+    def _lost(self) -> RankObservation:
+        said = f"{segments.tail(self.folder.log, _DIAGNOSIS_LINES)}\n{_tail(self._errors)}"
+        return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, said.strip()))
+
+    def _read_end(self) -> RankObservation | None:
+        """How the rank ended, if that is written. Raises OSError for a fault that may pass."""
         end = self.folder.exit_record()
         if end is None:
-            tail += "\n" + _tail(self._errors)
-            return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, tail.strip()))
+            return None
+        tail = segments.tail(self.folder.log, _DIAGNOSIS_LINES)
         code = end.code if end.code >= 0 else 128 - end.code
         diagnosis = diagnose(self.rank, end, tail, next(iter(self.folder.arguments()), ""))
         if end.stopped:
@@ -197,13 +202,18 @@ class RankProcess:
         return RankObservation(self._status(phase, code), diagnosis, end.at, last_lines)
 
     async def _spawn(self) -> None:
-        """Start a supervisor and wait until the command runs, or it says why not. Raises as `start` does."""
+        """Start a supervisor, unless there is one or was one, and wait until the command runs.
+
+        Raises as `start` does.
+        """
         ready, ready_in = os.pipe()
         try:
             try:
-                await asyncio.to_thread(_spawn_supervisor, self.folder, ready_in, self._errors)
+                is_first = await asyncio.to_thread(_spawn_first, self.folder, ready_in, self._errors)
             finally:
                 os.close(ready_in)
+            if not is_first:
+                return
             async with asyncio.timeout(_START_SECONDS):
                 said = await _heard(ready)
         except TimeoutError as error:
@@ -268,7 +278,16 @@ def _is_parent(pid: int, child: int) -> bool:
     return int(stat[1]) == pid
 
 
-def _spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> None:
+def _spawn_first(folder: RankFolder, ready: int, errors: Place) -> bool:
+    """Start the supervisor of a rank if none was started before; says whether it did."""
+    if folder.was_started():
+        return False
+    spawn_supervisor(folder, ready, errors)
+    return True
+
+
+def spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> None:
+    """Start the supervisor of a rank whose folder is prepared; `ready` is the pipe that it answers in."""
     # posix_spawn neither copies the service's memory nor passes on any descriptor but these.
     said = errors.append()
     try:

@@ -38,6 +38,19 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
         psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # and look for what they started
 
 
+def supervised_elsewhere(store_id: str, root: Path) -> list[Path]:
+    """Find the folders of live ranks of a store's jobs that are on this machine, but not below `root`."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            arguments = process.cmdline()
+            folder = Path(arguments[-1]) if _is_supervisor(process, os.sep) else root
+            of_store = folder.parent.name.startswith(f"{store_id}.")
+            if of_store and not folder.is_relative_to(root):
+                found.append(folder)
+    return found
+
+
 def _home_of(process: psutil.Process) -> str:
     return process.environ().get("HOME", "")
 

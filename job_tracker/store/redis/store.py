@@ -176,10 +176,15 @@ class RedisStore:
         _, found = await self._run(scripts.SECRET, secrets.token_hex(32))
         return bytes.fromhex(found.decode())
 
-    async def next_queued(self) -> Job | None:
+    async def skip_ids(self, *, beyond: int, number: int) -> int:
         """See JobStore."""
-        _, *rest = await self._run(scripts.HEAD)
-        return rows.job_of(rest[0]) if rest else None
+        _, last = await self._run(scripts.SKIP_IDS, max(beyond, self._last_seen), number)
+        return int(last)
+
+    async def first_queued(self, limit: int) -> Sequence[Job]:
+        """See JobStore."""
+        _, found = await self._run(scripts.HEAD, limit)
+        return _jobs(found)
 
     async def queue_position(self, job: Job) -> int:
         """See JobStore."""
@@ -275,9 +280,7 @@ class RedisStore:
 
     async def _to_look_at(self) -> list[tuple[int, JobState]]:
         """What somebody who missed changes should look at. Raises StoreUnavailable."""
-        jobs = list(await self.live_jobs())
-        if head := await self.next_queued():
-            jobs.append(head)
+        jobs = [*await self.live_jobs(), *await self.first_queued(1)]
         found = {job.id: job.state for job in jobs}
         for job_id in self._changes.feed.watched():
             if job_id not in found:

@@ -31,6 +31,11 @@ def wal_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
+def all_of(path: Path) -> tuple[Path, ...]:
+    """The database and what SQLite keeps beside it."""
+    return (path, wal_of(path), path.with_name(path.name + "-shm"))
+
+
 def lock_of(path: Path) -> Path:
     """The file that the service which owns a store holds locked."""
     return path.with_name(path.name + ".lock")
@@ -90,7 +95,7 @@ def make_private(path: Path) -> None:
     # Not through a descriptor of an existing database: to close one frees the locks that SQLite has on it.
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE_FILE))
-    for file in (path, wal_of(path), path.with_name(path.name + "-shm"), lock_of(path)):
+    for file in (*all_of(path), lock_of(path)):
         if file.exists():
             _tighten(file, _PRIVATE_FILE)
 

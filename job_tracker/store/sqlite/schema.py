@@ -147,7 +147,7 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> sqlite3.Connection:
     """
     try:
         if _has_content(path):
-            _refuse_what_is_not_ours(path)
+            refuse_what_is_not_ours(path)
         _refuse_as_empty(path, used)
         files.make_private(path)
         connection = connect(path)
@@ -161,7 +161,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> sqlite3.Connection:
         ) from error
 
 
-def _refuse_what_is_not_ours(path: Path) -> None:
+def refuse_what_is_not_ours(path: Path) -> None:
+    """Raise StoreRefused for a file of another program or a newer version; DatabaseError if it is damaged."""
     # Read-only: even closing an ordinary connection may write (it moves the WAL into the file).
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
@@ -190,7 +191,7 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
             f"{path}: is gone, but {wal.name} is there with what was written last. Nothing was changed. "
             f"Put the {path.name} back that it belongs to; or move {wal.name} away to begin without its jobs."
         )
-    if not used or _has_had_jobs(path):
+    if not used or has_had_jobs(path):
         return
     problem = "never had a job" if _has_content(path) else "is empty" if path.exists() else "does not exist"
     raise StoreRefused(
@@ -201,8 +202,8 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
     )
 
 
-def _has_had_jobs(path: Path) -> bool:
-    """Whether there ever was a job in the file; the sequence of ids stays when jobs are deleted."""
+def has_had_jobs(path: Path) -> bool:
+    """Say whether there ever was a job in the file; the sequence of ids stays when jobs are deleted."""
     if not _has_content(path):
         return False
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:

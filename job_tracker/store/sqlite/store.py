@@ -178,10 +178,23 @@ class SqliteStore:
         assert row is not None
         return bytes(row["value"])
 
-    async def next_queued(self) -> Job | None:
+    async def skip_ids(self, *, beyond: int, number: int) -> int:
         """See JobStore."""
-        row = self._one("SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1")
-        return rows.job_of(row) if row else None
+
+        def write(db: sqlite3.Connection) -> int:
+            row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
+            last = max(row["seq"] if row else 0, beyond) + number
+            # SQLite makes the row with the first job, and reads the table before each (autoinc.html).
+            db.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'")
+            db.execute("INSERT INTO sqlite_sequence VALUES ('jobs', ?)", (last,))
+            return last
+
+        return await self._writer.run(write)
+
+    async def first_queued(self, limit: int) -> Sequence[Job]:
+        """See JobStore."""
+        query = "SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT ?"
+        return [rows.job_of(row) for row in self._all(self._reader, query, limit)]
 
     async def queue_position(self, job: Job) -> int:
         """See JobStore."""

@@ -219,3 +219,11 @@ async def test_what_was_reported_before_the_end_counts_also_when_it_is_written_a
     await store.update(job.ended(Ending(JobState.FAILED, later), later))
     assert await report(store, job.id, 1, progress=Progress(step=9))
     assert (await store.get(job.id)).progress == Progress(step=9)
+
+
+async def test_ids_that_are_left_out_are_not_given(store: JobStore, reopen: Reopen) -> None:
+    assert await store.skip_ids(beyond=0, number=10) == 10
+    assert (await submit(store)).id == 11
+    assert await store.skip_ids(beyond=5, number=10) == 21
+    assert await store.skip_ids(beyond=50, number=10) == 60
+    assert (await submit(await reopen())).id == 61

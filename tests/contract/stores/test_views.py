@@ -24,12 +24,14 @@ async def end(store: JobStore, job: Job, after: timedelta = timedelta(0)) -> Job
 
 
 async def test_the_queue_is_first_in_first_out(store: JobStore, reopen: Reopen) -> None:
-    assert await store.next_queued() is None
+    assert await store.first_queued(1) == []
     jobs = [await submit(store) for _ in range(3)]
-    assert await store.next_queued() == jobs[0]
+    assert await store.first_queued(1) == jobs[:1]
+    assert await store.first_queued(2) == jobs[:2]
+    assert await store.first_queued(9) == jobs
     await store.update(jobs[0].admitted(NOON))
     await end(store, jobs[1])
-    assert await (await reopen()).next_queued() == jobs[2]
+    assert await (await reopen()).first_queued(1) == [jobs[2]]
 
 
 async def test_a_job_that_comes_back_has_its_old_place_in_the_queue(store: JobStore) -> None:
@@ -42,7 +44,7 @@ async def test_a_job_that_comes_back_has_its_old_place_in_the_queue(store: JobSt
     tallies = await store.tallies()
     assert (tallies[JobState.QUEUED], tallies[JobState.BACKOFF]) == (Tally(3, 3), Tally())
     await store.update(jobs[0].admitted(NOON))
-    assert await store.next_queued() == job
+    assert await store.first_queued(1) == [job]
     await store.update(job.admitted(NOON))
     assert await store.queue_position(jobs[2]) == 0
 

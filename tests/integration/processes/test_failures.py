@@ -175,14 +175,14 @@ async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_
 ) -> None:
     world.add("program", "sleep", "1000")
     backend = world.open()
-    spawn, denied = rank_module._spawn_supervisor, OSError(errno.EACCES, os.strerror(errno.EACCES))
+    spawn, denied = rank_module.spawn_supervisor, OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     def spawn_one(folder: RankFolder, *others: Any) -> None:
         if not folder.path.name.endswith("master"):
             raise denied
         spawn(folder, *others)
 
-    monkeypatch.setattr(rank_module, "_spawn_supervisor", spawn_one)
+    monkeypatch.setattr(rank_module, "spawn_supervisor", spawn_one)
     with pytest.raises(LaunchFailed) as raised:
         await backend.launch(backend.plan(job(instances=2)))
     assert raised.value.diagnosis.category is Category.LAUNCH_FAILED

@@ -38,10 +38,11 @@ class Away:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(archives._Upload, "begin", self._refuse)
+        monkeypatch.setattr(archives._Upload, "_begin", self._refuse)
 
-    def _refuse(self) -> None:
-        raise PermissionError("nothing is let in")
+    @staticmethod
+    def _refuse(upload: object) -> None:
+        raise PermissionError(upload)
 
     def back(self) -> None:
         self._monkeypatch.undo()

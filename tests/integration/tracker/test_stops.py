@@ -7,6 +7,7 @@ import pytest
 
 from job_tracker.backends.base import Observation
 from job_tracker.model import GroupRef, JobState
+from job_tracker.tracker import utc_now
 
 if TYPE_CHECKING:
     from tests.integration.tracker.conftest import Service
@@ -60,3 +61,35 @@ async def test_a_stop_that_is_under_way_when_the_tracker_ends_is_done_by_the_nex
         await service.stop()
     await service.start()
     await service.reaches(job.id, JobState.CANCELLED)
+
+
+async def test_a_job_that_is_admitted_while_a_stray_of_its_name_is_stopped_is_launched_after_that(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = await service.submit(FOREVER, instances=4)
+    await service.reaches(holder.id, JobState.RUNNING)
+    job = await service.submit(FOREVER)
+    admitted = job.admitted(utc_now())
+    # As after a restore of the store, or the loss of its last second: it is queued there, and runs already.
+    await service.backend.launch(service.backend.plan(admitted))
+    stop, begun, may_go_on, done = service.backend.stop, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def stop_held(group: GroupRef, *args: Any) -> Observation | None:
+        if group != admitted.group:
+            return await stop(group, *args)
+        begun.set()
+        await may_go_on.wait()
+        seen = await stop(group, *args)
+        done.set()
+        return seen
+
+    monkeypatch.setattr(service.backend, "stop", stop_held)
+    await service.restart()
+    await begun.wait()
+    await service.jobs.cancel(holder.id)
+    await service.until(job.id, lambda job: job.state.is_live)
+    may_go_on.set()
+    await service.reaches(job.id, JobState.RUNNING)
+    await done.wait()
+    assert admitted.group in service.world.live
+    assert service.world.launches.count(admitted.group) == 2

@@ -94,7 +94,7 @@ async def test_an_old_store_gets_an_id_of_its_own(old_store: JobStore) -> None:
 async def test_the_service_goes_on_where_the_old_one_was(old_store: JobStore) -> None:
     assert (await old_store.find_submitted(RequestKey("key-5", bytes([4]) * 4))) == await old_store.get(5)
     assert [job.id for job in sorted(await old_store.live_jobs(), key=_by_id)] == [3, 4]
-    head = await old_store.next_queued()
+    [head] = await old_store.first_queued(1)
     assert head is not None
     assert head.id == 5
     assert (await old_store.submit(spec(), NOON, None, 100)).id == 7
@@ -105,7 +105,7 @@ async def test_the_service_goes_on_where_the_old_one_was(old_store: JobStore) ->
     assert running.progress is not None
     back = await old_store.get((await _retried(old_store, running)).id)
     assert await old_store.queue_position(await old_store.get(5)) == 1
-    assert await old_store.next_queued() == back
+    assert await old_store.first_queued(1) == [back]
 
 
 async def _retried(store: JobStore, job: Job) -> Job:

@@ -1,4 +1,4 @@
--- ARGV: store
-local id = redis.call('ZRANGE', key('queued'), 0, 0)[1]
-if not id then return {'none'} end
-return {'job', job_of(id)}
+-- ARGV: store, how many
+local jobs = {}
+for _, id in ipairs(redis.call('ZRANGE', key('queued'), 0, tonumber(ARGV[2]) - 1)) do jobs[#jobs + 1] = job_of(id) end
+return {'jobs', jobs}

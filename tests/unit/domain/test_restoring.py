@@ -1,0 +1,68 @@
+"""A job of a restored store moves to the newest attempt that is there."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.diagnosis import Category
+from job_tracker.model import Ending, Job, JobState
+from job_tracker.restoring import caught_up
+from tests.support.jobs import NOON, job
+
+LATER = NOON + timedelta(hours=1)
+QUEUED = job(state=JobState.QUEUED, attempt=0)
+LAUNCHING = QUEUED.admitted(NOON)
+RUNNING = LAUNCHING.running(NOON)
+FAILED = Ending(JobState.BACKOFF, NOON)
+BACKOFF = RUNNING.ended(FAILED, NOON)
+CANCELLING = RUNNING.decided(Ending(JobState.CANCELLED, NOON))
+
+
+def path(moved: Job, there: set[int]) -> list[tuple[JobState, int]]:
+    steps = []
+    while (following := caught_up(moved, there, LATER)) is not None:
+        steps.append((following.state, following.attempt))
+        moved = following
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("before", "there", "moves"),
+    [
+        (QUEUED, set(), []),
+        (QUEUED, {1}, [(JobState.LAUNCHING, 1)]),
+        (LAUNCHING, {1}, []),
+        (RUNNING, {1}, []),
+        (LAUNCHING, set(), [(JobState.BACKOFF, 1)]),
+        (RUNNING, set(), [(JobState.BACKOFF, 1)]),
+        (RUNNING, {2}, [(JobState.BACKOFF, 1), (JobState.QUEUED, 1), (JobState.LAUNCHING, 2)]),
+        (RUNNING, {1, 2}, [(JobState.BACKOFF, 1), (JobState.QUEUED, 1), (JobState.LAUNCHING, 2)]),
+        (BACKOFF, set(), []),
+        (BACKOFF, {1}, []),
+        (BACKOFF, {2}, [(JobState.QUEUED, 1), (JobState.LAUNCHING, 2)]),
+        (RUNNING.decided(FAILED), {1}, []),
+        (CANCELLING, set(), []),
+        (CANCELLING, {1}, []),
+        (RUNNING.ended(Ending(JobState.SUCCEEDED, NOON), NOON), {1}, []),
+    ],
+)
+def test_a_job_moves_to_the_newest_attempt_that_is_there(
+    before: Job, there: set[int], moves: list[tuple[JobState, int]]
+) -> None:
+    assert path(before, there) == moves
+
+
+def test_an_attempt_whose_end_is_not_known_is_followed_by_another_whatever_the_policy() -> None:
+    assert RUNNING.spec.retry.max_attempts == 1
+    moved = caught_up(RUNNING, set(), LATER)
+    assert moved is not None
+    assert (moved.state, moved.due_at) == (JobState.BACKOFF, LATER)
+    assert moved.last_failure is not None
+    assert moved.last_failure.category is Category.GROUP_VANISHED
+    assert "restored from a backup" in moved.last_failure.summary
+
+
+def test_a_group_that_runs_keeps_its_deadline() -> None:
+    timed = replace(RUNNING, due_at=LATER)
+    assert caught_up(timed, {1}, LATER) is None
