@@ -55,7 +55,6 @@ class ServerSettings(Group):
     shutdown_seconds: float = Field(
         default=5, ge=0, le=300, description="how long calls may still run after the order to stop"
     )
-    max_message_bytes: int = Field(default=16 << 20, ge=1 << 16, le=1 << 28)
 
 
 def _default_data_dir() -> Path:

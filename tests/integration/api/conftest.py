@@ -85,7 +85,7 @@ class Service:
         self.reports = ReportBook(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())
         reporter = ReporterServicer(self.tokens, self.reports)
-        self.server, self.health = main._make_server(self.settings, self.servicer, reporter, self.metrics)
+        self.server, self.health = main._make_server(self.servicer, reporter, self.metrics)
         port = main._bind(self.server, "127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
         await self.server.start()
