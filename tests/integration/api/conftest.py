@@ -137,7 +137,7 @@ class Service:
 
     async def written(self) -> tuple[Mapping[JobState, Tally], int, set[Path]]:
         """All that a request could have left behind: counts, the newest job, files."""
-        newest = await self.store.list_jobs(JobFilter(), limit=1)
+        newest = (await self.store.list_jobs(JobFilter(), limit=1)).jobs
         data_dir = self.settings.storage.data_dir
         files = {path for path in data_dir.rglob("*") if not path.name.startswith("jobs.db")}
         return await self.store.tallies(), newest[0].id if newest else 0, files
