@@ -6,7 +6,7 @@ from training_service._generated import training_service_pb2 as pb
 
 
 async def test_a_page_of_large_jobs_ends_early_and_the_next_one_goes_on(door: Service) -> None:
-    ids = [await door.train({"NOTE": "x" * 60_000}) for _ in range(40)]
+    ids = [await door.train({f"P{n}": "x" * 4_000 for n in range(15)}) for _ in range(40)]
     found: list[int] = []
     request = pb.ListTrainingJobsRequest(page_size=1000)
     while True:
