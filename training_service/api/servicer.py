@@ -15,6 +15,8 @@ from training_service.api.interceptors import Context
 
 T = TypeVar("T")
 
+_LISTS_AT_ONCE = 2  # a page may take 40 MB while it is made, and 2 MB as it is sent
+
 
 class TrainingServicer(TrainingServiceServicer):
     """Converts and passes on; errors are the interceptor's."""
@@ -23,6 +25,7 @@ class TrainingServicer(TrainingServiceServicer):
         self._jobs = jobs
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
+        self._listing = asyncio.Semaphore(_LISTS_AT_ONCE)
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
@@ -42,11 +45,12 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> pb.ListTrainingJobsResponse:
         """See training_service.proto."""
         where, limit, before = convert.page_of(request)
-        page = await self._jobs.list(where, limit=limit, before=before)
-        return pb.ListTrainingJobsResponse(
-            jobs=[convert.status_of(view) for view in page.jobs],
-            next_page_token=str(page.next_before) if page.next_before else "",
-        )
+        async with self._listing:
+            page = await self._jobs.list(where, limit=limit, before=before)
+            return pb.ListTrainingJobsResponse(
+                jobs=[convert.status_of(view) for view in page.jobs],
+                next_page_token=str(page.next_before) if page.next_before else "",
+            )
 
     async def CancelTraining(
         self, request: pb.CancelTrainingRequest, context: Context
