@@ -6,7 +6,7 @@ this user can make one): beyond, the kernel kills it, and the row says so.
 - 260,000 streams that are opened and reset at once, on 8 connections;
 - 60 calls of 15 MiB of zeros that gzip makes small, and calls of which gzip makes 200 MiB;
 - lists of 1,000 jobs of 60 kB, of which each page is asked for by 8 clients at once, beside another client
-  whose calls for the status of a job are timed;
+  whose calls for the status of a job are timed; and 200 such lists of which no client reads a byte;
 - a kept log of 256 MiB without a line break, and one of 16 MiB that is all line breaks, read by 8 clients.
 
 Memory is the resident set, as the kernel shows it in /proc. Its peak is the kernel's own.
@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import repeat
@@ -40,7 +40,7 @@ from benchmarks.support import (
     workspace,
 )
 from job_tracker.store.sqlite import SqliteStore
-from tests.support.http2 import reset_streams
+from tests.support.http2 import reset_streams, unread_calls
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -49,6 +49,7 @@ BACK_WITHIN = 20
 _MB = 10**6
 _AFTER_SECONDS = 60.0
 _CLIENTS = 8
+_UNREAD_SECONDS = 10.0
 _CGROUPS = Path("/sys/fs/cgroup")
 _FINISHED = Filling(finished=1, holder=False)
 
@@ -71,6 +72,7 @@ def measure(quick: bool) -> list[Row]:
         Attack(
             f"lists of {1_000 // scale:,} jobs of 60 kB", _lists, lambda f: _fill_large(f, 1_000 // scale)
         ),
+        Attack("200 lists that are not read", _unread, lambda f: _fill_large(f, 100)),
         Attack("a log of 256 MiB without a line break", _logs, lambda f: _fill_log(f, bytes(256 << 20))),
         Attack("a log of 16 MiB of line breaks", _logs, lambda f: _fill_log(f, b"\n" * (16 << 20))),
     ]
@@ -177,6 +179,16 @@ def _count_jobs(server: Server) -> int:
             if not page.next_page_token:
                 return found
             request.page_token = page.next_page_token
+
+
+def _unread(server: Server) -> str:
+    path, request = "/training.TrainingService/ListTrainingJobs", pb.ListTrainingJobsRequest(page_size=1000)
+    with ExitStack() as open_connections:
+        for _ in range(_CLIENTS):
+            asked = unread_calls(server.address, 200 // _CLIENTS, path, request.SerializeToString())
+            open_connections.enter_context(asked)
+        time.sleep(_UNREAD_SECONDS)
+    return ""
 
 
 def _logs(server: Server) -> str:

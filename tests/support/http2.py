@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_HEADERS, _RESET, _SETTINGS = 1, 3, 4
-_END_HEADERS = 4
+_DATA, _HEADERS, _RESET, _SETTINGS = 0, 1, 3, 4
+_END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
+_INITIAL_WINDOW = 4
 _CANCEL = 8
 _SEND_AT_ONCE = 1 << 16
 
@@ -32,11 +33,23 @@ def reset_streams(address: str, count: int, path: str = "/training.TrainingServi
 
 
 @contextmanager
-def _connection(address: str) -> Iterator[socket.socket]:
+def unread_calls(address: str, count: int, path: str, request: bytes) -> Iterator[None]:
+    """Make so many calls on a connection whose client takes no byte of any answer."""
+    message = struct.pack(">BI", 0, len(request)) + request
+    block = _call(path)
+    with _connection(address, struct.pack(">HI", _INITIAL_WINDOW, 0)) as connection:
+        for stream in range(1, 2 * count, 2):
+            connection.sendall(_frame(_HEADERS, stream, block, _END_HEADERS))
+            connection.sendall(_frame(_DATA, stream, message, _END_STREAM))
+        yield
+
+
+@contextmanager
+def _connection(address: str, settings: bytes = b"") -> Iterator[socket.socket]:
     """A connection on which all that comes is read and forgotten."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(_PREFACE + _frame(_SETTINGS, 0, b""))
+        connection.sendall(_PREFACE + _frame(_SETTINGS, 0, settings) + _frame(_SETTINGS, 0, b"", _ACK))
 
         def forget() -> None:
             with suppress(OSError):

@@ -12,10 +12,12 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.api import convert
 from training_service.api.errors import ServiceClosing
 from training_service.api.interceptors import Context
+from training_service.api.sending import LargeAnswers
 
 T = TypeVar("T")
 
-_LISTS_AT_ONCE = 2  # a page may take 40 MB while it is made, and 2 MB as it is sent
+_LISTS_MADE, _LISTS_SENT = 2, 16  # at once; a page may take 40 MB while it is made, and 2 MB as it is sent
+_SEND_SECONDS = 20.0
 
 
 class TrainingServicer(TrainingServiceServicer):
@@ -25,7 +27,8 @@ class TrainingServicer(TrainingServiceServicer):
         self._jobs = jobs
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
-        self._listing = asyncio.Semaphore(_LISTS_AT_ONCE)
+        self._making = asyncio.Semaphore(_LISTS_MADE)
+        self._lists = LargeAnswers(_LISTS_SENT, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
@@ -45,7 +48,8 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> pb.ListTrainingJobsResponse:
         """See training_service.proto."""
         where, limit, before = convert.page_of(request)
-        async with self._listing:
+        await self._lists.take_place()
+        async with self._making:
             page = await self._jobs.list(where, limit=limit, before=before)
             return pb.ListTrainingJobsResponse(
                 jobs=[convert.status_of(view) for view in page.jobs],
