@@ -28,7 +28,7 @@ class JobFilter:
 
 
 LARGEST_LIST = 2 << 20
-"""Bytes of jobs as they are stored, after which a list is cut. As objects they take up to 20 times as much."""
+"""Bytes of jobs as they are stored, after which a list is cut. As objects they take up to 20 times that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ class SqliteStore:
     def __init__(self, path: Path, lock: int, connection: sqlite3.Connection) -> None:
         self._lock = lock
         self._reader = schema.connect(path, read_only=True)
-        self._lister = schema.connect(path, read_only=True)
+        # Lists read each row once: a cache would only be filled by large ones.
+        self._lister = schema.connect(path, read_only=True, cache_kib=1024)
         self._listing = asyncio.Lock()
         self._connection = connection
         self._writer = GroupCommitter(connection, LossWatch(path, connection).check)
