@@ -294,26 +294,31 @@ def _filled(filling: Filling) -> Path:
     return path
 
 
+def stored_spec(**parameters: str) -> JobSpec:
+    """What the service makes of `request`; it would run for ever."""
+    common = request(**parameters).metadata
+    sent = dict(common.parameters)
+    return JobSpec(
+        algorithm=ALGORITHM,
+        dataset_id=common.dataset_id,
+        dataset_version=common.train_data_version_hash,
+        name=common.name,
+        model_name=common.output_model_name,
+        parameters=sent,
+        environment={**sent, "RUN_SECONDS": "forever"},
+        instances=1,
+        data_uri="/data/versionedDatasets/1/v1",
+        model_root="/data/models/my-model",
+        checkpoint_root="/data/checkpoints",
+    )
+
+
 async def _fill(path: Path, filling: Filling) -> None:
     store = await SqliteStore.open(path)
     now = datetime.now(UTC)
-    common = request().metadata
-    sent = dict(common.parameters)
+    spec = stored_spec()
 
     async def submit(_number: int) -> None:
-        spec = JobSpec(
-            algorithm=ALGORITHM,
-            dataset_id=common.dataset_id,
-            dataset_version=common.train_data_version_hash,
-            name=common.name,
-            model_name=common.output_model_name,
-            parameters=sent,
-            environment={**sent, "RUN_SECONDS": "forever"},
-            instances=1,
-            data_uri="/data/versionedDatasets/1/v1",
-            model_root="/data/models/my-model",
-            checkpoint_root="/data/checkpoints",
-        )
         await store.submit(spec, now, None, 1 << 40)
 
     async def finish(job_id: int) -> None:

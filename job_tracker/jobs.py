@@ -80,15 +80,10 @@ class Jobs:
         return await self._view(await self._store.get(job_id))
 
     async def list(self, where: JobFilter, *, limit: int, before: int | None) -> Page:
-        """At most `limit` jobs with ids below `before`."""
-        jobs = await self._store.list_jobs(where, limit=limit + 1, before=before)
-        page = jobs[:limit]
-        return Page(
-            jobs=await asyncio.gather(
-                *(self._view(job) for job in page)
-            ),  # together, as the store may be far
-            next_before=page[-1].id if len(jobs) > limit else None,
-        )
+        """At most `limit` jobs with ids below `before`; fewer if they are large."""
+        found = await self._store.list_jobs(where, limit=limit, before=before)
+        views = await asyncio.gather(*map(self._view, found.jobs))  # together, as the store may be far
+        return Page(views, found.jobs[-1].id if found.has_more else None)
 
     async def cancel(self, job_id: int) -> JobView:
         """See to it that the job ends as cancelled, unless its outcome is decided. May be repeated.

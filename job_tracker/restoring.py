@@ -89,7 +89,8 @@ def caught_up(job: Job, there: Set[int], now: datetime) -> Job | None:
 async def _unfinished(store: JobStore) -> list[Job]:
     found: list[Job] = []
     before = None
-    while page := await store.list_jobs(JobFilter(states=_UNFINISHED), limit=_PAGE, before=before):
+    where = JobFilter(states=_UNFINISHED)
+    while page := (await store.list_jobs(where, limit=_PAGE, before=before)).jobs:
         found += page
         before = page[-1].id
     return found

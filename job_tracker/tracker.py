@@ -261,7 +261,7 @@ class Tracker:
         """Look at all jobs between two attempts: by a clock that was set back, their pauses end too late."""
         before: int | None = None
         where = JobFilter(states=frozenset({JobState.BACKOFF}))
-        while page := await self._store.list_jobs(where, limit=_PAUSES_BATCH, before=before):
+        while page := (await self._store.list_jobs(where, limit=_PAUSES_BATCH, before=before)).jobs:
             for job in page:
                 self._queue.add(job.id)
             before = page[-1].id

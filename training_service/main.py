@@ -35,12 +35,13 @@ from training_service import logs as service_logs
 from training_service._generated import training_reporter_pb2, training_service_pb2
 from training_service._generated.training_reporter_pb2_grpc import add_TrainingReporterServicer_to_server
 from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
-from training_service.api.interceptors import CallInterceptor
+from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
-from training_service.connections import connection_options
+from training_service.connections import call_options, connection_options
 from training_service.engines import Engine, make_engine
 from training_service.exposure import log_exposure
+from training_service.memory import give_back
 from training_service.metrics import Metrics, MetricsServer
 from training_service.settings import Settings
 from training_service.settings.docker import HOST as DOCKER_HOST
@@ -55,7 +56,6 @@ SERVICE_NAMES = tuple(
 )
 _CAMPAIGN = "the campaign for leadership"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # to listen everywhere is what is asked for
-_MOST_WAITING = 100_000
 _UMASK = 0o077
 """What is written belongs to this user only, what jobs write included: they inherit it."""
 _EXIT_KILLED = 128 + signal.SIGTERM
@@ -98,11 +98,13 @@ async def serve(settings: Settings) -> None:
         stack.callback(_metrics_server(metrics, settings).close)
         lag = asyncio.create_task(metrics.observe_loop(), name="loop-lag")
         stack.push_async_callback(_end, lag, "the measurement of the event loop")
+        giving_back = asyncio.create_task(give_back(), name="memory")
+        stack.push_async_callback(_end, giving_back, "the return of memory")
         servicer = TrainingServicer(
             make_jobs(settings, store, store_id, engine, metrics),
             cancelled_as_failure=settings.server.cancelled_as_failure,
         )
-        server, serving = _make_server(settings, servicer, ReporterServicer(tokens, reports), metrics)
+        server, serving = _make_server(servicer, ReporterServicer(tokens, reports), metrics)
         port = _bind(server, settings.server.address)
         told.address = told.address or _address_for_ranks(settings, port)
         leading = asyncio.create_task(leadership.run(), name="leadership")
@@ -212,17 +214,14 @@ def _observed_engine(settings: Settings, store_id: str, told: ReportEnvironment,
 
 
 def _make_server(
-    settings: Settings, servicer: TrainingServicer, reporter: ReporterServicer, metrics: Metrics
+    servicer: TrainingServicer, reporter: ReporterServicer, metrics: Metrics
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
     server = grpc.aio.server(
         interceptors=[CallInterceptor(metrics.observe_call)],
         options=[
             *connection_options(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            *call_options(LARGEST_MESSAGE),
             ("grpc.so_reuseport", 0),  # a second service on the port is an error, not a lottery
-            ("grpc.max_receive_message_length", settings.server.max_message_bytes),
-            # Beyond 1000 calls that wait, gRPC by default cancels some, which looks like the client's doing.
-            ("grpc.server.max_pending_requests", _MOST_WAITING),
-            ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_WAITING),
         ],
     )
     add_TrainingServiceServicer_to_server(servicer, server)

@@ -1,6 +1,7 @@
 """The logs of ended groups, in storage: any service finds them there, whatever becomes of machines."""
 
 import gzip
+import logging
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
@@ -11,10 +12,12 @@ from uuid import uuid4
 from job_tracker.errors import LogsNotFound
 from job_tracker.job_files import JobFiles, job_files
 from job_tracker.logs import records
-from job_tracker.logs.records import BEGINNING
+from job_tracker.logs.records import BEGINNING, LONGEST_RECORD
 from job_tracker.model import GroupRef
 from job_tracker.storage import in_thread, patiently
 from job_tracker.untrusted import Suspicious
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -116,11 +119,16 @@ class LogArchive:
         try:
             rest = b""
             while data := await self._call(download.read):
-                rest += data
-                end = rest.rfind(b"\n") + 1
+                end = data.rfind(b"\n") + 1
                 if end:
-                    yield rest[:end]
-                    rest = rest[end:]
+                    yield rest + data[:end]
+                    rest = b""
+                rest += data[end:]
+                if len(rest) > LONGEST_RECORD and not end:
+                    log.warning(
+                        "%s is no log from here on: it has %d bytes without a line break", path, len(rest)
+                    )
+                    return
         finally:
             in_thread(download.close, f"close {path}")
 

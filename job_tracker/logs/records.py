@@ -4,10 +4,13 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from job_tracker.logs.writing import time_at
+from job_tracker.logs.writing import LONGEST_PART, time_at
 
 TIME = 30
 """Bytes that a time takes."""
+
+LONGEST_RECORD = TIME + LONGEST_PART + 100
+"""Bytes that a record takes at most, and some more."""
 
 BEGINNING = b""
 """A time before every other."""

@@ -12,8 +12,16 @@ from itertools import islice
 from typing import BinaryIO
 
 from job_tracker.errors import LogsNotFound
-from job_tracker.logs.records import BEGINNING, TIME, first_time, left_out, nanoseconds, text_of
-from job_tracker.logs.writing import LONGEST_PART, time_at
+from job_tracker.logs.records import (
+    BEGINNING,
+    LONGEST_RECORD,
+    TIME,
+    first_time,
+    left_out,
+    nanoseconds,
+    text_of,
+)
+from job_tracker.logs.writing import time_at
 from job_tracker.untrusted import Place, Suspicious, open_regular
 
 log = logging.getLogger(__name__)
@@ -29,7 +37,6 @@ _BEFORE_ALL: _Place = (-1, 1)
 _SEGMENT = re.compile(r"[0-9]{20}")
 _MOST_PLACINGS = 5  # a writer that is faster than that leaves a gap, which the log tells of
 _MOST_SEGMENTS = 1000  # writing.py keeps less than a dozen
-_LONGEST_RECORD = TIME + LONGEST_PART + 100
 _MOST_SEARCHED = (
     1 << 30
 )  # bytes: what a tail is looked for in, should training have written a file without end
@@ -289,9 +296,9 @@ def _offset_after(file: BinaryIO, time: bytes) -> int:
         middle = (low + high) // 2
         file.seek(max(0, middle - 1))
         if middle:
-            file.readline(_LONGEST_RECORD)
+            file.readline(LONGEST_RECORD)
         start = file.tell()
-        record = file.readline(_LONGEST_RECORD)
+        record = file.readline(LONGEST_RECORD)
         if start >= high or not record.endswith(b"\n") or record[:TIME] > time:
             high = middle
         else:

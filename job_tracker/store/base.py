@@ -27,6 +27,18 @@ class JobFilter:
     algorithm: str = ""
 
 
+LARGEST_LIST = 2 << 20
+"""Bytes of jobs as they are stored, after which a list is cut. As objects they take up to 20 times that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Some jobs, newest first, and whether there are more below the last of them."""
+
+    jobs: Sequence[Job]
+    has_more: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """How many jobs are in a state, and how many instances they have together."""
@@ -124,8 +136,8 @@ class JobStore(Protocol):
         """Counts of every state, at a cost that does not grow with the jobs."""
         ...
 
-    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Sequence[Job]:
-        """At most `limit` jobs, newest first, with ids below `before`."""
+    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
+        """At most `limit` jobs with ids below `before`; fewer if those have LARGEST_LIST bytes, but one."""
         ...
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:

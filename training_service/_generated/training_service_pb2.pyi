@@ -756,7 +756,7 @@ class ListTrainingJobsRequest(_message.Message):
     name_prefix: _builtins.str
     algorithm: _builtins.str
     page_size: _builtins.int
-    """0: 50. At most 1000."""
+    """0: 50. At most 1000. A page of large jobs ends earlier."""
     page_token: _builtins.str
     """next_page_token of the page before, with the same filters."""
     @_builtins.property
@@ -787,7 +787,7 @@ class ListTrainingJobsResponse(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Empty on the last page, and on that one only: whether there are more pages does not follow from the number of jobs."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetTrainingStatusResponse]: ...
     def __init__(

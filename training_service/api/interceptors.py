@@ -27,6 +27,8 @@ _LONGEST_REQUEST_ID = 64
 # Parsing is done on the event loop, and a map of many small entries takes long: nobody else's calls
 # are to wait for it. What the door lets in is well below this.
 _LARGEST_REQUEST = 4 * MAX_PARAMETER_BYTES
+LARGEST_MESSAGE = 2 * _LARGEST_REQUEST
+"""Bytes that are received, so that a request that is somewhat too large gets an answer that explains it."""
 # A status message is a header, percent-encoded, and clients take 8 KiB of headers. With more, they
 # would get neither the message nor the code.
 _LONGEST_MESSAGE = 2048

@@ -13,11 +13,14 @@ from training_service.api import convert
 from training_service.api.errors import ServiceClosing
 from training_service.api.interceptors import Context
 from training_service.api.peers import peer_host
+from training_service.api.sending import LargeAnswers
 
 T = TypeVar("T")
 
 KNOWS_CANCELLED = "x-knows-cancelled"
 """Metadata of callers that know the status `cancelled`, with any value."""
+_LISTS_MADE, _LISTS_SENT = 2, 16  # at once; a page may take 40 MB while it is made, and 2 MB as it is sent
+_SEND_SECONDS = 20.0
 
 
 class TrainingServicer(TrainingServiceServicer):
@@ -29,6 +32,8 @@ class TrainingServicer(TrainingServiceServicer):
         self._cancelled_as_failure = cancelled_as_failure
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
+        self._making = asyncio.Semaphore(_LISTS_MADE)
+        self._lists = LargeAnswers(_LISTS_SENT, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
@@ -52,11 +57,13 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> pb.ListTrainingJobsResponse:
         """See training_service.proto."""
         where, limit, before = convert.page_of(request)
-        page = await self._jobs.list(where, limit=limit, before=before)
-        return pb.ListTrainingJobsResponse(
-            jobs=[convert.status_of(view) for view in page.jobs],
-            next_page_token=str(page.next_before) if page.next_before else "",
-        )
+        await self._lists.take_place()
+        async with self._making:
+            page = await self._jobs.list(where, limit=limit, before=before)
+            return pb.ListTrainingJobsResponse(
+                jobs=[convert.status_of(view) for view in page.jobs],
+                next_page_token=str(page.next_before) if page.next_before else "",
+            )
 
     async def CancelTraining(
         self, request: pb.CancelTrainingRequest, context: Context

@@ -60,7 +60,6 @@ class ServerSettings(Group):
         description="report cancelled jobs as `failure` in GetTrainingStatus, for clients that know no "
         "status 5; to those that send the metadata x-knows-cancelled, as trainctl does, still as `cancelled`",
     )
-    max_message_bytes: int = Field(default=16 << 20, ge=1 << 16, le=1 << 28)
 
 
 def _default_data_dir() -> Path:

@@ -21,7 +21,7 @@ from job_tracker.errors import (
     StoreUnavailable,
 )
 from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, new_job
-from job_tracker.store.base import JobFilter, RequestKey, Tally, Term
+from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
 from job_tracker.store.redis import rows, scripts
 from job_tracker.store.redis.changes import Changes
 from job_tracker.store.redis.checks import open_checked
@@ -205,21 +205,21 @@ class RedisStore:
             for state in JobState
         }
 
-    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Sequence[Job]:
+    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
         """See JobStore. Each job is as it was at some moment of the call, not all at the same."""
         jobs: list[Job] = []
+        size = 0
         below = "+inf" if before is None else f"({before}"
-        while len(jobs) < limit:
-            _, found, rest = await self._run(
-                scripts.LIST,
-                *(limit - len(jobs), below, where.algorithm, where.name_prefix),
-                *sorted(where.states),
+        while True:
+            outcome, found, rest = await self._run(
+                *(scripts.LIST, limit - len(jobs), LARGEST_LIST - size, below),
+                *(where.algorithm, where.name_prefix, *sorted(where.states)),
             )
             jobs += _jobs(found)
-            if not rest:
-                break
+            size += sum(len(value) for pairs in found for value in pairs)
+            if outcome == b"cut" or not rest:
+                return Listing(jobs, has_more=outcome == b"cut")
             below = f"({rest.decode()}"
-        return jobs
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
         """See JobStore."""

@@ -35,6 +35,11 @@ def job_of(row: sqlite3.Row) -> Job:
     )
 
 
+def size_of(row: sqlite3.Row) -> int:
+    """How long the texts of a row are together."""
+    return sum(len(value) for value in row if isinstance(value, str))
+
+
 def fixed_columns(job: Job) -> dict[str, Any]:
     """The columns that are written once, but for the id, and the values they get."""
     return {

@@ -125,14 +125,14 @@ MIGRATIONS: tuple[str, ...] = (
 )
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> sqlite3.Connection:
     """A connection in autocommit mode: transactions begin and end where the code says so."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
     connection.execute("PRAGMA fullfsync = ON")  # ... also on macOS; elsewhere it means nothing
     connection.execute("PRAGMA busy_timeout = 5000")
-    connection.execute("PRAGMA cache_size = -16384")
+    connection.execute(f"PRAGMA cache_size = -{cache_kib}")
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     return connection

@@ -20,7 +20,7 @@ from job_tracker.errors import (
 )
 from job_tracker.feed import Feed
 from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
-from job_tracker.store.base import JobFilter, RequestKey, Tally, Term
+from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
 from job_tracker.store.sqlite import files, reports, rows, schema
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
@@ -42,7 +42,8 @@ class SqliteStore:
     def __init__(self, path: Path, lock: int, connection: sqlite3.Connection) -> None:
         self._lock = lock
         self._reader = schema.connect(path, read_only=True)
-        self._lister = schema.connect(path, read_only=True)
+        # Lists read each row once: a cache would only be filled by large ones.
+        self._lister = schema.connect(path, read_only=True, cache_kib=1024)
         self._listing = asyncio.Lock()
         self._connection = connection
         self._writer = GroupCommitter(connection, LossWatch(path, connection).check)
@@ -208,7 +209,7 @@ class SqliteStore:
 
     async def live_jobs(self) -> Sequence[Job]:
         """See JobStore."""
-        return await self.list_jobs(JobFilter(states=LIVE_STATES), limit=-1)
+        return await self._list("SELECT * FROM jobs WHERE state IN (?, ?) ORDER BY id DESC", *LIVE_STATES)
 
     async def tallies(self) -> Mapping[JobState, Tally]:
         """See JobStore."""
@@ -218,7 +219,7 @@ class SqliteStore:
         }
         return {state: found.get(state, Tally()) for state in JobState}
 
-    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Sequence[Job]:
+    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
         """See JobStore."""
         conditions: list[str] = []
         values: list[Any] = []
@@ -236,8 +237,9 @@ class SqliteStore:
             values.append(before)
         # The conditions are fixed texts; every value is bound.
         clause = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        query = f"SELECT * FROM jobs {clause} ORDER BY id DESC LIMIT ?"  # noqa: S608
-        return await self._list(query, *values, limit)
+        query = f"SELECT id FROM jobs {clause} ORDER BY id DESC LIMIT ?"  # noqa: S608
+        async with self._listing:
+            return await asyncio.to_thread(self._read_page, limit, query, *values)
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
         """See JobStore."""
@@ -309,6 +311,18 @@ class SqliteStore:
     async def _read(self, parse: Callable[[list[sqlite3.Row]], list[T]], query: str, *values: Any) -> list[T]:
         async with self._listing:  # one connection, one thread at a time
             return await asyncio.to_thread(lambda: parse(self._all(self._lister, query, *values)))
+
+    def _read_page(self, limit: int, query: str, *values: Any) -> Listing:
+        """The jobs whose ids the query finds. Only ids are sorted, and each row is parsed before the next."""
+        jobs: list[Job] = []
+        size = 0
+        for (job_id,) in self._all(self._lister, query, *values, limit + 1):
+            if len(jobs) == limit or size >= LARGEST_LIST:
+                return Listing(jobs, has_more=True)
+            for row in self._all(self._lister, "SELECT * FROM jobs WHERE id = ?", job_id):  # if still there
+                jobs.append(rows.job_of(row))
+                size += rows.size_of(row)
+        return Listing(jobs, has_more=False)
 
     @staticmethod
     def _all(connection: sqlite3.Connection, query: str, *values: Any) -> list[sqlite3.Row]:

@@ -9,7 +9,7 @@ import pytest
 from job_tracker.errors import JobNotFound
 from job_tracker.model import Ending, Job, JobState
 from job_tracker.policies import Deadlines
-from job_tracker.store.base import JobFilter, JobStore, RequestKey, Tally
+from job_tracker.store.base import LARGEST_LIST, JobFilter, JobStore, RequestKey, Tally
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
 
@@ -109,9 +109,30 @@ async def test_live_jobs_are_those_that_launch_or_run(store: JobStore) -> None:
 async def test_lists_are_newest_first_and_come_in_pages(store: JobStore) -> None:
     jobs = [await submit(store) for _ in range(5)]
     first = await store.list_jobs(JobFilter(), limit=2)
-    assert [job.id for job in first] == [5, 4]
-    second = await store.list_jobs(JobFilter(), limit=9, before=first[-1].id)
-    assert list(second) == [jobs[2], jobs[1], jobs[0]]
+    assert ([job.id for job in first.jobs], first.has_more) == ([5, 4], True)
+    second = await store.list_jobs(JobFilter(), limit=3, before=first.jobs[-1].id)
+    assert (list(second.jobs), second.has_more) == ([jobs[2], jobs[1], jobs[0]], False)
+
+
+async def test_a_list_of_large_jobs_is_cut(store: JobStore) -> None:
+    large = {"NOTE": "x" * (LARGEST_LIST // 10)}
+    for number in range(25):
+        await submit(store, parameters=large, algorithm="even" if number % 2 == 0 else "odd")
+    for where, wanted in ((JobFilter(), range(25, 0, -1)), (JobFilter(algorithm="even"), range(25, 0, -2))):
+        ids: list[int] = []
+        listing = await store.list_jobs(where, limit=100)
+        while listing.has_more:
+            assert 5 <= len(listing.jobs) <= 10
+            ids += [job.id for job in listing.jobs]
+            listing = await store.list_jobs(where, limit=100, before=ids[-1])
+        assert ids + [job.id for job in listing.jobs] == list(wanted)
+
+
+async def test_a_list_has_one_job_at_least(store: JobStore) -> None:
+    for _ in range(2):
+        await submit(store, parameters={"NOTE": "x" * LARGEST_LIST})
+    listing = await store.list_jobs(JobFilter(), limit=100)
+    assert ([job.id for job in listing.jobs], listing.has_more) == ([2], True)
 
 
 async def test_lists_are_filtered_by_state_name_and_algorithm(store: JobStore) -> None:
@@ -121,7 +142,7 @@ async def test_lists_are_filtered_by_state_name_and_algorithm(store: JobStore) -
     await submit(store, name="al%_", algorithm="a")
 
     async def ids(where: JobFilter) -> list[int]:
-        return [job.id for job in await store.list_jobs(where, limit=10)]
+        return [job.id for job in (await store.list_jobs(where, limit=10)).jobs]
 
     assert await ids(JobFilter(name_prefix="alpha")) == [2, 1]
     assert await ids(JobFilter(name_prefix="al%")) == [4]

@@ -86,7 +86,7 @@ class Service:
         self.reports = ReportBook(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())
         reporter = ReporterServicer(self.tokens, self.reports)
-        self.server, self.health = main._make_server(self.settings, self.servicer, reporter, self.metrics)
+        self.server, self.health = main._make_server(self.servicer, reporter, self.metrics)
         port = main._bind(self.server, "127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
         await self.server.start()
@@ -138,7 +138,7 @@ class Service:
 
     async def written(self) -> tuple[Mapping[JobState, Tally], int, set[Path]]:
         """All that a request could have left behind: counts, the newest job, files."""
-        newest = await self.store.list_jobs(JobFilter(), limit=1)
+        newest = (await self.store.list_jobs(JobFilter(), limit=1)).jobs
         data_dir = self.settings.storage.data_dir
         files = {path for path in data_dir.rglob("*") if not path.name.startswith("jobs.db")}
         return await self.store.tallies(), newest[0].id if newest else 0, files

@@ -124,11 +124,13 @@ async def test_long_lists_are_walked_in_pieces(server: RedisServer, connect: Ope
             if job.spec.name.startswith(where.name_prefix)
             and job.spec.algorithm == (where.algorithm or job.spec.algorithm)
         ]
-        assert list(await store.list_jobs(where, limit=count)) == wanted
+        assert list((await store.list_jobs(where, limit=count)).jobs) == wanted
         pages: list[Job] = []
-        while page := await store.list_jobs(where, limit=99, before=pages[-1].id if pages else None):
-            pages += page
-        assert pages == wanted
+        page = await store.list_jobs(where, limit=99)
+        while page.has_more:
+            pages += page.jobs
+            page = await store.list_jobs(where, limit=99, before=pages[-1].id)
+        assert [*pages, *page.jobs] == wanted
 
 
 async def test_a_node_of_a_cluster_serves_as_well(redis_server: RedisServer, connect: Open) -> None:
@@ -142,4 +144,4 @@ async def test_a_node_of_a_cluster_serves_as_well(redis_server: RedisServer, con
         job = await there.submit(spec(), NOON, RequestKey("k", b"d"), 10)
         assert await asyncio.wait_for(anext(changes), 5) == (job.id, JobState.QUEUED)
     assert await here.update(job.admitted(NOON)) == await there.get(job.id)
-    assert await here.list_jobs(JobFilter(name_prefix="a", algorithm="program"), limit=5)
+    assert (await here.list_jobs(JobFilter(name_prefix="a", algorithm="program"), limit=5)).jobs

@@ -205,7 +205,7 @@ async def test_ended_jobs_are_forgotten_after_their_time(service: Service) -> No
     running = await service.submit()
     await service.reaches(running.id, JobState.SUCCEEDED)
     assert not await service.archive.has(job.group, 0)
-    assert [known.id for known in await service.store.list_jobs(_EVERYTHING, limit=9)] == [running.id]
+    assert [known.id for known in (await service.store.list_jobs(_EVERYTHING, limit=9)).jobs] == [running.id]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[Jo
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
 async def test_every_job_is_as_it_was(old_store: JobStore, version: int) -> None:
-    jobs = {job.id: job for job in await old_store.list_jobs(JobFilter(), limit=100)}
+    jobs = {job.id: job for job in (await old_store.list_jobs(JobFilter(), limit=100)).jobs}
     assert {job_id: job.state for job_id, job in jobs.items()} == {
         1: JobState.SUCCEEDED,
         2: JobState.FAILED,

@@ -1,7 +1,9 @@
 """Logs in storage are there as a whole or not at all, and read like those of a live group."""
 
 import asyncio
+import gzip
 import threading
+import tracemalloc
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -160,3 +162,17 @@ async def test_storage_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(StorageUnavailable, match="no answer in"):
         await archive.write(GROUP, 0, whole())
     answers.set()
+
+
+async def test_bytes_without_a_line_break_are_no_records_and_are_not_gathered(tmp_path: Path) -> None:
+    archive, path = LogArchive(str(tmp_path)), tmp_path / "1" / "1" / "0.log.gz"
+    await archive.write(GROUP, 0, pieces_of([records("before")]))
+    before = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(before + bytes(64 << 20), 1))  # as a job that writes there may
+    tracemalloc.start()
+    try:
+        assert await text(archive) == "before\n"
+        assert await text(archive, tail_lines=5) == "before\n"
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()

@@ -1,14 +1,15 @@
--- ARGV: store, limit, upper bound of the id as ZREVRANGEBYSCORE wants it, algorithm ('' for any), prefix
--- of the name, states...
--- Returns the jobs that match, newest first, and the id to go on below; '' when there are no more.
+-- ARGV: store, limit, most bytes, upper bound of the id as ZREVRANGEBYSCORE wants it, algorithm ('' for any),
+-- prefix of the name, states...
+-- Returns the jobs that match, newest first, and the id to go on below; '' when there are no more. Or, as
+-- 'cut', so many of them as the limit and the bytes allow, if another one matches.
 --
 -- It walks the smallest index that holds all that may match, and no more of it than SCAN at once, since
 -- a server does nothing else meanwhile: the caller asks again.
 local SCAN = 1000
-local _, limit, below, algorithm, prefix = unpack(ARGV)
-limit = tonumber(limit)
+local _, limit, most, below, algorithm, prefix = unpack(ARGV)
+limit, most = tonumber(limit), tonumber(most)
 local wanted, drivers, size = {}, {}, 0
-for i = 6, #ARGV do
+for i = 7, #ARGV do
   wanted[ARGV[i]] = true
   drivers[#drivers + 1] = key(ARGV[i])
   size = size + redis.call('ZCARD', key(ARGV[i]))
@@ -42,14 +43,16 @@ else
   if #ids >= SCAN then rest = ids[SCAN] end
 end
 
-local jobs = {}
+local jobs, bytes = {}, 0
 for i, id in ipairs(ids) do
-  if #jobs == limit then return {'jobs', jobs, ''} end
   if rest ~= '' and i > SCAN then break end
   local job = redis.call('HMGET', job_key(id), 'state', 'algorithm', 'name')
   if job[1] and (next(wanted) == nil or wanted[job[1]]) and (algorithm == '' or job[2] == algorithm)
     and string.sub(job[3], 1, #prefix) == prefix then
-    jobs[#jobs + 1] = job_of(id)
+    if #jobs == limit or bytes >= most then return {'cut', jobs, ''} end
+    local found = job_of(id)
+    for _, part in ipairs(found) do bytes = bytes + #part end
+    jobs[#jobs + 1] = found
   end
 end
 return {'jobs', jobs, rest}

@@ -1,0 +1,265 @@
+"""What strangers can make the service keep: its memory before an attack, at the peak, and a while after.
+
+Each attack meets a service of its own, with the fake backend, in a control group that may have 256 MB (where
+this user can make one): beyond, the kernel kills it, and the row says so.
+
+- 260,000 streams that are opened and reset at once, on 8 connections;
+- 60 calls of 15 MiB of zeros that gzip makes small, and calls of which gzip makes 200 MiB;
+- lists of 1,000 jobs of 60 kB, of which each page is asked for by 8 clients at once, beside another client
+  whose calls for the status of a job are timed; and 200 such lists of which no client reads a byte;
+- a kept log of 256 MiB without a line break, and one of 16 MiB that is all line breaks, read by 8 clients.
+
+Memory is the resident set, as the kernel shows it in /proc. Its peak is the kernel's own.
+"""
+
+import asyncio
+import gzip
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from benchmarks.support import (
+    Filling,
+    Row,
+    Server,
+    fill,
+    many,
+    run_alone,
+    service,
+    stored_spec,
+    workspace,
+)
+from job_tracker.store.sqlite import SqliteStore
+from tests.support.http2 import reset_streams, unread_calls
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+
+LIMIT = 256  # MB
+BACK_WITHIN = 20
+_MB = 10**6
+_AFTER_SECONDS = 60.0
+_CLIENTS = 8
+_UNREAD_SECONDS = 10.0
+_CGROUPS = Path("/sys/fs/cgroup")
+_FINISHED = Filling(finished=1, holder=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What is done to a service; `prepare` is given its data folder before it starts."""
+
+    name: str
+    run: Callable[[Server], str]
+    prepare: Callable[[Path], None] = lambda folder: fill(folder, _FINISHED)
+
+
+def measure(quick: bool) -> list[Row]:
+    scale = 10 if quick else 1
+    attacks = [
+        Attack(f"{260_000 // scale:,} reset streams", lambda server: _reset(server, 260_000 // scale)),
+        Attack(f"{60 // scale} gzipped calls of 15 MiB", lambda server: _gzipped(server, 60 // scale, 15)),
+        Attack("8 gzipped calls of 200 MiB", lambda server: _gzipped(server, 8, 200)),
+        Attack(
+            f"lists of {1_000 // scale:,} jobs of 60 kB", _lists, lambda f: _fill_large(f, 1_000 // scale)
+        ),
+        Attack("200 lists that are not read", _unread, lambda f: _fill_large(f, 100)),
+        Attack("a log of 256 MiB without a line break", _logs, lambda f: _fill_log(f, bytes(256 << 20))),
+        Attack("a log of 16 MiB of line breaks", _logs, lambda f: _fill_log(f, b"\n" * (16 << 20))),
+    ]
+    return [_measured(attack, 15.0 if quick else _AFTER_SECONDS) for attack in attacks]
+
+
+def _measured(attack: Attack, seconds: float) -> Row:
+    with workspace() as folder:
+        attack.prepare(folder)
+        with service(folder) as server, _limited(server.pid) as how:
+            _status(server)
+            before = _memory(server.pid, "VmRSS")
+            try:
+                remark = attack.run(server)
+                _until_calm(server.pid, before + BACK_WITHIN, seconds)
+                peak, after = _memory(server.pid, "VmHWM"), _memory(server.pid, "VmRSS")
+                _status(server)  # it still answers
+            except (OSError, grpc.RpcError, LookupError) as error:
+                return Row(
+                    f"memory: {attack.name}", f"the service is gone ({type(error).__name__})", met=False
+                )
+    return Row(
+        f"memory: {attack.name}{remark}",
+        f"{before:.0f} → {peak:.0f} → {after:.0f} MB",
+        target=f"≤ {LIMIT} MB{how}, back within {BACK_WITHIN}",
+        met=peak <= LIMIT and after <= before + BACK_WITHIN,
+    )
+
+
+def _until_calm(pid: int, wanted: float, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and _memory(pid, "VmRSS") > wanted:
+        time.sleep(0.5)
+
+
+def _memory(pid: int, field: str) -> float:
+    """In MB, as /proc/PID/status has it: VmRSS is now, VmHWM the peak so far."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024 / _MB
+    raise LookupError(f"process {pid} has no memory any more")
+
+
+@contextmanager
+def _limited(pid: int) -> Iterator[str]:
+    """Bound the memory of a process where that is possible; says whether it is."""
+    root = _CGROUPS / "memory" if (_CGROUPS / "memory").is_dir() else _CGROUPS
+    name = "memory.limit_in_bytes" if root != _CGROUPS else "memory.max"
+    group = root / f"bench-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / name).write_text(str(LIMIT * _MB))
+        (group / "cgroup.procs").write_text(str(pid))
+    except OSError:
+        with suppress(OSError):
+            group.rmdir()
+        yield " (not enforced)"
+        return
+    try:
+        yield ""
+    finally:
+        with suppress(OSError):
+            (root / "cgroup.procs").write_text(str(pid))
+        group.rmdir()
+
+
+# --- the attacks --------------------------------------------------------------------------------
+
+
+def _reset(server: Server, streams: int) -> str:
+    with ThreadPoolExecutor(_CLIENTS) as pool:
+        sent = sum(pool.map(lambda _: reset_streams(server.address, streams // _CLIENTS), range(_CLIENTS)))
+    return "" if sent >= streams // _CLIENTS * _CLIENTS else f" (connections closed after {sent:,})"
+
+
+def _gzipped(server: Server, calls: int, mebibytes: int) -> str:
+    zeros = bytes(mebibytes << 20)
+
+    def call(_: int) -> grpc.StatusCode:
+        with grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            train: Any = channel.unary_unary("/training.TrainingService/Train")
+            code: grpc.StatusCode = train.future(zeros, compression=grpc.Compression.Gzip, timeout=60).code()
+            return code
+
+    with ThreadPoolExecutor(_CLIENTS) as pool:
+        codes = {code.name for code in pool.map(call, range(calls))}
+    return f" ({', '.join(sorted(codes))})"
+
+
+def _lists(server: Server) -> str:
+    with _timed_statuses(server) as longest, ThreadPoolExecutor(_CLIENTS) as pool:
+        found = set(pool.map(_count_jobs, repeat(server, _CLIENTS)))
+    return f" ({', '.join(map(str, found))} found; longest other call {longest[0]:.2f} s)"
+
+
+def _count_jobs(server: Server) -> int:
+    request, found = pb.ListTrainingJobsRequest(page_size=1000), 0
+    options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(server.address, options) as channel:
+        stub = TrainingServiceStub(channel)
+        while True:
+            page = stub.ListTrainingJobs(request)
+            found += len(page.jobs)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+
+def _unread(server: Server) -> str:
+    path, request = "/training.TrainingService/ListTrainingJobs", pb.ListTrainingJobsRequest(page_size=1000)
+    with ExitStack() as open_connections:
+        for _ in range(_CLIENTS):
+            asked = unread_calls(server.address, 200 // _CLIENTS, path, request.SerializeToString())
+            open_connections.enter_context(asked)
+        time.sleep(_UNREAD_SECONDS)
+    return ""
+
+
+def _logs(server: Server) -> str:
+    def read(_: int) -> int:
+        with server.stub() as stub:
+            wanted = pb.GetTrainingLogsRequest(job_id=1, tail_lines=10)
+            return sum(len(piece.text) for piece in stub.GetTrainingLogs(wanted, timeout=120))
+
+    with _timed_statuses(server) as longest, ThreadPoolExecutor(_CLIENTS) as pool:
+        started = time.monotonic()
+        list(pool.map(read, range(_CLIENTS)))
+        took = time.monotonic() - started
+    return f" (read in {took:.1f} s; longest other call {longest[0]:.2f} s)"
+
+
+@contextmanager
+def _timed_statuses(server: Server) -> Iterator[list[float]]:
+    """The longest call for a status meanwhile, in seconds."""
+    longest, over = [0.0], threading.Event()
+
+    def ask() -> None:
+        with server.stub() as stub:
+            while not over.is_set():
+                began = time.monotonic()
+                stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=1))
+                longest[0] = max(longest[0], time.monotonic() - began)
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield longest
+        finally:
+            over.set()
+            asking.result()
+
+
+def _status(server: Server) -> None:
+    with server.stub() as stub:
+        stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=1), timeout=30)
+
+
+# --- what is there before -----------------------------------------------------------------------
+
+
+def _fill_large(data_dir: Path, jobs: int) -> None:
+    async def submit() -> None:
+        store = await SqliteStore.open(data_dir / "jobs.db")
+        large, now = stored_spec(RECORD="x" * 60_000), datetime.now(UTC)
+        try:
+            await many(lambda _: store.submit(large, now, None, 1 << 40), range(jobs))
+        finally:
+            await store.close()
+
+    asyncio.run(submit())
+
+
+def _fill_log(data_dir: Path, content: bytes) -> None:
+    """Put this in place of the log of a job that has ended."""
+    fill(data_dir, _FINISHED)
+
+    async def folder() -> str:
+        store = await SqliteStore.open(data_dir / "jobs.db")
+        try:
+            return (await store.get(1)).group.job_folder
+        finally:
+            await store.close()
+
+    place = data_dir / "storage" / "logs" / asyncio.run(folder()) / "1"
+    place.mkdir(parents=True)
+    (place / "0.log.gz").write_bytes(gzip.compress(content, 1))
+
+
+if __name__ == "__main__":
+    run_alone(measure)

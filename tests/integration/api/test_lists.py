@@ -1,0 +1,67 @@
+"""Lists of jobs over the API."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from job_tracker.store.base import LARGEST_LIST, Listing
+from job_tracker.store.sqlite import SqliteStore
+from tests.integration.api.conftest import Serve, Service
+from tests.support.http2 import unread_calls
+from training_service._generated import training_service_pb2 as pb
+from training_service.api import servicer
+
+LIST = "/training.TrainingService/ListTrainingJobs"
+
+
+class CountingStore(SqliteStore):
+    """Counts the lists that are asked for."""
+
+    lists = 0
+
+    async def list_jobs(self, *arguments: Any, **options: Any) -> Listing:
+        """See JobStore."""
+        self.lists += 1
+        return await super().list_jobs(*arguments, **options)
+
+
+async def large_jobs(service: Service, count: int) -> list[int]:
+    return [await service.train({f"P{n}": "x" * 4_000 for n in range(15)}) for _ in range(count)]
+
+
+async def test_a_page_of_large_jobs_ends_early_and_the_next_one_goes_on(door: Service) -> None:
+    ids = await large_jobs(door, 40)
+    found: list[int] = []
+    request = pb.ListTrainingJobsRequest(page_size=1000)
+    while True:
+        page = await door.stub.ListTrainingJobs(request)
+        assert page.ByteSize() < LARGEST_LIST
+        found += [job.job_id for job in page.jobs]
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    assert found == ids[::-1]
+
+
+async def test_lists_that_are_not_read_are_made_up_to_a_bound_only(serve: Serve) -> None:
+    service = await serve(CountingStore, tracked=False)
+    await large_jobs(service, 2)
+    assert isinstance(service.store, CountingStore)
+    with unread_calls(service.address, 40, LIST, b""):
+        while service.store.lists < servicer._LISTS_SENT:
+            await asyncio.sleep(0.01)
+        for _ in range(20):  # calls that come after all of those have been taken up
+            await service.status(1)
+        assert service.store.lists == servicer._LISTS_SENT
+
+
+async def test_lists_that_are_not_read_hold_up_others_for_a_while_only(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "_SEND_SECONDS", 0.2)
+    service = await serve(tracked=False)
+    ids = await large_jobs(service, 2)
+    with unread_calls(service.address, 40, LIST, b""):
+        page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=60)
+        assert [job.job_id for job in page.jobs] == ids[::-1]

@@ -1,0 +1,91 @@
+"""HTTP/2 frames by hand, for what no gRPC client sends."""
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _RESET, _SETTINGS = 0, 1, 3, 4
+_END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
+_INITIAL_WINDOW = 4
+_CANCEL = 8
+_SEND_AT_ONCE = 1 << 16
+
+
+def reset_streams(address: str, count: int, path: str = "/training.TrainingService/ListTrainingJobs") -> int:
+    """Open so many streams on a connection, each reset at once; how many were sent before it was closed."""
+    block = _call(path)
+    sent, frames = 0, b""
+    with _connection(address) as connection:
+        for number in range(count):
+            stream = 2 * number + 1
+            frames += _frame(_HEADERS, stream, block, _END_HEADERS)
+            frames += _frame(_RESET, stream, struct.pack(">I", _CANCEL))
+            if len(frames) >= _SEND_AT_ONCE or number == count - 1:
+                try:
+                    connection.sendall(frames)
+                except OSError:
+                    break
+                sent, frames = number + 1, b""
+    return sent
+
+
+@contextmanager
+def unread_calls(address: str, count: int, path: str, request: bytes) -> Iterator[None]:
+    """Make so many calls on a connection whose client takes no byte of any answer."""
+    message = struct.pack(">BI", 0, len(request)) + request
+    block = _call(path)
+    with _connection(address, struct.pack(">HI", _INITIAL_WINDOW, 0)) as connection:
+        for stream in range(1, 2 * count, 2):
+            connection.sendall(_frame(_HEADERS, stream, block, _END_HEADERS))
+            connection.sendall(_frame(_DATA, stream, message, _END_STREAM))
+        yield
+
+
+@contextmanager
+def _connection(address: str, settings: bytes = b"") -> Iterator[socket.socket]:
+    """A connection on which all that comes is read and forgotten."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(_PREFACE + _frame(_SETTINGS, 0, settings) + _frame(_SETTINGS, 0, b"", _ACK))
+
+        def forget() -> None:
+            with suppress(OSError):
+                while connection.recv(1 << 16):
+                    pass
+
+        reader = threading.Thread(target=forget)
+        reader.start()
+        try:
+            yield connection
+        finally:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            reader.join()
+
+
+def _frame(kind: int, stream: int, payload: bytes, flags: int = 0) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def _call(path: str) -> bytes:
+    """The headers of a gRPC call (RFC 7541: POST, http, and literals that are not indexed)."""
+    names = ((4, b"", path), (1, b"", "test"), (31, b"", "application/grpc"), (0, b"te", "trailers"))
+    return b"\x83\x86" + b"".join(
+        (_integer(index, 4) if index else b"\0" + _text(name)) + _text(value.encode())
+        for index, name, value in names
+    )
+
+
+def _text(value: bytes) -> bytes:
+    return _integer(len(value), 7) + value
+
+
+def _integer(value: int, bits: int) -> bytes:
+    largest = (1 << bits) - 1
+    if value < largest:
+        return bytes([value])
+    assert value - largest < 128
+    return bytes([largest, value - largest])

@@ -1,0 +1,20 @@
+"""Gives freed memory back to the system, which the C library keeps for later by itself."""
+
+import asyncio
+import ctypes
+
+_PERIOD = 10.0
+
+
+async def give_back(period: float = _PERIOD) -> None:
+    """Return what has been freed, every so many seconds, until cancelled.
+
+    gRPC allocates small blocks in its own threads. After a burst of calls, glibc keeps nearly all of them:
+    55 of 57 MB after 100,000 reset streams. A C library without `malloc_trim` (musl) returns them by itself.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:
+        return
+    while True:
+        await asyncio.sleep(period)
+        await asyncio.to_thread(trim, 0)  # 2 ms, in which this call holds no lock of Python's
