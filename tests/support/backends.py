@@ -221,10 +221,12 @@ async def text_of(pieces: AsyncIterator[bytes]) -> str:
     return "".join([text async for text in texts_of(pieces)])
 
 
-async def printed(backend: Backend[Any], group: GroupRef, rank: int = 0) -> str:
-    """What the rank printed first, once it has: a sign that it really runs."""
-    pieces = backend.logs(group, rank, follow=True)
+async def printed(backend: Backend[Any], group: GroupRef, rank: int = 0, lines: int = 1) -> str:
+    """What the rank printed first, once there are so many lines of it: a sign that it really runs."""
+    pieces, text = backend.logs(group, rank, follow=True), ""
     try:
-        return records.text_of(await anext(pieces))
+        while text.count("\n") < lines:
+            text += records.text_of(await anext(pieces))
+        return text
     finally:
         await pieces.aclose()

@@ -93,7 +93,7 @@ async def test_lines_have_times_and_reading_goes_on_after_any_of_them(world: Wor
     backend = world.open()
     before = time_at(time.time_ns())
     await backend.launch(backend.plan(job({"PRINT": "one\ntwo", "RUN_SECONDS": "forever"})))
-    await printed(backend, job().group)
+    await printed(backend, job().group, lines=2)
     for _ in ("live", "stopped"):
         pieces = [piece async for piece in backend.logs(job().group, 0)]
         first, second = records_of(b"".join(pieces))
