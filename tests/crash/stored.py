@@ -25,6 +25,9 @@ def problems_in_sqlite(file: Path) -> Iterator[str]:
         db.close()
 
 
+LEASE_LEFT = "the lease is left"
+
+
 def problems_in_redis(redis: RedisServer, prefix: str) -> Iterator[str]:
     """What is wrong with the store below that prefix; no service uses it."""
 
@@ -35,7 +38,7 @@ def problems_in_redis(redis: RedisServer, prefix: str) -> Iterator[str]:
         if left := ask("ZRANGE", state, "0", "-1"):
             yield f"the store has jobs that are {state}: {left}"
     if ask("EXISTS", "leader"):
-        yield "the lease is left"
+        yield LEASE_LEFT
     jobs = [ask("HGETALL", f"job:{job_id}") for job_id in ask("ZRANGE", "jobs", "0", "-1")]
     kept = {name: int(number) for name, number in ask("HGETALL", "tallies").items() if int(number)}
     counted: dict[str, int] = {}
