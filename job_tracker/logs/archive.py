@@ -164,11 +164,12 @@ class _Upload:
             compressed.write(rest)
             compressed.close()
             file.close()
+            self._check()  # again: that may have taken long
             files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
+        self._is_abandoned = True  # seen by a call that hangs, too
         with self._lock:
-            self._is_abandoned = True
             if self._begun is None:
                 return
             files, file, compressed = self._begun
@@ -177,8 +178,7 @@ class _Upload:
                     undo()
 
     def _begin(self) -> tuple[JobFiles, BinaryIO, gzip.GzipFile]:
-        if self._is_abandoned:
-            raise ValueError(f"{self._aside} was given up")
+        self._check()
         if self._begun is None:
             files = self._storage()
             file = files.create(self._aside)
@@ -186,6 +186,10 @@ class _Upload:
             packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0)
             self._begun = files, file, packed
         return self._begun
+
+    def _check(self) -> None:
+        if self._is_abandoned:
+            raise ValueError(f"{self._aside} was given up")
 
 
 class _Download:

@@ -64,7 +64,7 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path
     }
     shown = run("config", "-c", str(file), "-s", "scheduling.capacity=3", **environment)
     settings = json.loads(shown.stdout)
-    assert settings["scheduling"] == {"capacity": 3, "max_queued": 12}
+    assert settings["scheduling"] == {"capacity": 3, "max_processes": None, "max_queued": 12}
     assert settings["jobs"]["stop_grace"] == "PT21S"
 
 

@@ -106,10 +106,10 @@ async def test_rubbish_is_left_out_and_named(service: Service) -> None:
     assert sorted(await series_of(service, job_id)) == ["good", "when"]
 
 
-async def test_a_million_names_are_too_many(service: Service) -> None:
+async def test_thousands_of_names_are_too_many(service: Service) -> None:
     job_id = await running(service)
     token = service.tokens.issue(job_id, 1)
-    many = reporter_pb.ReportRequest(metrics=values(**{f"m{n}": 1.0 for n in range(100_000)}))
+    many = reporter_pb.ReportRequest(metrics=values(**{f"m{n}": 1.0 for n in range(20_000)}))
     await service.refuses(send(service, many, token=token), grpc.StatusCode.INVALID_ARGUMENT)
     for start in range(0, 4000, 1000):
         names = {f"m{n}": 1.0 for n in range(start, start + 1000)}
