@@ -290,12 +290,19 @@ class Job:
     def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
         """The job with its ranks as they were last seen, and what they run if that is known.
 
-        What is seen of a group of another size changes nothing.
+        What is seen of a group of another size changes nothing. Nor does it that a rank is stopped whose
+        end is known: it was put away by a service that was killed before it had put away the others.
         """
         if len(ranks) != self.spec.instances:
             return self
-        current = (r if r.restarts >= self.restarts_of(r.rank) else self.ranks[r.rank] for r in ranks)
+        current = (r if self._is_news(r) else self.ranks[r.rank] for r in ranks)
         return replace(self, ranks=tuple(current), program=program or self.program)
+
+    def _is_news(self, rank: RankStatus) -> bool:
+        known = self.ranks[rank.rank] if rank.rank < len(self.ranks) else None
+        if known is None or rank.restarts != known.restarts:
+            return rank.restarts >= self.restarts_of(rank.rank)
+        return rank.phase is not Phase.STOPPED or not known.phase.has_ended
 
     def noting(self, note: str) -> "Job":
         """The job with what it waits for in its state."""

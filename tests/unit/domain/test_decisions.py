@@ -105,6 +105,12 @@ def test_how_the_ranks_ended_is_written_before_the_group_is_put_away() -> None:
     assert step(known, seen(S, S)) == Stop(ending)
 
 
+def test_an_end_that_is_known_stays_when_a_later_service_finds_the_rank_put_away() -> None:
+    decided = RUNNING.observed(seen(S, S).statuses).decided(ending := Ending(JobState.SUCCEEDED, NOON))
+    assert step(decided, seen(S, X)) == Stop(ending)
+    assert decided.observed(seen(S, X).statuses) == decided
+
+
 @pytest.mark.parametrize("source", JobState)
 @pytest.mark.parametrize("target", JobState)
 def test_a_job_refuses_every_move_that_the_table_lacks(source: JobState, target: JobState) -> None:
