@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _MOST_COMMAND = 8 << 20
 _MOST_ENTRIES = 1_000_000
-_MOST_RANKS = 100_000
+_MOST_PROGRAM = 64 << 10
 _GROUP = re.compile(r".*-(?P<job>\d{1,10})(-r(?P<retry>\d{1,10}))?")
 
 
@@ -59,9 +59,11 @@ class RankFolder:
         """What the supervisor was to run; nothing if that cannot be read."""
         try:
             fields = (self.place / "command").read(_MOST_COMMAND).split(b"\0")
-            return [field.decode(errors="replace") for field in fields[3 : 3 + int(fields[2])]]
+            arguments = [field.decode(errors="replace") for field in fields[3 : 3 + int(fields[2])]]
         except (OSError, ValueError, IndexError):
             return []
+        # Training can write it, and it becomes part of the job, which must fit into an answer.
+        return arguments if sum(map(len, arguments)) <= _MOST_PROGRAM else []
 
     def processes(self) -> ProcessRecord | None:
         """The pids of the rank, once its supervisor has written them down."""
@@ -91,9 +93,10 @@ class RankFolder:
     def restarts(self) -> int:
         """How often the rank was started anew."""
         try:
-            return int((self.place / "restarts").read(20))
+            restarts = int((self.place / "restarts").read(20))
         except (FileNotFoundError, Suspicious, ValueError):
             return 0
+        return restarts if 0 <= restarts <= records.MOST_RESTARTS else 0
 
     def forget_end(self) -> None:
         """Make it a rank that was never started: what it printed stays."""
@@ -319,12 +322,14 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
     if group is None:
         log.warning("%s", damage)
         return None
-    roles = {0: naming.MASTER}
+    found = {}
     for folder in _folders_in(place):
         rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
-        if rank.isascii() and rank.isdigit() and role and int(rank[:9]) < _MOST_RANKS:
-            roles[int(rank)] = role
-    ranks = range(max(roles) + 1)
+        if re.fullmatch("[1-9][0-9]{0,8}", rank) and records.is_role(role):
+            found[int(rank)] = role
+    # Training can make folders, too: as many ranks as there are folders, whatever numbers these have.
+    ranks = range(min(len(found) + 1, records.MOST_RANKS))
+    roles = {**found, 0: naming.MASTER}
     return GroupFolder(place, group, tuple(roles.get(rank, naming.WORKER) for rank in ranks), (), damage)
 
 
