@@ -4,7 +4,10 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -314,3 +317,58 @@ async def test_a_program_too_large_for_an_answer_is_not_named(world: ProcessGrou
     second = world.open()
     assert (await second.observe())[spoiler.group].program == ""
     await second.stop(spoiler.group, GRACE)
+
+
+CLOSED: dict[str, Callable[[Path], None]] = {
+    "the group's folder": lambda folder: folder.parent.chmod(0),
+    "the rank's folder": lambda folder: folder.chmod(0),
+    "the group's record": lambda folder: (folder.parent / "group.json").chmod(0),
+    "the rank's records": lambda folder: [(folder / n).chmod(0) for n in ("process.json", "lock")] and None,
+    "a folder within": lambda folder: (folder / "work").chmod(0),
+}
+
+
+@pytest.mark.parametrize("is_ended", [False, True], ids=["running", "ended"])
+@pytest.mark.parametrize("what", CLOSED)
+async def test_what_training_has_closed_to_the_service_holds_up_no_other_and_can_be_stopped(
+    world: ProcessGroups, what: str, is_ended: bool
+) -> None:
+    spoiler, honest = hostile(1), job(FOREVER, job_id=2)
+    await launched(world, spoiler, honest)
+    processes = processes_of(world, spoiler)
+    folder = rank_folder(world, spoiler)
+    child = json.loads((folder / "process.json").read_text())["child"]
+    CLOSED[what](folder)
+    if is_ended:
+        psutil.Process(child).kill()
+    second = world.open()
+    observed = await second.observe()
+    assert {*observed} == {spoiler.group, honest.group}
+    assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
+    assert {*await second.observe()} == {spoiler.group, honest.group}
+    with suppress(LogsNotFound):
+        await text_of(second.logs(spoiler.group, 0))
+    async with asyncio.timeout(30):
+        await second.stop(spoiler.group, GRACE)
+    assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert {*await second.observe()} == {honest.group}
+    assert await second.stopped() == [spoiler.group]
+    await second.discard(spoiler.group)
+    assert not list(world.root.glob(f"*/{spoiler.group.name}"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests above ran without such rights already")
+def test_what_is_closed_is_so_for_a_service_without_the_rights_of_root() -> None:
+    rights = "-dac_override,-dac_read_search"
+    done = subprocess.run(
+        [
+            *("setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"),
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__),
+            *("-k", "test_what_training_has_closed"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

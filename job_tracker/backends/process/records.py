@@ -92,7 +92,7 @@ def read(place: Place, kind: type[Record]) -> Record | None:
         # Perhaps cut short by a loss of power, which no process survived either.
         raise Damaged(f"{place.path} is not what was written there: {error.errors()[0]['msg']}") from error
     except OSError as error:
-        if local_faults.remedy_of(error) is not None:
+        if local_faults.hinders_reading(error):
             raise
         raise Damaged(f"{place.path} cannot be read: {error}") from error
 
