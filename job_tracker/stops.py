@@ -50,6 +50,7 @@ class Stops:
         """Forget how the stop ended."""
         if self.has_ended(group):
             del self._tasks[group]
+        if group not in self._tasks:
             self._pauses.pop(group, None)
 
     @staticmethod

@@ -319,11 +319,16 @@ async def test_a_program_too_large_for_an_answer_is_not_named(world: ProcessGrou
     await second.stop(spoiler.group, GRACE)
 
 
+def _close_records(folder: Path) -> None:
+    for name in ("process.json", "lock"):
+        (folder / name).chmod(0)
+
+
 CLOSED: dict[str, Callable[[Path], None]] = {
     "the group's folder": lambda folder: folder.parent.chmod(0),
     "the rank's folder": lambda folder: folder.chmod(0),
     "the group's record": lambda folder: (folder.parent / "group.json").chmod(0),
-    "the rank's records": lambda folder: [(folder / n).chmod(0) for n in ("process.json", "lock")] and None,
+    "the rank's records": _close_records,
     "a folder within": lambda folder: (folder / "work").chmod(0),
 }
 
