@@ -1,6 +1,7 @@
 """Stops that fail are begun again, each time after a longer pause."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -32,7 +33,7 @@ async def test_a_stop_that_fails_begins_again_after_pauses_that_grow_and_holds_u
         assert await ended.get() == GROUP
         with pytest.raises(BackendUnavailable):
             stops.outcome(GROUP)
-    pauses = [after - before for before, after in zip(begun, begun[1:], strict=False)]
+    pauses = [after - before for before, after in itertools.pairwise(begun)]
     for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True):
         assert pause >= least * 0.99
 
