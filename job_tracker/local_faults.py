@@ -12,6 +12,14 @@ _REMEDIES = {
 }
 
 
+_OF_READING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def hinders_reading(error: OSError) -> bool:
+    """Whether nothing can be read now; any other error is of the file alone."""
+    return error.errno in _OF_READING
+
+
 def remedy_of(error: OSError) -> str | None:
     """What is lacking and what to do, for a fault that passes; None for any other."""
     return _REMEDIES.get(error.errno or 0)

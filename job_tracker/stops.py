@@ -1,6 +1,7 @@
 """Groups that are being stopped, each in a task of its own.
 
-A stop takes as long as the processes' grace, so no worker of the tracker waits for one.
+A stop takes as long as the processes' grace, so no worker of the tracker waits for one. One that failed
+begins again after a pause, which grows.
 """
 
 import asyncio
@@ -10,6 +11,8 @@ from typing import Any
 from job_tracker.backends.base import Observation
 from job_tracker.model import GroupRef
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+
 
 class Stops:
     """Begins stops, and keeps how each ended until it is forgotten."""
@@ -18,11 +21,13 @@ class Stops:
         """`on_end` is called with a group whose stop has ended, well or not."""
         self._on_end = on_end
         self._tasks: dict[GroupRef, asyncio.Task[Observation | None]] = {}
+        self._pauses: dict[GroupRef, float] = {}
 
     def begin(self, group: GroupRef, work: Callable[[], Coroutine[Any, Any, Observation | None]]) -> None:
         """Begin to stop the group by `work`, unless that is under way."""
         if group not in self._tasks:
-            task = self._tasks[group] = asyncio.create_task(work(), name=f"stop {group.name}")
+            stop = self._after_pause(self._pauses.get(group, 0.0), work)
+            task = self._tasks[group] = asyncio.create_task(stop, name=f"stop {group.name}")
             task.add_done_callback(lambda _: self._on_end(group))
 
     def has_begun(self, group: GroupRef) -> bool:
@@ -38,12 +43,23 @@ class Stops:
         task = self._tasks[group]
         if task.cancelled() or task.exception() is not None:
             del self._tasks[group]
+            self._pauses[group] = min(self._pauses.get(group, _FIRST_PAUSE / 2) * 2, _LONGEST_PAUSE)
         return task.result()
 
     def forget(self, group: GroupRef) -> None:
         """Forget how the stop ended."""
         if self.has_ended(group):
             del self._tasks[group]
+        if group not in self._tasks:
+            self._pauses.pop(group, None)
+
+    @staticmethod
+    async def _after_pause(
+        seconds: float, work: Callable[[], Coroutine[Any, Any, Observation | None]]
+    ) -> Observation | None:
+        if seconds:
+            await asyncio.sleep(seconds)
+        return await work()
 
     async def close(self) -> None:
         """Leave what is being stopped to a later tracker."""

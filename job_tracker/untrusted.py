@@ -102,10 +102,12 @@ class Place:
     def is_folder(self) -> bool:
         """Whether there is a folder by this name."""
         try:
-            os.close(self.open_folder())
+            if not self.parts:
+                return self.root.is_dir()
+            with self._parent() as folder:
+                return stat.S_ISDIR(os.stat(self.name, dir_fd=folder, follow_symlinks=False).st_mode)
         except (FileNotFoundError, NotADirectoryError, Suspicious):
             return False
-        return True
 
     def names(self, most: int) -> list[str]:
         """The names in the folder, sorted; of a larger one, so many of them."""
@@ -192,6 +194,11 @@ class Place:
                 os.link(self.name, target.name, src_dir_fd=source, dst_dir_fd=goal, follow_symlinks=False)
             os.fsync(goal)
 
+    def open_to_owner(self) -> None:
+        """Give the folder's owner all rights to it, which a job that runs as the same user may have taken."""
+        with self._parent() as folder:
+            _open_to_owner(self.name, folder)
+
     def unlink(self) -> None:
         """Remove the file, or the link itself; nothing if there is none."""
         with suppress(FileNotFoundError), self._parent() as folder:
@@ -203,6 +210,8 @@ class Place:
         However deep it is, three descriptors do: what lies deeper is moved up first.
         """
         try:
+            with suppress(PermissionError):  # of another owner
+                self.open_to_owner()
             top = self.open_folder()
         except FileNotFoundError:
             return
@@ -253,6 +262,18 @@ def _open(name: str, flags: int, folder: int) -> int:
         raise
 
 
+def _open_to_owner(name: str, folder: int) -> None:
+    """Give the owner of a folder in an open one all rights to it."""
+    # A descriptor for no more than the path needs no right to the folder itself; chmod follows links.
+    descriptor = _open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
+    try:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            Path(f"/proc/self/fd/{descriptor}").chmod(mode | stat.S_IRWXU)
+    finally:
+        os.close(descriptor)
+
+
 def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
     """The first so many entries of an open folder, which is closed afterwards."""
     try:
@@ -270,7 +291,10 @@ def _empty(top: int) -> None:
     def take(folder: int, name: str, is_folder: bool) -> None:
         if not is_folder:
             os.unlink(name, dir_fd=folder)
-        elif folder != top:
+            return
+        with suppress(PermissionError, Suspicious):
+            _open_to_owner(name, folder)
+        if folder != top:
             os.rename(name, f".{token_hex(8)}", src_dir_fd=folder, dst_dir_fd=top)
         else:
             below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=top)

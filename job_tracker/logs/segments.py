@@ -221,7 +221,7 @@ class _Folder:
         self._file: BinaryIO | None = None
         try:
             self._folder = place.open_folder()
-        except (FileNotFoundError, NotADirectoryError, Suspicious) as error:
+        except (FileNotFoundError, NotADirectoryError, PermissionError, Suspicious) as error:
             raise LogsNotFound(f"there is no log at {place.name}") from error
 
     def check(self) -> None:

@@ -4,7 +4,10 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -241,3 +244,136 @@ async def test_a_group_whose_folder_was_removed_while_no_service_ran_is_ended_by
     assert await second.observe() == {}
     assert await second.stop(hostile().group, GRACE) is None
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+async def launched(world: ProcessGroups, *groups: Job) -> None:
+    """Launch them by a service that then ends."""
+    first = world.open()
+    for each in groups:
+        await first.launch(first.plan(each))
+        await printed(first, each.group)
+    await first.close()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"roles": ["master", "x/../../x"]},
+        {"roles": ["master", "x" * 300]},
+        {"roles": ["master", "x\n"]},
+        {"roles": ["master", "x\0"]},
+        {"roles": ["master", *["worker"] * 50_000]},
+        {"ports": [99999999999]},
+    ],
+    ids=["a way out", "a name too long", "a line", "a NUL", "too many", "no port"],
+)
+async def test_a_record_of_roles_and_ports_that_none_can_have_fails_its_group_alone(
+    world: ProcessGroups, changed: dict[str, object]
+) -> None:
+    spoiler, honest = hostile(1), job(FOREVER, job_id=2)
+    await launched(world, spoiler, honest)
+    processes = processes_of(world, spoiler)
+    record = rank_folder(world, spoiler).parent / "group.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | changed))
+    second = world.open()
+    observed = await second.observe()
+    failure = observed[spoiler.group].first_failure
+    assert failure is not None
+    assert failure.category is Category.RECORDS_LOST
+    assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
+    await second.stop(spoiler.group, GRACE)
+    assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert {*await second.observe()} == {honest.group}
+
+
+async def test_a_damaged_group_has_no_more_ranks_than_folders(world: ProcessGroups) -> None:
+    spoiler = hostile()
+    await launched(world, spoiler)
+    folder = rank_folder(world, spoiler).parent
+    (folder / "group.json").write_text("")
+    for name in ("99998-w", "999999999999999999-w", "4-", "5-\udcff", "7-a b"):
+        (folder / f"{spoiler.group.name}-{name}").mkdir()
+    second = world.open()
+    observed = (await second.observe())[spoiler.group]
+    assert [rank.phase for rank in observed.statuses] == [Phase.FAILED, Phase.RUNNING, Phase.PENDING]
+    await second.stop(spoiler.group, GRACE)
+
+
+@pytest.mark.parametrize("number", ["9999999999999999999", "1000001", "-1", "2147483648"])
+async def test_a_count_of_restarts_that_none_can_have_is_none(world: ProcessGroups, number: str) -> None:
+    spoiler = hostile()
+    await launched(world, spoiler)
+    (rank_folder(world, spoiler) / "restarts").write_text(number)
+    second = world.open()
+    assert [rank.restarts for rank in (await second.observe())[spoiler.group].statuses] == [0, 0]
+    await second.stop(spoiler.group, GRACE)
+
+
+async def test_a_program_too_large_for_an_answer_is_not_named(world: ProcessGroups) -> None:
+    spoiler = hostile()
+    await launched(world, spoiler)
+    command = rank_folder(world, spoiler) / "command"
+    command.write_bytes(b"\0".join((b"", b"1", b"1", b"x" * (4 << 20), b"")))
+    second = world.open()
+    assert (await second.observe())[spoiler.group].program == ""
+    await second.stop(spoiler.group, GRACE)
+
+
+def _close_records(folder: Path) -> None:
+    for name in ("process.json", "lock"):
+        (folder / name).chmod(0)
+
+
+CLOSED: dict[str, Callable[[Path], None]] = {
+    "the group's folder": lambda folder: folder.parent.chmod(0),
+    "the rank's folder": lambda folder: folder.chmod(0),
+    "the group's record": lambda folder: (folder.parent / "group.json").chmod(0),
+    "the rank's records": _close_records,
+    "a folder within": lambda folder: (folder / "work").chmod(0),
+}
+
+
+@pytest.mark.parametrize("is_ended", [False, True], ids=["running", "ended"])
+@pytest.mark.parametrize("what", CLOSED)
+async def test_what_training_has_closed_to_the_service_holds_up_no_other_and_can_be_stopped(
+    world: ProcessGroups, what: str, is_ended: bool
+) -> None:
+    spoiler, honest = hostile(1), job(FOREVER, job_id=2)
+    await launched(world, spoiler, honest)
+    processes = processes_of(world, spoiler)
+    folder = rank_folder(world, spoiler)
+    child = json.loads((folder / "process.json").read_text())["child"]
+    CLOSED[what](folder)
+    if is_ended:
+        psutil.Process(child).kill()
+    second = world.open()
+    observed = await second.observe()
+    assert {*observed} == {spoiler.group, honest.group}
+    assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
+    assert {*await second.observe()} == {spoiler.group, honest.group}
+    with suppress(LogsNotFound):
+        await text_of(second.logs(spoiler.group, 0))
+    async with asyncio.timeout(30):
+        await second.stop(spoiler.group, GRACE)
+    assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert {*await second.observe()} == {honest.group}
+    assert await second.stopped() == [spoiler.group]
+    await second.discard(spoiler.group)
+    assert not list(world.root.glob(f"*/{spoiler.group.name}"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests above ran without such rights already")
+def test_what_is_closed_is_so_for_a_service_without_the_rights_of_root() -> None:
+    rights = "-dac_override,-dac_read_search"
+    done = subprocess.run(
+        [
+            *("setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"),
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__),
+            *("-k", "test_what_training_has_closed"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

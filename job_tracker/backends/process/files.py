@@ -28,6 +28,7 @@ from typing import Any
 from job_tracker import naming
 from job_tracker.backends.process import records
 from job_tracker.backends.process.records import Damaged, ExitRecord, GroupRecord, KeepRecord, ProcessRecord
+from job_tracker.local_faults import hinders_reading
 from job_tracker.model import GroupRef
 from job_tracker.untrusted import PART, Place, Suspicious
 
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _MOST_COMMAND = 8 << 20
 _MOST_ENTRIES = 1_000_000
-_MOST_RANKS = 100_000
+_MOST_PROGRAM = 64 << 10
 _GROUP = re.compile(r".*-(?P<job>\d{1,10})(-r(?P<retry>\d{1,10}))?")
 
 
@@ -59,9 +60,11 @@ class RankFolder:
         """What the supervisor was to run; nothing if that cannot be read."""
         try:
             fields = (self.place / "command").read(_MOST_COMMAND).split(b"\0")
-            return [field.decode(errors="replace") for field in fields[3 : 3 + int(fields[2])]]
+            arguments = [field.decode(errors="replace") for field in fields[3 : 3 + int(fields[2])]]
         except (OSError, ValueError, IndexError):
             return []
+        # Training can write it, and it becomes part of the job, which must fit into an answer.
+        return arguments if sum(map(len, arguments)) <= _MOST_PROGRAM else []
 
     def processes(self) -> ProcessRecord | None:
         """The pids of the rank, once its supervisor has written them down."""
@@ -75,7 +78,9 @@ class RankFolder:
         """Whether a supervisor holds this rank: true for no longer than that process lives."""
         try:
             lock = (self.place / "lock").open()
-        except (FileNotFoundError, Suspicious):
+        except OSError as error:
+            if hinders_reading(error):
+                raise
             return False
         with lock:
             try:
@@ -86,14 +91,24 @@ class RankFolder:
 
     def was_started(self) -> bool:
         """Whether a supervisor has, or had, this rank."""
-        return (self.place / "process.json").is_there() or self.is_supervised()
+        try:
+            return (self.place / "process.json").is_there() or self.is_supervised()
+        except OSError as error:
+            if hinders_reading(error):
+                raise
+            return True  # training has closed the folder: nothing is started there again
 
     def restarts(self) -> int:
         """How often the rank was started anew."""
         try:
-            return int((self.place / "restarts").read(20))
-        except (FileNotFoundError, Suspicious, ValueError):
+            restarts = int((self.place / "restarts").read(20))
+        except ValueError:
             return 0
+        except OSError as error:
+            if hinders_reading(error):
+                raise
+            return 0
+        return restarts if 0 <= restarts <= records.MOST_RESTARTS else 0
 
     def forget_end(self) -> None:
         """Make it a rank that was never started: what it printed stays."""
@@ -147,6 +162,13 @@ class GroupFolder:
     def supervisors_log(self) -> Place:
         """What supervisors say when they fail."""
         return self.place / "supervisors.log"
+
+    def open_to_owner(self) -> None:
+        """Give the service its rights to the folders back, which training may have taken."""
+        self.place.open_to_owner()
+        for name in _names(self.place):
+            with suppress(FileNotFoundError, Suspicious):
+                (self.place / name).open_to_owner()
 
     def order_to_stop(self, grace: float) -> None:
         """Write down that the group is to end: from then on no supervisor starts a rank of it."""
@@ -213,6 +235,8 @@ class Folders:
                 folder.order_to_keep(keep_until)
             except OSError as error:  # on a full disk it had better go
                 log.warning("%s is not kept for longer: %s", folder.path, error)
+        with suppress(FileNotFoundError):  # another service was first
+            folder.open_to_owner()
         kept = _move(folder.place, self._kept)
         try:
             _remove_secrets(kept)
@@ -247,7 +271,7 @@ class Folders:
         """Where the rank has begun a log, if it has."""
         for place in (self._live, self._kept, self._ended):
             found = self._read_group(place / _folder_name(group))
-            if found is not None and rank < len(found.roles) and found.rank(rank).log.is_folder():
+            if found is not None and rank < len(found.roles) and _is_folder(found.rank(rank).log):
                 return found.rank(rank)
         return None
 
@@ -279,9 +303,9 @@ class Folders:
 
     @staticmethod
     def _read_group(place: Place) -> GroupFolder | None:
-        if not place.is_folder():
-            return None
         try:
+            if not place.is_folder():
+                return None
             record = records.read(place / "group.json", GroupRecord)
             if record is None:
                 return None
@@ -291,6 +315,10 @@ class Folders:
             damage = f"{place.path}/group.json is of another group"
         except Damaged as damaged:
             damage = str(damaged)
+        except OSError as error:
+            if hinders_reading(error):
+                raise
+            damage = f"{place.path} cannot be read: {error}"
         return _damaged(place, damage)
 
 
@@ -319,12 +347,20 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
     if group is None:
         log.warning("%s", damage)
         return None
-    roles = {0: naming.MASTER}
-    for folder in _folders_in(place):
+    found = {}
+    try:
+        folders = _folders_in(place)
+    except OSError as error:
+        if hinders_reading(error):
+            raise
+        folders = []  # its processes are found without them
+    for folder in folders:
         rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
-        if rank.isascii() and rank.isdigit() and role and int(rank[:9]) < _MOST_RANKS:
-            roles[int(rank)] = role
-    ranks = range(max(roles) + 1)
+        if re.fullmatch("[1-9][0-9]{0,8}", rank) and records.is_role(role):
+            found[int(rank)] = role
+    # Training can make folders, too: as many ranks as there are folders, whatever numbers these have.
+    ranks = range(min(len(found) + 1, records.MOST_RANKS))
+    roles = {**found, 0: naming.MASTER}
     return GroupFolder(place, group, tuple(roles.get(rank, naming.WORKER) for rank in ranks), (), damage)
 
 
@@ -337,7 +373,17 @@ def _names(place: Place) -> list[str]:
 
 def _folders_in(place: Place) -> list[Place]:
     """The folders in it that are what the service made."""
-    return [place / name for name in _names(place) if (place / name).is_folder()]
+    return [place / name for name in _names(place) if _is_folder(place / name)]
+
+
+def _is_folder(place: Place) -> bool:
+    """Whether there is a folder, which can be reached. Raises OSError for a fault that passes."""
+    try:
+        return place.is_folder()
+    except OSError as error:
+        if hinders_reading(error):
+            raise
+        return False
 
 
 def _move(place: Place, below: Place) -> Place:

@@ -74,6 +74,8 @@ class ProcessGroup:
 
     async def stop(self, grace: float) -> None:
         """End every rank; return when nothing of the group is left. Raises OSError for a passing fault."""
+        with suppress(OSError):  # it may be gone
+            await asyncio.to_thread(self.folder.open_to_owner)
         with suppress(OSError):  # on a full disk the supervisors take a grace of their own
             await asyncio.to_thread(self.folder.order_to_stop, grace)
         await asyncio.gather(*(rank.give_up_if_pending() for rank in self._ranks))
@@ -83,7 +85,7 @@ class ProcessGroup:
             for rank in self._ranks:
                 rank.signal(signal.SIGKILL)  # the kernel then kills the rank, and the sweep the rest
             await self._all_ended(within=None)
-        if any(rank.left_no_record for rank in self._ranks):
+        if self.damage or any(rank.left_no_record for rank in self._ranks):
             # Perhaps it never ran; or what it has written of that is gone, and it runs still.
             await asyncio.to_thread(sweeping.kill_all_below, self.folder.path)
 

@@ -1,6 +1,7 @@
 """What is written about a rank or a group, read as hostile: training code can write these files, too."""
 
 import logging
+import re
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,9 +11,17 @@ from job_tracker.untrusted import Place
 
 log = logging.getLogger(__name__)
 
+MOST_RANKS = 4096
+"""How many ranks a group on one machine can have, and so how many of a record are believed."""
+MOST_RESTARTS = 1_000_000
+"""More than any rank was ever started anew."""
 _MOST_BYTES = 1 << 20
+_MOST_KILLS = 1 << 62
+_ROLE = r"^[a-z][a-z0-9-]{0,31}$"
 
 _Pid = Annotated[int, Field(gt=0, lt=1 << 22)]  # proc(5): the largest pid_max
+_Role = Annotated[str, Field(pattern=_ROLE)]  # which becomes part of the name of a folder
+_Port = Annotated[int, Field(ge=0, lt=1 << 16)]
 
 
 class _Record(BaseModel):
@@ -26,8 +35,8 @@ class GroupRecord(_Record):
     job_id: int = Field(gt=0)
     attempt: int = Field(gt=0)
     home: str = ""
-    roles: tuple[str, ...] = Field(min_length=1)
-    ports: tuple[int, ...]
+    roles: tuple[_Role, ...] = Field(min_length=1, max_length=MOST_RANKS)
+    ports: tuple[_Port, ...] = Field(max_length=MOST_RANKS)
 
 
 class KeepRecord(_Record):
@@ -55,10 +64,15 @@ class ExitRecord(_Record):
 
     code: int = Field(ge=-64, le=255)
     stopped: bool
-    oom_kills: int
+    oom_kills: int = Field(gt=-_MOST_KILLS, lt=_MOST_KILLS)
     error: ExecError | None = None
     at: float | None = Field(default=None, ge=0, lt=1e11)
     """Seconds since 1970."""
+
+
+def is_role(text: str) -> bool:
+    """Whether a role can have that name."""
+    return re.fullmatch(_ROLE, text) is not None
 
 
 class Damaged(Exception):
@@ -78,7 +92,7 @@ def read(place: Place, kind: type[Record]) -> Record | None:
         # Perhaps cut short by a loss of power, which no process survived either.
         raise Damaged(f"{place.path} is not what was written there: {error.errors()[0]['msg']}") from error
     except OSError as error:
-        if local_faults.remedy_of(error) is not None:
+        if local_faults.hinders_reading(error):
             raise
         raise Damaged(f"{place.path} cannot be read: {error}") from error
 
