@@ -76,6 +76,14 @@ def lock(path: Path) -> int:
     Makes the folder and the database file if there are none. Both, and all that belongs to the store, are
     this user's alone from then on: who reads the secret in it can forge reports. Raises StoreRefused.
     """
+    for file in (path, wal_of(path), lock_of(path)):
+        if file.is_symlink():
+            # SQLite keeps its files beside what a link points to, and the lock here would not be theirs.
+            raise StoreRefused(
+                f"{file}: is a link to {file.readlink()}, and a service that uses that file would not be "
+                "seen. Nothing was changed. Use the folder of the file itself as storage.data_dir, with "
+                f"{path.name} as its name; a link to a whole folder is allowed"
+            )
     try:
         path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
         _tighten(path.parent, _PRIVATE_FOLDER)
