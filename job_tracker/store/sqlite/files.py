@@ -24,6 +24,7 @@ class Loss(Enum):
 
     REMOVED = "was removed"
     REPLACED = "was replaced by another file"
+    CUT = "was emptied, cut short or overwritten"
 
 
 def wal_of(path: Path) -> Path:
@@ -31,9 +32,14 @@ def wal_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
+def index_of(path: Path) -> Path:
+    """The index of the write-ahead log, which is memory that processes share."""
+    return path.with_name(path.name + "-shm")
+
+
 def all_of(path: Path) -> tuple[Path, ...]:
     """The database and what SQLite keeps beside it."""
-    return (path, wal_of(path), path.with_name(path.name + "-shm"))
+    return (path, wal_of(path), index_of(path))
 
 
 def lock_of(path: Path) -> Path:

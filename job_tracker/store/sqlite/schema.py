@@ -127,7 +127,14 @@ MIGRATIONS: tuple[str, ...] = (
 
 def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> sqlite3.Connection:
     """A connection in autocommit mode: transactions begin and end where the code says so."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    # One that only reads makes no checkpoint as it is closed, not even as the last.
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
     connection.execute("PRAGMA fullfsync = ON")  # ... also on macOS; elsewhere it means nothing
@@ -153,6 +160,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> sqlite3.Connection:
         connection = connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         _migrate(connection)
+        # From now on the file itself says whose it is, see contents.py.
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         return connection
     except (sqlite3.DatabaseError, OSError) as error:
         raise StoreRefused(

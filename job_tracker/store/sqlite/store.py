@@ -46,7 +46,8 @@ class SqliteStore:
         self._lister = schema.connect(path, read_only=True, cache_kib=1024)
         self._listing = asyncio.Lock()
         self._connection = connection
-        self._writer = GroupCommitter(connection, LossWatch(path, connection).check)
+        self._watch = LossWatch(path, connection)
+        self._writer = GroupCommitter(connection, self._watch.check)
         self._feed: Feed[int, JobState] = Feed()
         self._lease = Lease()
         self._resigned: Feed[int, None] = Feed()
@@ -105,7 +106,10 @@ class SqliteStore:
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
         """See JobStore."""
-        return _find_submitted(self._reader, request_key)
+        try:
+            return _find_submitted(self._reader, request_key)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"the job store cannot read: {error}") from error
 
     async def get(self, job_id: int) -> Job:
         """See JobStore."""
@@ -294,8 +298,11 @@ class SqliteStore:
         """See JobStore."""
         await self._writer.close()
         async with self._listing:
-            for connection in (self._reader, self._lister, self._connection):
+            # The writer moves the log into the database if it is closed last, which a cut log would damage.
+            order = (self._reader, self._lister, self._connection)
+            for connection in reversed(order) if self._watch.is_cut else order:
                 connection.close()
+        self._watch.close()
         os.close(self._lock)
 
     def _changed(self, job_id: int, state: JobState) -> None:
