@@ -20,6 +20,8 @@ class LossWatch:
         self._connection = connection
         self._files = OpenFiles(path)
         self._contents = OpenContents(path, connection)
+        self.is_whole = True
+        """Whether all that was acknowledged is in files that are there, or is when SQLite closes them."""
         self.is_cut = False
         """Whether what is open must not be moved into the database any more: it would be damaged by that."""
 
@@ -35,6 +37,7 @@ class LossWatch:
             raise StoreUnavailable(f"the job store cannot see its files: {error}") from error
         if lost:
             self.is_cut = Loss.CUT in lost.values()
+            self.is_whole = False
             explanation = self._explain(lost)
             log.critical("%s", explanation)
             raise StoreLost(explanation)
@@ -65,6 +68,7 @@ class LossWatch:
                 "started here: see that only one is started again"
             )
         if not self.is_cut and self._save():
+            self.is_whole = True
             return (
                 f"All jobs that were acknowledged have been saved in {path.name} from what was still open: "
                 "start the service again"

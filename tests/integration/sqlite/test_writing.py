@@ -17,7 +17,7 @@ from tests.support.jobs import NOON, spec
 
 @pytest.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[sqlite3.Connection]:
-    made = open_file(tmp_path / "jobs.db")
+    made, _ = open_file(tmp_path / "jobs.db")
     made.execute("CREATE TABLE notes (text TEXT NOT NULL)")
     yield made
     made.close()
