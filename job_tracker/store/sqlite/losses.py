@@ -2,6 +2,7 @@
 
 import logging
 import sqlite3
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from job_tracker.store.sqlite.contents import OpenContents
 from job_tracker.store.sqlite.files import Loss, OpenFiles, lock_of, wal_of
 
 log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 0.2
 
 
 class LossWatch:
@@ -31,16 +34,22 @@ class LossWatch:
 
     def check(self) -> None:
         """Raise StoreLost if a file is gone, and StoreUnavailable if that cannot be seen."""
+        if not (lost := self._lost()):
+            return
+        # Who removes a folder takes one file after another: what is said has to be true after the last.
+        time.sleep(_SETTLE_SECONDS)
+        lost = self._lost() or lost
+        self.is_whole = False
+        self.is_cut = Loss.CUT in lost.values()
+        explanation = self._explain(lost)
+        log.critical("%s", explanation)
+        raise StoreLost(explanation)
+
+    def _lost(self) -> Mapping[Path, Loss]:
         try:
-            lost = self._files.lost() or self._contents.lost()
+            return self._files.lost() or self._contents.lost()
         except OSError as error:
             raise StoreUnavailable(f"the job store cannot see its files: {error}") from error
-        if lost:
-            self.is_cut = Loss.CUT in lost.values()
-            self.is_whole = False
-            explanation = self._explain(lost)
-            log.critical("%s", explanation)
-            raise StoreLost(explanation)
 
     def _explain(self, lost: Mapping[Path, Loss]) -> str:
         what = "; ".join(f"{file} {loss.value}" for file, loss in lost.items())
