@@ -1,5 +1,6 @@
 """Files of the job store are removed or replaced while jobs are submitted: none is lost without a word."""
 
+import os
 import shutil
 import signal
 import threading
@@ -68,6 +69,10 @@ def replaced(path: Path) -> None:
     path.with_name("copy").rename(path)
 
 
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
 def file(name: str, how: Callable[[Path], object] = Path.unlink) -> Callable[[Path], object]:
     return lambda folder: how(folder / name)
 
@@ -77,6 +82,8 @@ WAYS: dict[str, tuple[Callable[[Path], object], str]] = {
     "rm jobs.db": (file("jobs.db"), "lost with jobs.db"),
     "rm jobs.db-wal": (file("jobs.db-wal"), "have been saved in jobs.db"),
     "rm jobs.db.lock": (file("jobs.db.lock"), "are safe in jobs.db"),
+    ": > jobs.db": (file("jobs.db", emptied), "lost with jobs.db"),
+    ": > jobs.db-wal": (file("jobs.db-wal", emptied), "are lost with jobs.db-wal"),
     "mv copy jobs.db": (file("jobs.db", replaced), "lost with jobs.db"),
 }
 
@@ -117,8 +124,11 @@ def test_no_job_is_acknowledged_and_lost_without_a_word(service: Server, data: P
     assert "CRITICAL" in log
     assert says in log.splitlines()[-1]
     if says == "lost with jobs.db" and data.exists():
-        if not (data / "jobs.db").exists():
+        if not (data / "jobs.db").exists() or way == ": > jobs.db":
             assert "jobs.db: is gone, but jobs.db-wal is there" in service.refused()
+        return
+    if "are lost" in says:
+        assert "never had a job, but jobs have used" in service.refused()
         return
     with service.start() as client:
         if says != "lost with jobs.db":

@@ -23,7 +23,7 @@ def back_up(path: Path, target: Path) -> None:
     try:
         _copy(path, part)
         part.rename(target)
-        _sync(target.parent)
+        files.sync(target.parent)
     except (sqlite3.DatabaseError, OSError) as error:
         raise StoreRefused(f"{path}: cannot be backed up to {target} ({error})") from error
 
@@ -62,9 +62,9 @@ def put_in_place(staged: Path, path: Path) -> Path | None:
         aside.mkdir(mode=0o700)
         for file in there:
             file.rename(aside / file.name)
-        _sync(aside)
+        files.sync(aside)
     staged.rename(path)
-    _sync(path.parent)
+    files.sync(path.parent)
     discard(staged)
     return aside
 
@@ -80,11 +80,3 @@ def _copy(source: Path, target: Path) -> None:
         writing.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where none can be made
     with target.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -24,6 +24,7 @@ class Loss(Enum):
 
     REMOVED = "was removed"
     REPLACED = "was replaced by another file"
+    CUT = "was emptied, cut short or overwritten"
 
 
 def wal_of(path: Path) -> Path:
@@ -31,9 +32,41 @@ def wal_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
+def index_of(path: Path) -> Path:
+    """The index of the write-ahead log, which is memory that processes share."""
+    return path.with_name(path.name + "-shm")
+
+
+def mark_of(path: Path) -> Path:
+    """The file that says whose the database is, and which ids may have been given."""
+    return path.with_name(path.name + ".mark")
+
+
 def all_of(path: Path) -> tuple[Path, ...]:
-    """The database and what SQLite keeps beside it."""
-    return (path, wal_of(path), path.with_name(path.name + "-shm"))
+    """The database and what is kept beside it of its content."""
+    return (path, wal_of(path), index_of(path), mark_of(path))
+
+
+def replace_durably(part: Path, file: Path, content: bytes) -> None:
+    """Have this content in the file, all of it or none, and on the disk; `part` is written first."""
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_FILE)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    part.rename(file)
+    sync(file.parent)
+
+
+def sync(folder: Path) -> None:
+    """Have the names in the folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def lock_of(path: Path) -> Path:
@@ -76,6 +109,14 @@ def lock(path: Path) -> int:
     Makes the folder and the database file if there are none. Both, and all that belongs to the store, are
     this user's alone from then on: who reads the secret in it can forge reports. Raises StoreRefused.
     """
+    for file in (*all_of(path), lock_of(path)):
+        if file.is_symlink():
+            # SQLite keeps its files beside what a link points to, and the lock here would not be theirs.
+            raise StoreRefused(
+                f"{file}: is a link to {file.readlink()}, and a service that uses that file would not be "
+                "seen. Nothing was changed. Use the folder of the file itself as storage.data_dir, with "
+                f"{path.name} as its name; a link to a whole folder is allowed"
+            )
     try:
         path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
         _tighten(path.parent, _PRIVATE_FOLDER)

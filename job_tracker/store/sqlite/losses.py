@@ -2,13 +2,17 @@
 
 import logging
 import sqlite3
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from job_tracker.errors import StoreLost, StoreUnavailable
+from job_tracker.store.sqlite.contents import OpenContents
 from job_tracker.store.sqlite.files import Loss, OpenFiles, lock_of, wal_of
 
 log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 0.2
 
 
 class LossWatch:
@@ -18,17 +22,34 @@ class LossWatch:
         self._path = path
         self._connection = connection
         self._files = OpenFiles(path)
+        self._contents = OpenContents(path, connection)
+        self.is_whole = True
+        """Whether all that was acknowledged is in files that are there, or is when SQLite closes them."""
+        self.is_cut = False
+        """Whether what is open must not be moved into the database any more: it would be damaged by that."""
+
+    def close(self) -> None:
+        """Let go of what it looks at, after SQLite has."""
+        self._contents.close()
 
     def check(self) -> None:
         """Raise StoreLost if a file is gone, and StoreUnavailable if that cannot be seen."""
+        if not (lost := self._lost()):
+            return
+        # Who removes a folder takes one file after another: what is said has to be true after the last.
+        time.sleep(_SETTLE_SECONDS)
+        lost = self._lost() or lost
+        self.is_whole = False
+        self.is_cut = Loss.CUT in lost.values()
+        explanation = self._explain(lost)
+        log.critical("%s", explanation)
+        raise StoreLost(explanation)
+
+    def _lost(self) -> Mapping[Path, Loss]:
         try:
-            lost = self._files.lost()
+            return self._files.lost() or self._contents.lost()
         except OSError as error:
             raise StoreUnavailable(f"the job store cannot see its files: {error}") from error
-        if lost:
-            explanation = self._explain(lost)
-            log.critical("%s", explanation)
-            raise StoreLost(explanation)
 
     def _explain(self, lost: Mapping[Path, Loss]) -> str:
         what = "; ".join(f"{file} {loss.value}" for file, loss in lost.items())
@@ -55,7 +76,8 @@ class LossWatch:
                 f"All jobs that were acknowledged are safe in {path.name}. But another service may have been "
                 "started here: see that only one is started again"
             )
-        if self._save():
+        if not self.is_cut and self._save():
+            self.is_whole = True
             return (
                 f"All jobs that were acknowledged have been saved in {path.name} from what was still open: "
                 "start the service again"

@@ -6,7 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 from job_tracker.errors import StoreRefused
-from job_tracker.store.sqlite import files
+from job_tracker.store.sqlite import files, mark
+from job_tracker.store.sqlite.mark import Marker
 
 # "TRNG": tells a file of ours from any other SQLite database (sqlite.org, "PRAGMA application_id").
 APPLICATION_ID = 0x54524E47
@@ -127,7 +128,14 @@ MIGRATIONS: tuple[str, ...] = (
 
 def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> sqlite3.Connection:
     """A connection in autocommit mode: transactions begin and end where the code says so."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    # One that only reads makes no checkpoint as it is closed, not even as the last.
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
     connection.execute("PRAGMA fullfsync = ON")  # ... also on macOS; elsewhere it means nothing
@@ -138,22 +146,28 @@ def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> s
     return connection
 
 
-def open_file(path: Path, used: Sequence[Path] = ()) -> sqlite3.Connection:
-    """Open the file, make or migrate its tables.
+def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection, Marker]:
+    """Open the file, make or migrate its tables; with what keeps its mark.
 
     Raises StoreRefused, having changed nothing, for a file that is damaged, that another program
     made, that a newer version of this service wrote, or that never had a job while there are folders
-    which jobs have `used`.
+    which jobs have `used`; or one beside the log of writes of another.
     """
     try:
-        if _has_content(path):
+        before = mark.read(path)
+        mark.refuse_a_mixture(path, before)
+        had_log = mark.has_content(files.wal_of(path))
+        if mark.has_content(path):
             refuse_what_is_not_ours(path)
         _refuse_as_empty(path, used)
         files.make_private(path)
         connection = connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         _migrate(connection)
-        return connection
+        # From now on the file itself says whose it is, see contents.py and mark.py.
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        marker = Marker(path, connection, before, had_log=had_log)
+        return connection, marker
     except (sqlite3.DatabaseError, OSError) as error:
         raise StoreRefused(
             f"{path}: cannot be used as the job store ({error}). Nothing in it was changed. "
@@ -186,14 +200,16 @@ def refuse_what_is_not_ours(path: Path) -> None:
 def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
     """Raise StoreRefused if the file never had a job: the folders are of jobs that it knows nothing of."""
     wal = files.wal_of(path)
-    if not _has_content(path) and _has_content(wal):
+    if not mark.has_content(path) and mark.has_content(wal):
         raise StoreRefused(
             f"{path}: is gone, but {wal.name} is there with what was written last. Nothing was changed. "
             f"Put the {path.name} back that it belongs to; or move {wal.name} away to begin without its jobs."
         )
     if not used or has_had_jobs(path):
         return
-    problem = "never had a job" if _has_content(path) else "is empty" if path.exists() else "does not exist"
+    problem = (
+        "never had a job" if mark.has_content(path) else "is empty" if path.exists() else "does not exist"
+    )
     raise StoreRefused(
         f"{path}: {problem}, but jobs have used {', '.join(map(str, used))}. An empty job store does not "
         "know them: groups of theirs that still run would be left to themselves, or stopped as strays. "
@@ -204,17 +220,13 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
 
 def has_had_jobs(path: Path) -> bool:
     """Say whether there ever was a job in the file; the sequence of ids stays when jobs are deleted."""
-    if not _has_content(path):
+    if not mark.has_content(path):
         return False
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'sqlite_sequence'")
         if not tables.fetchone()[0]:  # a service was killed before it made any
             return False
         return bool(connection.execute("SELECT count(*) FROM sqlite_sequence").fetchone()[0])
-
-
-def _has_content(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

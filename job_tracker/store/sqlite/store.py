@@ -4,7 +4,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey,
 from job_tracker.store.sqlite import files, reports, rows, schema
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
+from job_tracker.store.sqlite.mark import Marker
 from job_tracker.store.sqlite.writer import GroupCommitter
 from job_tracker.telemetry import Artifact, AttemptReport, MetricSeries
 
@@ -39,14 +40,16 @@ class SqliteStore:
     takes less time than handing it to a thread. Lists are read in a thread.
     """
 
-    def __init__(self, path: Path, lock: int, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, lock: int, connection: sqlite3.Connection, marker: Marker) -> None:
         self._lock = lock
+        self._marker = marker
         self._reader = schema.connect(path, read_only=True)
         # Lists read each row once: a cache would only be filled by large ones.
         self._lister = schema.connect(path, read_only=True, cache_kib=1024)
         self._listing = asyncio.Lock()
         self._connection = connection
-        self._writer = GroupCommitter(connection, LossWatch(path, connection).check)
+        self._watch = LossWatch(path, connection)
+        self._writer = GroupCommitter(connection, self._watch.check)
         self._feed: Feed[int, JobState] = Feed()
         self._lease = Lease()
         self._resigned: Feed[int, None] = Feed()
@@ -62,8 +65,8 @@ class SqliteStore:
         """
         lock = files.lock(path)
         try:
-            connection = await asyncio.to_thread(schema.open_file, path, used)
-            return cls(path, lock, connection)
+            connection, marker = await asyncio.to_thread(schema.open_file, path, used)
+            return cls(path, lock, connection, marker)
         except BaseException:
             os.close(lock)
             raise
@@ -91,6 +94,7 @@ class SqliteStore:
                     f"{queued['jobs']} jobs are queued, which is the limit (scheduling.max_queued); "
                     "try again when some have run"
                 )
+            self._marker.reserve(db)
             cursor = db.execute(statement, values)
             assert cursor.lastrowid is not None
             return replace(fresh, id=cursor.lastrowid), True
@@ -105,7 +109,10 @@ class SqliteStore:
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
         """See JobStore."""
-        return _find_submitted(self._reader, request_key)
+        try:
+            return _find_submitted(self._reader, request_key)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"the job store cannot read: {error}") from error
 
     async def get(self, job_id: int) -> Job:
         """See JobStore."""
@@ -294,8 +301,14 @@ class SqliteStore:
         """See JobStore."""
         await self._writer.close()
         async with self._listing:
-            for connection in (self._reader, self._lister, self._connection):
+            if self._watch.is_whole:
+                with suppress(OSError, sqlite3.Error):  # then ids are left open, as after a kill
+                    self._marker.settle(self._connection)
+            # The writer moves the log into the database if it is closed last, which a cut log would damage.
+            order = (self._reader, self._lister, self._connection)
+            for connection in reversed(order) if self._watch.is_cut else order:
                 connection.close()
+        self._watch.close()
         os.close(self._lock)
 
     def _changed(self, job_id: int, state: JobState) -> None:

@@ -1,6 +1,7 @@
 """One thread that writes, and commits what waits together: many callers share one sync of the disk."""
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -10,10 +11,13 @@ from typing import Any, TypeVar
 
 from job_tracker.errors import StoreLost, StoreUnavailable, TrackerError
 
+log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
 
 _LARGEST_BATCH = 512
+_DAMAGED = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 
 
 @dataclass(slots=True)
@@ -33,7 +37,7 @@ class GroupCommitter:
     """
 
     def __init__(self, connection: sqlite3.Connection, check: Callable[[], None] = lambda: None) -> None:
-        """`check` is called after each commit, before any caller is answered.
+        """`check` is called before each commit, and after it before any caller is answered.
 
         It raises StoreUnavailable if this commit may not be durable, and StoreLost if no later one will be.
         """
@@ -85,6 +89,7 @@ class GroupCommitter:
     def _commit_checked(self, batch: list[_Pending]) -> None:
         try:
             if self._lost is None:
+                self._check()  # what was emptied looks whole again behind the next write
                 self._commit(batch)
                 self._check()
                 return
@@ -105,7 +110,19 @@ class GroupCommitter:
                 try:
                     self._transact([pending])
                 except sqlite3.Error as error:
+                    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+                        raise self._damaged(error) from error
                     pending.error = StoreUnavailable(f"the job store cannot write: {error}")
+
+    @staticmethod
+    def _damaged(error: sqlite3.Error) -> StoreLost:
+        explanation = (
+            f"the job store is damaged, or its disk is ({error}). No job is accepted any more, and the "
+            "service ends; running groups are left alone. Look at the disk, and start the service again: "
+            "it says whether the store is whole, or has to be restored from a backup"
+        )
+        log.critical("%s", explanation)
+        return StoreLost(explanation)
 
     def _transact(self, batch: list[_Pending]) -> None:
         connection = self._connection

@@ -87,3 +87,26 @@ async def test_a_closed_store_is_unavailable(file: Path) -> None:
         await store.submit(spec(), NOON, None, 10)
     with pytest.raises(StoreUnavailable):
         await store.get(1)
+
+
+@pytest.mark.parametrize("name", ["jobs.db", "jobs.db-wal", "jobs.db.lock"])
+@pytest.mark.parametrize("dangles", [False, True])
+async def test_a_file_that_is_a_link_is_refused(file: Path, tmp_path: Path, name: str, dangles: bool) -> None:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    target = tmp_path / ("nothing" if dangles else "jobs.db")
+    (folder / name).symlink_to(target)
+    before = file.read_bytes()
+    with pytest.raises(StoreRefused, match=f"is a link to {target}"):
+        await SqliteStore.open(folder / "jobs.db")
+    assert file.read_bytes() == before
+    assert [entry.name for entry in folder.iterdir()] == [name]
+    assert not (tmp_path / "nothing").exists()
+
+
+async def test_a_folder_that_is_a_link_is_one_place_with_the_folder(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    first = await SqliteStore.open(file)
+    with pytest.raises(StoreRefused, match="another training service"):
+        await SqliteStore.open(tmp_path / "link" / "jobs.db")
+    await first.close()

@@ -29,7 +29,14 @@ async def used(path: Path) -> SqliteStore:
     return store
 
 
-PRIVATE = {"data": 0o700, "jobs.db": 0o600, "jobs.db-wal": 0o600, "jobs.db-shm": 0o600, "jobs.db.lock": 0o600}
+PRIVATE = {
+    "data": 0o700,
+    "jobs.db": 0o600,
+    "jobs.db-wal": 0o600,
+    "jobs.db-shm": 0o600,
+    "jobs.db.lock": 0o600,
+    "jobs.db.mark": 0o600,
+}
 
 
 async def test_what_a_store_makes_is_private(tmp_path: Path) -> None:

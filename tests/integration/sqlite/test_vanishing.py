@@ -4,7 +4,11 @@ import fcntl
 import logging
 import os
 import shutil
+import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -48,6 +52,26 @@ def replaced(path: Path) -> None:
     path.with_name("copy").rename(path)
 
 
+async def overwritten(path: Path) -> None:
+    """In place, as `cat other.db > jobs.db` does."""
+    other = await SqliteStore.open(path.with_name("other") / "jobs.db")
+    await other.close()
+    path.write_bytes((path.with_name("other") / "jobs.db").read_bytes())
+
+
+CUTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "database-emptied": (lambda path: os.truncate(path, 0), LOST),
+    "database-cut": (lambda path: os.truncate(path, path.stat().st_size - 4096), LOST),
+    "wal-emptied": (lambda path: os.truncate(files.wal_of(path), 0), "are lost with jobs.db-wal"),
+    "wal-cut": (
+        lambda path: os.truncate(files.wal_of(path), files.wal_of(path).stat().st_size - 1),
+        "are lost with jobs.db-wal",
+    ),
+    "wal-overwritten": (
+        lambda path: files.wal_of(path).write_bytes(os.urandom(1_000_000)),
+        "are lost with jobs.db-wal",
+    ),
+}
 WAYS: dict[str, tuple[Callable[[Path], object], str]] = {
     "folder": (lambda path: shutil.rmtree(path.parent), LOST),
     "folder-moved": (lambda path: path.parent.rename(path.parent.with_name("elsewhere")), LOST),
@@ -73,6 +97,53 @@ async def test_nothing_is_acknowledged_after_a_file_has_vanished(
     critical = [record for record in caplog.records if record.levelno == logging.CRITICAL]
     assert len(critical) == 1
     assert says in critical[0].getMessage()
+
+
+@pytest.mark.parametrize("way", CUTS)
+async def test_nothing_is_acknowledged_after_a_file_was_emptied_in_place(
+    path: Path, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await SqliteStore.open(path)
+    for _ in range(300):  # so that there have been checkpoints, which a database grows by
+        await submit(store)
+    await store.close()
+    store = await SqliteStore.open(path)
+    await submit(store)
+    cut, says = CUTS[way]
+    cut(path)
+    left = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(StoreLost, match=says):
+            await submit(store)
+    await store.close()
+    assert path.read_bytes() == left, "nothing may be moved out of such a log"
+    critical = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert len(critical) == 1
+
+
+async def test_a_database_that_another_overwrote_is_lost(path: Path) -> None:
+    store = await SqliteStore.open(path)
+    await submit(store)
+    await overwritten(path)
+    left = path.read_bytes()
+    with pytest.raises(StoreLost, match=LOST):
+        await submit(store)
+    await store.close()
+    assert path.read_bytes() == left, "nothing may be added to the file of another store"
+
+
+async def test_a_checkpoint_of_another_process_is_no_loss(store: SqliteStore, path: Path) -> None:
+    for mode in ("PASSIVE", "RESTART", "TRUNCATE"):
+        script = (
+            f"import sqlite3; print(sqlite3.connect({str(path)!r}).execute('PRAGMA wal_checkpoint({mode})'))"
+        )
+        subprocess.run([sys.executable, "-c", script], check=True)
+        for _ in range(3):
+            await submit(store)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("VACUUM")
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert await submit(store) == 11
 
 
 @pytest.mark.parametrize("way", ["wal", "wal-replaced", "lock", "lock-replaced"])
@@ -107,7 +178,7 @@ async def test_a_store_whose_files_cannot_be_looked_at_acknowledges_nothing_unti
         patch.setattr(Path, "stat", fails)
         with pytest.raises(StoreUnavailable, match="cannot see its files"):
             await submit(store)
-    assert await submit(store) == 3
+    assert await submit(store) == 2  # nor was anything written
 
 
 async def test_leading_ends_when_the_store_is_lost_also_while_nothing_is_written(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import JobNotFound, StoreUnavailable
+from job_tracker.errors import JobNotFound, StoreLost, StoreUnavailable
 from job_tracker.model import JobState
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.schema import open_file
@@ -17,7 +17,7 @@ from tests.support.jobs import NOON, spec
 
 @pytest.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[sqlite3.Connection]:
-    made = open_file(tmp_path / "jobs.db")
+    made, _ = open_file(tmp_path / "jobs.db")
     made.execute("CREATE TABLE notes (text TEXT NOT NULL)")
     yield made
     made.close()
@@ -101,3 +101,16 @@ async def test_a_caller_that_goes_away_hides_nothing_from_the_others(store: Sqli
         assert (await store.get(job.id)).state is JobState.QUEUED
         assert await anext(changes) == (job.id, JobState.LAUNCHING)
     assert (await store.get(job.id)).state is JobState.LAUNCHING
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])
+async def test_a_damaged_file_or_disk_is_a_loss(writer: GroupCommitter, code: int) -> None:
+    def fail(_: sqlite3.Connection) -> int:
+        error = sqlite3.DatabaseError("disk I/O error")
+        error.sqlite_errorcode = code
+        raise error
+
+    with pytest.raises(StoreLost, match="disk I/O error"):
+        await writer.run(fail)
+    with pytest.raises(StoreLost):
+        await writer.run(note("later"))

@@ -1,0 +1,81 @@
+"""Whether the files that a service holds open still have what it wrote, as they may be emptied in place."""
+
+import os
+import sqlite3
+import struct
+from pathlib import Path
+
+from job_tracker.store.sqlite import files
+from job_tracker.store.sqlite.files import Loss
+
+_WAL_HEADER, _FRAME_HEADER = 32, 24
+# Of the index header, which is there twice: size of a page, frames in the log, pages in the database, salts
+# (sqlite.org, "WAL-mode File Format"). Numbers are in the order of the machine's bytes, salts as in the log.
+_INDEX = struct.Struct("=14xHII8x8s8x")
+
+
+class OpenContents:
+    """The sizes and the first bytes of database and write-ahead log, compared with what SQLite knows of them.
+
+    SQLite would go on behind the hole in an emptied log, and find nothing of it at the next start. Its index
+    of the log is in memory that the processes share, and says what must be there, whoever made a checkpoint.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Open database and index: to close a descriptor of them frees the locks that SQLite has on them."""
+        self._path, self._wal = path, files.wal_of(path)
+        self._size = path.stat().st_size
+        index = files.index_of(path)
+        self._index = os.open(index, os.O_RDONLY | os.O_CLOEXEC) if index.exists() else None
+        self._database = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._connection = connection
+        [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
+        # It may still be in the log, if another process reads an older state; it is not looked at then.
+        self._has_identity = self._shows_identity()
+
+    def lost(self) -> dict[Path, Loss]:
+        """Those that have not what they must have. Raises OSError if that cannot be seen."""
+        # The index is read first: what a checkpoint takes out of the log is in the database before.
+        if (known := self._known()) is None:
+            return {}
+        page_size, frames, pages, salts = known
+        found = {}
+        size = self._path.stat().st_size
+        # Only vacuuming makes a database smaller, and then it still has all its pages.
+        is_cut = size < self._size and size < pages * page_size
+        if is_cut or (self._has_identity and not self._shows_identity()):
+            found[self._path] = Loss.CUT
+        self._size = max(size, self._size)
+        if frames:
+            with self._wal.open("rb", buffering=0) as wal:
+                header = wal.read(_WAL_HEADER)
+                length = os.fstat(wal.fileno()).st_size
+            if header[16:24] != salts or length < _WAL_HEADER + frames * (_FRAME_HEADER + page_size):
+                found[self._wal] = Loss.CUT
+        return found if not found or self._known() == known else {}
+
+    def close(self) -> None:
+        """Let go of the files. Not before SQLite has closed its own."""
+        for descriptor in (self._database, self._index):
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _shows_identity(self) -> bool:
+        """Whether the database file itself has the store's id: another store's file has its own."""
+        query = "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema WHERE name = ?"
+        try:
+            page, size = self._connection.execute(query, ("identity",)).fetchone()
+        except (sqlite3.DatabaseError, TypeError):
+            return False
+        return self._identity in os.pread(self._database, size, (page - 1) * size)
+
+    def _known(self) -> tuple[int, int, int, bytes] | None:
+        """What SQLite wrote last; None without an index, or while another process writes it."""
+        if self._index is None:
+            return None
+        content = os.pread(self._index, 2 * _INDEX.size, 0)
+        first, second = content[: _INDEX.size], content[_INDEX.size :]
+        if first != second or len(first) != _INDEX.size:
+            return None
+        page_size, frames, pages, salts = _INDEX.unpack(first)
+        return page_size if page_size > 1 else 65536, frames, pages, salts
