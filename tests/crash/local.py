@@ -111,7 +111,7 @@ def _left_over(world: LocalWorld) -> Iterator[str]:
         except psutil.Error:
             continue
     groups = world.data / "groups"
-    expected = {"jobs.db", "jobs.db.lock", "storage", "groups"}
+    expected = {"jobs.db", "jobs.db.lock", "jobs.db.mark", "storage", "groups"}
     yield from _unexpected(world.data, expected)
     yield from _unexpected(groups, {"live", "kept", "ended", "gone"})
     yield from _unexpected(groups / "live", set())
