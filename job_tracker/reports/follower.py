@@ -8,7 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from job_tracker.backends.base import Backend
-from job_tracker.errors import AttemptOver, LogsNotFound, TrackerError
+from job_tracker.errors import (
+    AttemptOver,
+    BackendUnavailable,
+    LogsNotFound,
+    StoreUnavailable,
+    TrackerError,
+)
 from job_tracker.logs.records import BEGINNING, last_time, lines_of
 from job_tracker.model import MASTER_RANK, GroupRef, Job, Progress
 from job_tracker.reports.book import Attempt, ReportBook
@@ -37,6 +43,8 @@ class _Follower:
     has_reported: bool = False
     """Whether there was a report in the log."""
     is_reading: bool = False
+    known: Progress | None = None
+    """What was known of the attempt when its log was taken up."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -104,30 +112,40 @@ class LogFollower:
 
     async def _follow(self, follower: _Follower) -> None:
         """Read the log to its end, in turns."""
+        pause = self._turns.seconds
+        stored: datetime | None = None
         try:
-            known = await self._book.progress_of(follower.attempt)
-            pause = self._turns.seconds
-            stored: datetime | None = None
             while True:
                 before = follower.after
-                async with self._turns.one() as turn:
-                    follower.is_reading = True
-                    await self._read(follower, known, follow=True)
-                follower.is_reading = False
-                if not turn.expired():
-                    return
+                try:
+                    if await self._is_read_to_its_end(follower):
+                        return
+                    earlier, stored = stored, await self._book.stored_at(follower.attempt)
+                except (BackendUnavailable, StoreUnavailable) as error:
+                    job_id = follower.group.job_id
+                    log.warning("job %d: its log is not read for reports for now: %s", job_id, error)
+                else:
+                    if earlier is not None and stored != earlier and not follower.has_reported:
+                        return  # it reports by calls, which come to another replica
                 pause = min(2 * pause, _LONGEST_PAUSE) if follower.after == before else self._turns.seconds
-                earlier, stored = stored, await self._book.stored_at(follower.attempt)
-                if earlier is not None and stored != earlier and not follower.has_reported:
-                    return  # it reports by calls, which come to another replica
                 if follower.after == before:
                     await asyncio.sleep(pause)
         except (LogsNotFound, AttemptOver):
             pass
         except TrackerError as error:
             log.warning("job %d: its reports are not followed any more: %s", follower.group.job_id, error)
-        finally:
-            follower.is_reading = False
+
+    async def _is_read_to_its_end(self, follower: _Follower) -> bool:
+        """Read on for one turn; whether there is nothing more to come."""
+        if follower.known is None:
+            follower.known = await self._book.progress_of(follower.attempt)
+        async with self._turns.one() as turn:
+            follower.is_reading = True
+            try:
+                await self._read(follower, follower.known, follow=True)
+            finally:
+                follower.is_reading = False
+        return not turn.expired()
 
     async def _read_to_the_end(self, follower: _Follower) -> None:
         """Take in what an ended group has printed since it was read last."""

@@ -28,14 +28,15 @@ __all__ = ["server"]
 JOBS = 12
 
 
+@pytest.mark.parametrize("most", [44, 64])
 def test_every_job_ends_well_though_descriptors_are_short(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     spawn: Any = subprocess.Popen
 
     def spawn_limited(*args: Any, **options: Any) -> Any:
         return spawn(
-            *args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)), **options
+            *args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)), **options
         )
 
     monkeypatch.setattr(subprocess, "Popen", spawn_limited)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from job_tracker.backends.process import ProcessBackend
 from job_tracker.diagnosis import Category
 from job_tracker.errors import LogsNotFound
 from job_tracker.model import Job, Phase
@@ -93,6 +94,14 @@ def rank_folder(world: ProcessGroups, group: Job) -> Path:
     return world.root / "live" / group.group.name / f"{group.group.name}-master"
 
 
+async def begun(backend: ProcessBackend, *groups: Job) -> None:
+    """Launch them, and wait until each rank runs its program: a launch ends when it is about to."""
+    for each in groups:
+        await backend.launch(backend.plan(each))
+        for rank in range(each.spec.instances):
+            await printed(backend, each.group, rank)
+
+
 def processes_of(world: ProcessGroups, group: Job) -> list[psutil.Process]:
     """Every process of the group but its supervisors."""
     home = str(world.root / "live" / group.group.name)
@@ -108,14 +117,13 @@ def _home(process: psutil.Process) -> str:
 
 @pytest.mark.parametrize("how", SPOILS)
 async def test_a_spoilt_record_holds_up_no_other_group_and_the_spoilt_one_can_be_stopped(
-    world: ProcessGroups, how: str
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
+    monkeypatch.setattr("job_tracker.backends.process.rank._RECORD_SECONDS", 0.5)
     spoilers = {name: hostile(number) for number, name in enumerate((*OF_A_RANK, *OF_A_GROUP), start=1)}
     honest = job(FOREVER, job_id=99)
     first = world.open()
-    for each in (*spoilers.values(), honest):
-        await first.launch(first.plan(each))
-        await printed(first, each.group)
+    await begun(first, *spoilers.values(), honest)
     processes = [process for each in spoilers.values() for process in processes_of(world, each)]
     assert len(processes) == 2 * len(spoilers)
     for name, spoiler in spoilers.items():
@@ -138,8 +146,7 @@ async def test_a_spoilt_record_holds_up_no_other_group_and_the_spoilt_one_can_be
 @pytest.mark.parametrize("how", ["a pipe", "a link without end", "a folder", "a file without end"])
 async def test_a_spoilt_log_is_no_log_and_holds_nothing_up(world: ProcessGroups, how: str) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(hostile()))
-    await printed(backend, hostile().group)
+    await begun(backend, hostile())
     folder = rank_folder(world, hostile()) / "log"
     SPOILS[how](folder / f"{0:020d}")
     SPOILS[how](folder / f"{9:020d}")
@@ -150,8 +157,7 @@ async def test_a_spoilt_log_is_no_log_and_holds_nothing_up(world: ProcessGroups,
 
 async def test_a_log_that_is_a_link_is_no_log(world: ProcessGroups, tmp_path: Path) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(hostile()))
-    await printed(backend, hostile().group)
+    await begun(backend, hostile())
     log = rank_folder(world, hostile()) / "log"
     shutil.move(log, tmp_path / "elsewhere")
     log.symlink_to(tmp_path / "elsewhere")
@@ -164,8 +170,7 @@ async def test_a_rank_folder_that_leads_elsewhere_has_nothing_removed_there(
     world: ProcessGroups, tmp_path: Path
 ) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(hostile()))
-    await printed(backend, hostile().group)
+    await begun(backend, hostile())
     folder, elsewhere = rank_folder(world, hostile()), tmp_path / "elsewhere"
     for name in ("work", "tmp"):
         (elsewhere / name).mkdir(parents=True)
@@ -182,8 +187,7 @@ async def test_what_is_nested_deeper_than_a_descriptor_for_each_level_is_removed
     world: ProcessGroups,
 ) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job(FOREVER)))
-    await printed(backend, job().group)
+    await begun(backend, job(FOREVER))
     place = rank_folder(world, job()) / "work"
     descriptor = os.open(place, os.O_RDONLY)
     for _ in range(3000):
@@ -201,9 +205,7 @@ async def test_a_record_that_names_the_supervisor_of_another_does_not_have_it_en
 ) -> None:
     spoiler, honest = job(FOREVER, job_id=1), job(FOREVER, job_id=2)
     first = world.open()
-    for each in (spoiler, honest):
-        await first.launch(first.plan(each))
-        await printed(first, each.group)
+    await begun(first, spoiler, honest)
     mine, others = (rank_folder(world, each) / "process.json" for each in (spoiler, honest))
     pids = json.loads(others.read_text())
     mine.write_text(json.dumps(pids))
@@ -219,8 +221,7 @@ async def test_a_group_whose_folder_is_removed_while_it_runs_is_ended_before_any
     world: ProcessGroups,
 ) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(hostile()))
-    await printed(backend, hostile().group)
+    await begun(backend, hostile())
     processes = processes_of(world, hostile())
     shutil.rmtree(world.root)
     failure = (await seen(backend, hostile().group, lambda o: bool(o.first_failure))).first_failure
@@ -235,8 +236,7 @@ async def test_a_group_whose_folder_was_removed_while_no_service_ran_is_ended_by
     world: ProcessGroups,
 ) -> None:
     first = world.open()
-    await first.launch(first.plan(hostile()))
-    await printed(first, hostile().group)
+    await begun(first, hostile())
     await first.close()
     processes = processes_of(world, hostile())
     shutil.rmtree(world.root)
@@ -249,9 +249,7 @@ async def test_a_group_whose_folder_was_removed_while_no_service_ran_is_ended_by
 async def launched(world: ProcessGroups, *groups: Job) -> None:
     """Launch them by a service that then ends."""
     first = world.open()
-    for each in groups:
-        await first.launch(first.plan(each))
-        await printed(first, each.group)
+    await begun(first, *groups)
     await first.close()
 
 

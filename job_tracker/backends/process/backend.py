@@ -172,19 +172,22 @@ class ProcessBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
-        folder = await asyncio.to_thread(self._folders.rank, group, rank)
-        if folder is None:
-            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        pieces = segments.read(
-            folder.log,
-            after=after,
-            tail_lines=tail_lines,
-            is_growing=folder.is_supervised if follow else None,
-            ended=known.ended_of(rank) if follow and (known := self._groups.get(group)) else None,
-        )
-        async with aclosing(pieces):
-            async for piece in pieces:
-                yield piece
+        try:
+            folder = await asyncio.to_thread(self._folders.rank, group, rank)
+            if folder is None:
+                raise LogsNotFound(f"rank {rank} of {group.name} has no log")
+            pieces = segments.read(
+                folder.log,
+                after=after,
+                tail_lines=tail_lines,
+                is_growing=folder.is_supervised if follow else None,
+                ended=known.ended_of(rank) if follow and (known := self._groups.get(group)) else None,
+            )
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        except OSError as error:
+            raise BackendUnavailable(f"the log of {group.name} cannot be read: {error}") from error
 
     async def stopped(self) -> Sequence[GroupRef]:
         """See Backend."""

@@ -22,12 +22,16 @@ class OpenContents:
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Open database and index: to close a descriptor of them frees the locks that SQLite has on them."""
+        """Open the files: to close a descriptor of database or index frees the locks that SQLite has on them.
+
+        And a look takes no descriptor, of which there may be none left when it has to be taken.
+        """
         self._path, self._wal = path, files.wal_of(path)
         self._size = path.stat().st_size
         index = files.index_of(path)
         self._index = os.open(index, os.O_RDONLY | os.O_CLOEXEC) if index.exists() else None
         self._database = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC) if self._wal.exists() else None
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
         # It may still be in the log, if another process reads an older state; it is not looked at then.
@@ -46,17 +50,16 @@ class OpenContents:
         if is_cut or (self._has_identity and not self._shows_identity()):
             found[self._path] = Loss.CUT
         self._size = max(size, self._size)
-        if frames:
-            with self._wal.open("rb", buffering=0) as wal:
-                header = wal.read(_WAL_HEADER)
-                length = os.fstat(wal.fileno()).st_size
+        if frames and self._log is not None:
+            header = os.pread(self._log, _WAL_HEADER, 0)
+            length = os.fstat(self._log).st_size
             if header[16:24] != salts or length < _WAL_HEADER + frames * (_FRAME_HEADER + page_size):
                 found[self._wal] = Loss.CUT
         return found if not found or self._known() == known else {}
 
     def close(self) -> None:
         """Let go of the files. Not before SQLite has closed its own."""
-        for descriptor in (self._database, self._index):
+        for descriptor in (self._database, self._index, self._log):
             if descriptor is not None:
                 os.close(descriptor)
 

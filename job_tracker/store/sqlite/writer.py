@@ -27,6 +27,8 @@ class _Pending:
     committed: Callable[[Any], None]
     outcome: Any = None
     error: Exception | None = None
+    is_written: bool = False
+    """Whether it may be read by now, though its caller is told that it is not known to be durable."""
 
 
 class GroupCommitter:
@@ -55,7 +57,8 @@ class GroupCommitter:
     ) -> Result:
         """The operation's result, once durable. Raises what it raised, or StoreUnavailable.
 
-        `committed` is given the result first, on the event loop, even if the caller has gone away.
+        `committed` is given the result first, on the event loop, even if the caller has gone away, and also
+        if the operation was done, but cannot be promised: whoever reads sees it then.
         """
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -87,10 +90,12 @@ class GroupCommitter:
                 return
 
     def _commit_checked(self, batch: list[_Pending]) -> None:
+        is_written = False
         try:
             if self._lost is None:
                 self._check()  # what was emptied looks whole again behind the next write
                 self._commit(batch)
+                is_written = True
                 self._check()
                 return
             problem: StoreUnavailable = self._lost
@@ -99,6 +104,7 @@ class GroupCommitter:
         except StoreUnavailable as error:
             problem = error
         for pending in batch:
+            pending.is_written = is_written and pending.error is None
             pending.error = type(problem)(str(problem))
 
     def _commit(self, batch: list[_Pending]) -> None:
@@ -143,8 +149,9 @@ class GroupCommitter:
 
 def _settle(batch: list[_Pending]) -> None:
     for pending in batch:
+        if pending.error is None or pending.is_written:
+            pending.committed(pending.outcome)
         if pending.error is not None:
             pending.done.set_exception(pending.error)
         else:
-            pending.committed(pending.outcome)
             pending.done.set_result(pending.outcome)

@@ -103,6 +103,27 @@ async def test_a_caller_that_goes_away_hides_nothing_from_the_others(store: Sqli
     assert (await store.get(job.id)).state is JobState.LAUNCHING
 
 
+async def test_what_is_written_but_cannot_be_promised_is_no_success_and_is_seen_by_readers(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await store.submit(spec(), NOON, None, 10)
+    assert await store.get(job.id) == job
+    looks = iter([None, StoreUnavailable("no descriptor left to look with")])
+
+    def check() -> None:
+        if error := next(looks, None):
+            raise error
+
+    monkeypatch.setattr(store._writer, "_check", check)
+    with store.changes() as changes:
+        with pytest.raises(StoreUnavailable, match="no descriptor left"):
+            await store.update(job.admitted(NOON))
+        assert await anext(changes) == (job.id, JobState.LAUNCHING)
+    written = await store.get(job.id)
+    assert (written.state, written.version) == (JobState.LAUNCHING, job.version + 1)
+    assert (await store.update(written.running(NOON))).state is JobState.RUNNING
+
+
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])
 async def test_a_damaged_file_or_disk_is_a_loss(writer: GroupCommitter, code: int) -> None:
     def fail(_: sqlite3.Connection) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.fake import FakeBackend
+from job_tracker.errors import BackendUnavailable
 from job_tracker.logs.records import BEGINNING, last_time
 from job_tracker.logs.writing import RecordMaker
 from job_tracker.model import GroupRef, Job
@@ -24,6 +25,8 @@ class CountedBackend(FakeBackend):
 
     reading = 0
     most = 0
+    troubles = 0
+    """So many times, a log cannot be read for now."""
 
     async def logs(
         self,
@@ -34,6 +37,9 @@ class CountedBackend(FakeBackend):
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
+        if self.troubles:
+            self.troubles -= 1
+            raise BackendUnavailable("too many open files")
         self.reading += 1
         self.most = max(self.most, self.reading)
         try:
@@ -113,6 +119,18 @@ async def test_of_a_crowd_a_few_are_followed_at_once_and_none_is_passed_over(
     assert [(await store.get(job.id)).progress.step for job in jobs] == [4] * 11 + [3]  # type: ignore[union-attr]
     assert backend.most <= 3 + 1  # one more is read to its end
     assert backend.reading == 0
+
+
+async def test_a_log_that_cannot_be_read_for_a_while_is_followed_afterwards(
+    store: SqliteStore, backend: CountedBackend, book: ReportBook
+) -> None:
+    job = await running(store, backend, progress(1))
+    backend.troubles = 3
+    follower = LogFollower(book, backend, Turns(1, seconds=0.001))
+    follower.follow(job)
+    await until_at(book, job, 1)
+    assert backend.troubles == 0
+    await follower.close()
 
 
 @pytest.mark.parametrize("when", ["before it is followed", "while it is followed"])
