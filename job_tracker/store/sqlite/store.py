@@ -291,7 +291,14 @@ class SqliteStore:
         term: Term | None = None,
     ) -> Term | None:
         """See JobStore."""
-        return await self._writer.run(lambda _: self._lease.lead(lifetime, term))
+        won: Term | None = None
+
+        def lead(_: sqlite3.Connection) -> Term | None:
+            nonlocal won  # it is run once more if another operation fails, and the lease is in memory
+            won = self._lease.lead(lifetime, won or term)
+            return won
+
+        return await self._writer.run(lead)
 
     async def resign(self, term: Term) -> None:
         """See JobStore."""

@@ -4,12 +4,14 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from job_tracker.errors import JobNotFound, StaleJob, StoreLost, StoreUnavailable
 from job_tracker.model import JobState
+from job_tracker.store.base import Term
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.schema import open_file
 from job_tracker.store.sqlite.writer import GroupCommitter
@@ -173,6 +175,22 @@ async def test_a_job_that_another_program_changed_is_read_again_once_its_write_i
         await store.update(job.admitted(NOON))
     with pytest.raises(JobNotFound):
         await store.get(job.id)
+
+
+async def test_who_stands_for_election_beside_a_write_that_fails_is_elected(store: SqliteStore) -> None:
+    def fail(_: sqlite3.Connection) -> int:
+        raise sqlite3.IntegrityError("not allowed")
+
+    writes = asyncio.gather(
+        *(store._writer.run(lambda _: None) for _ in range(3)),
+        store.lead("here", timedelta(seconds=15)),
+        store._writer.run(fail),
+        return_exceptions=True,
+    )
+    *_, term, error = await writes
+    assert isinstance(error, StoreUnavailable)
+    assert isinstance(term, Term)
+    assert await store.lead("there", timedelta(seconds=15)) is None
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])
