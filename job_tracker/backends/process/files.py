@@ -413,7 +413,10 @@ def _remove_secrets(place: Place) -> None:
     for folder in (place, *_folders_in(place)):
         for name in folder.names(_MOST_ENTRIES):
             if name.endswith(PART) or (name == "command" and folder != place):
-                (folder / name).remove()  # training may have put a folder there
+                try:
+                    (folder / name).unlink()
+                except IsADirectoryError:  # training has put a folder there
+                    (folder / name).remove()
 
 
 def _publish_json(place: Place, content: dict[str, Any]) -> None:
