@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from job_tracker.backends.base import Backend
-from job_tracker.errors import JobNotFound, LogsNotFound, StorageUnavailable, TrackerError
+from job_tracker.errors import JobNotFound, LogsNotFound, StorageUnavailable, StoreUnavailable, TrackerError
 from job_tracker.logs.archive import LogArchive
 from job_tracker.model import GroupRef, Job
 from job_tracker.store.base import JobStore
@@ -65,9 +65,10 @@ class LogCollector:
             try:
                 await self._look()
                 said = ""
-            except TrackerError as error:
+            except Exception as error:  # were this to end, what is left behind would stay so
+                unforeseen = None if isinstance(error, TrackerError) else error
                 if str(error) != said:
-                    log.warning("logs are not in storage yet: %s", said := str(error))
+                    log.warning("logs are not in storage yet: %s", said := str(error), exc_info=unforeseen)
             await asyncio.sleep(self._period)
 
     async def close(self) -> None:
@@ -83,19 +84,30 @@ class LogCollector:
             log.warning("the logs of %s are not in storage yet: %s", group.name, error)
 
     async def _look(self) -> None:
+        failures: list[Exception] = []
         for found in await self._backend.stopped():
             try:
-                job = await self._store.get(found.job_id)
-            except JobNotFound:
-                await self._backend.drop_logs(found)
-                continue
-            if job.spec.home and not found.home:  # of a job of that number in a store of the version before
-                await self._backend.drop_logs(found)
-                continue
-            group = replace(found, home=job.spec.home)
-            is_live = job.state.is_live and job.attempt == group.attempt
-            if not is_live and group not in self._collecting:
-                await self._keep(job, group, anew=False)
+                await self._look_at(found)
+            except (StorageUnavailable, StoreUnavailable):
+                raise  # the others would wait for it as well
+            except Exception as error:  # of this group alone
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    async def _look_at(self, found: GroupRef) -> None:
+        try:
+            job = await self._store.get(found.job_id)
+        except JobNotFound:
+            await self._backend.drop_logs(found)
+            return
+        if job.spec.home and not found.home:  # of a job of that number in a store of the version before
+            await self._backend.drop_logs(found)
+            return
+        group = replace(found, home=job.spec.home)
+        is_live = job.state.is_live and job.attempt == group.attempt
+        if not is_live and group not in self._collecting:
+            await self._keep(job, group, anew=False)
 
     async def _keep(self, job: Job, group: GroupRef, *, anew: bool) -> None:
         """Without `anew`, a log that is there stays: who wrote it knew no less of it."""

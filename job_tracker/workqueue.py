@@ -107,7 +107,9 @@ class WorkQueue(Generic[K]):
             try:
                 delay = await self._handle(key)
                 self._delays.pop(key, None)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                    raise
                 self._retries += 1
                 seconds = self._delays.get(key, _FIRST_DELAY)
                 self._delays[key] = min(seconds * 2, _LONGEST_DELAY)
@@ -134,3 +136,9 @@ class WorkQueue(Generic[K]):
         if known is not None:
             known.cancel()
         self._timers[key] = loop.call_later(delay.total_seconds(), self.add, key)
+
+
+def _is_being_cancelled() -> bool:
+    """Whether it is this task that is cancelled, and not only what it has waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 
-from job_tracker.logs.records import TIME, is_partial, nanoseconds, records_of
+from job_tracker.logs.records import TIME, is_partial, is_time, nanoseconds, records_of
 from job_tracker.logs.writing import time_at
 
 WINDOW_SECONDS = 1.0
@@ -99,7 +99,8 @@ class _Heads:
         if not self._heads or self._window is None:
             return None
         first, now = min(self._heads.values(), key=lambda head: head.time), self._clock()
-        age = (time.time_ns() - nanoseconds(first.time)) / 1e9
+        # Training can write in its log, too, what has no time.
+        age = (time.time_ns() - nanoseconds(first.time)) / 1e9 if is_time(first.time) else 0.0
         # Its machine's clock may be ahead of ours: then it is its arrival that counts.
         until_due = self._window - max(age, now - first.arrived)
         until_all_are_silent = max(self._asked[rank] for rank in silent) + self._window - now

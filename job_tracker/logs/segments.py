@@ -247,7 +247,7 @@ class _Folder:
             self._file = open_regular(f"{segment:020d}", self._folder)
         except FileNotFoundError:
             return None
-        except Suspicious as error:
+        except (Suspicious, PermissionError) as error:
             log.warning("a segment of the log at %s is left out: %s", self._name, error)
             return None
         self._file.seek(offset)

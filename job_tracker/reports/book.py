@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from job_tracker.errors import AttemptOver, JobNotFound, StoreUnavailable, TrackerError
+from job_tracker.errors import AttemptOver, JobNotFound, StoreUnavailable
 from job_tracker.model import Job, Progress
 from job_tracker.reports.report import Report, advanced
 from job_tracker.store.base import JobStore
@@ -100,7 +100,7 @@ class ReportBook:
             await self.write()
         except StoreUnavailable as error:
             log.debug("reports wait: %s", error)
-        except TrackerError:
+        except Exception:  # were the writing to end, no report of any job would be kept
             log.exception("reports cannot be written")
 
     async def write(self) -> None:

@@ -134,6 +134,8 @@ class LogFollower:
             pass
         except TrackerError as error:
             log.warning("job %d: its reports are not followed any more: %s", follower.group.job_id, error)
+        except Exception:
+            log.exception("job %d: its reports are not followed any more", follower.group.job_id)
 
     async def _is_read_to_its_end(self, follower: _Follower) -> bool:
         """Read on for one turn; whether there is nothing more to come."""

@@ -1,16 +1,19 @@
 """What a job writes over the service's records of its group fails that group only, and nothing is left."""
 
 import asyncio
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,7 +21,10 @@ import pytest
 from job_tracker.backends.process import ProcessBackend
 from job_tracker.diagnosis import Category
 from job_tracker.errors import LogsNotFound
+from job_tracker.logs.records import lines_of
+from job_tracker.logs.writing import time_at
 from job_tracker.model import Job, Phase
+from job_tracker.untrusted import Place
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
 
@@ -317,6 +323,80 @@ async def test_a_program_too_large_for_an_answer_is_not_named(world: ProcessGrou
     await second.stop(spoiler.group, GRACE)
 
 
+async def test_a_record_that_names_a_thread_holds_up_no_stop(world: ProcessGroups) -> None:
+    spoiler = hostile()
+    await launched(world, spoiler)
+    processes = processes_of(world, spoiler)
+    record = rank_folder(world, spoiler) / "process.json"
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"supervisor": thread.native_id}))
+        second = world.open()
+        phases = [rank.phase for rank in (await second.observe())[spoiler.group].statuses]
+        assert phases == [Phase.FAILED, Phase.RUNNING]
+        await second.stop(spoiler.group, GRACE)
+    finally:
+        over.set()
+        thread.join()
+    assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert await second.observe() == {}
+
+
+@pytest.mark.parametrize("name", ["command", "secrets.part"])
+async def test_a_folder_in_place_of_secrets_is_removed_and_hinders_no_sweep(
+    world: ProcessGroups, name: str
+) -> None:
+    spoiler, honest = hostile(1), hostile(2)
+    backend = world.open()
+    await begun(backend, spoiler, honest)
+    (rank_folder(world, spoiler) / name).unlink(missing_ok=True)
+    (rank_folder(world, spoiler) / name / "inside").mkdir(parents=True)
+    now = datetime.now(UTC)
+    for each in (spoiler, honest):
+        await backend.stop(each.group, GRACE, keep_until=now)
+    await backend.sweep(now)
+    assert {*await backend.stopped()} == {spoiler.group, honest.group}
+    assert not list(world.root.glob(f"ended/*/*/{name}"))
+
+
+async def test_a_group_that_cannot_be_cleaned_up_hinders_no_other(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoiler, honest = hostile(1), hostile(2)
+    backend = world.open()
+    await begun(backend, spoiler, honest)
+    now = datetime.now(UTC)
+    for each in (spoiler, honest):
+        await backend.stop(each.group, GRACE, keep_until=now)
+    move = Place.move_to
+
+    def refuse(place: Place, *args: Any, **options: Any) -> None:
+        if place.name == spoiler.group.name:
+            raise OSError(errno.EIO, "the disk is damaged there")
+        move(place, *args, **options)
+
+    monkeypatch.setattr(Place, "move_to", refuse)
+    await backend.sweep(now)
+    assert await backend.stopped() == [honest.group]
+
+
+async def test_what_training_writes_in_its_log_is_no_line_if_it_has_no_time(world: ProcessGroups) -> None:
+    backend = world.open()
+    await begun(backend, hostile())
+    log = rank_folder(world, hostile()) / "log"
+    for segment in log.iterdir():
+        segment.write_bytes(b"x" * 60 + b"\n" + b"short\n" + time_at(0) + b" F a line\n")
+    pieces = [piece async for piece in backend.logs(hostile().group, 0)]
+    assert [line for piece in pieces for _, line in lines_of(piece)] == ["a line"]
+
+
+def _close_log(folder: Path) -> None:
+    for segment in (folder / "log").iterdir():
+        segment.chmod(0)
+
+
 def _close_records(folder: Path) -> None:
     for name in ("process.json", "lock"):
         (folder / name).chmod(0)
@@ -327,6 +407,7 @@ CLOSED: dict[str, Callable[[Path], None]] = {
     "the rank's folder": lambda folder: folder.chmod(0),
     "the group's record": lambda folder: (folder.parent / "group.json").chmod(0),
     "the rank's records": _close_records,
+    "its log": _close_log,
     "a folder within": lambda folder: (folder / "work").chmod(0),
 }
 

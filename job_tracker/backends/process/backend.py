@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from job_tracker.backends.base import Observation
 from job_tracker.backends.process import sweeping
@@ -27,6 +29,8 @@ from job_tracker.logs.records import BEGINNING
 from job_tracker.model import GroupRef, Job
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _MOST_NAMED = 10
 
@@ -157,10 +161,7 @@ class ProcessBackend:
 
     async def sweep(self, now: datetime) -> None:
         """See Backend."""
-        try:
-            await asyncio.to_thread(self._folders.sweep, now)
-        except OSError as error:
-            raise BackendUnavailable(f"{self._root} cannot be cleaned up: {error}") from error
+        await self._on_disk(partial(self._folders.sweep, now))
 
     async def logs(
         self,
@@ -191,21 +192,28 @@ class ProcessBackend:
 
     async def stopped(self) -> Sequence[GroupRef]:
         """See Backend."""
-        return await asyncio.to_thread(self._folders.stopped)
+        return await self._on_disk(self._folders.stopped)
 
     async def drop_logs(self, group: GroupRef) -> None:
         """See Backend."""
-        await asyncio.to_thread(self._folders.remove_logs, group)
+        await self._on_disk(partial(self._folders.remove_logs, group))
 
     async def discard(self, group: GroupRef) -> None:
         """See Backend."""
-        await asyncio.to_thread(self._folders.remove, group)
+        await self._on_disk(partial(self._folders.remove, group))
 
     async def close(self) -> None:
         """See Backend."""
         for group in self._groups.values():
             await group.close()
         self._groups.clear()
+
+    async def _on_disk(self, work: Callable[[], Result]) -> Result:
+        """Do it in a thread. Raises BackendUnavailable for a fault that may pass."""
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            raise BackendUnavailable(f"{self._root} cannot be read or cleaned up: {error}") from error
 
     async def _retire(self, group: ProcessGroup, keep_until: datetime | None) -> None:
         try:

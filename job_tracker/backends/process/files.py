@@ -259,6 +259,10 @@ class Folders:
             except Suspicious as error:
                 log.warning("%s is no folder of a group, and is removed: %s", place.path, error)
                 _remove(place)
+            except OSError as error:
+                if hinders_reading(error):
+                    raise
+                log.warning("%s is left to the next sweep: %s", place.path, error)
         for name in _names(self._gone):
             _remove(self._gone / name)
 
@@ -409,7 +413,10 @@ def _remove_secrets(place: Place) -> None:
     for folder in (place, *_folders_in(place)):
         for name in folder.names(_MOST_ENTRIES):
             if name.endswith(PART) or (name == "command" and folder != place):
-                (folder / name).unlink()
+                try:
+                    (folder / name).unlink()
+                except IsADirectoryError:  # training has put a folder there
+                    (folder / name).remove()
 
 
 def _publish_json(place: Place, content: dict[str, Any]) -> None:

@@ -64,6 +64,7 @@ class RankProcess:
         self._pidfd: int | None = None
         self._ending: asyncio.Task[None] | None = None
         self._end: RankObservation | None = None
+        self._is_starting = False
         self._is_closed = False
 
     async def start(self) -> None:
@@ -71,7 +72,11 @@ class RankProcess:
 
         Raises LaunchFailed, and OSError for a fault of this machine that may pass.
         """
-        await self._spawn()
+        self._is_starting = True
+        try:
+            await self._spawn()
+        finally:
+            self._is_starting = False
         await self.follow()
         if self.is_pending:
             said = await asyncio.to_thread(_tail, self._errors)
@@ -82,6 +87,11 @@ class RankProcess:
 
         Raises OSError for a fault that may pass.
         """
+        # One that is being started here has half a minute to write its record, on a disk that is busy.
+        if not self._is_starting:
+            await self._follow()
+
+    async def _follow(self) -> None:
         if not self.is_pending:
             return
         # It is about to write its record, and no event says when that is done.
@@ -107,7 +117,7 @@ class RankProcess:
 
     async def give_up_if_pending(self) -> None:
         """Count as ended if it was never started; the order to stop sees to it that it never is."""
-        await self.follow()
+        await self._follow()
         if self.is_pending:
             self._end = RankObservation(self._status(Phase.STOPPED))
             self.left_no_record = True
@@ -176,8 +186,10 @@ class RankProcess:
                     # A supervisor that lived still has written it down by now.
                     end = await asyncio.to_thread(lambda: self._read_end() or self._lost())
                 self._end = end
-            except OSError as error:
-                log.warning("%s: how it ended is read later: %s", self.folder.path, error)
+            except Exception as error:  # were this task to end, the group could never be stopped
+                is_passing = isinstance(error, OSError)
+                what = "%s: how it ended is read later: %s"
+                log.warning(what, self.folder.path, error, exc_info=None if is_passing else error)
                 await asyncio.sleep(_RETRY_SECONDS)
         if self._end is not None:
             self.ended.set()
@@ -240,8 +252,11 @@ def _find(folder: RankFolder) -> _Found:
         return _Found(restarts, was_started, is_unwritten=is_supervised)
     pidfd = None
     try:
-        with suppress(ProcessLookupError):
+        try:
             pidfd = os.pidfd_open(record.supervisor)
+        except OSError as error:  # it is gone, or is no process: training may have written a thread's number
+            if local_faults.hinders_reading(error):
+                raise
         # Training can write the record, so the process must look like this rank's supervisor. The lock is
         # held no longer than that lives: held still, the pidfd is not that of one who got the pid after it.
         if pidfd is not None and _supervises(record.supervisor, folder.path) and folder.is_supervised():

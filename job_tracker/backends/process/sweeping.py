@@ -33,7 +33,7 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
             return
         # A supervisor ends by itself with its rank, and writes down how that ended.
         for process in ranks if ranks and number == 0 else (*ranks, *supervisors):
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.Error):  # it is gone, or another user's, as a program with setuid is
                 process.kill()
         psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # and look for what they started
 

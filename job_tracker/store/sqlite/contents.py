@@ -1,5 +1,6 @@
 """Whether the files that a service holds open still have what it wrote, as they may be emptied in place."""
 
+import errno
 import os
 import sqlite3
 import struct
@@ -9,6 +10,7 @@ from job_tracker.store.sqlite import files
 from job_tracker.store.sqlite.files import Loss
 
 _WAL_HEADER, _FRAME_HEADER = 32, 24
+_PASSING = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 # Of the index header, which is there twice: size of a page, frames in the log, pages in the database, salts
 # (sqlite.org, "WAL-mode File Format"). Numbers are in the order of the machine's bytes, salts as in the log.
 _INDEX = struct.Struct("=14xHII8x8s8x")
@@ -34,6 +36,7 @@ class OpenContents:
         self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC) if self._wal.exists() else None
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
+        self._identity_page = 0
         # It may still be in the log, if another process reads an older state; it is not looked at then.
         self._has_identity = self._shows_identity()
 
@@ -45,11 +48,12 @@ class OpenContents:
         page_size, frames, pages, salts = known
         found = {}
         size = self._path.stat().st_size
-        # Only vacuuming makes a database smaller, and then it still has all its pages.
-        is_cut = size < self._size and size < pages * page_size
-        if is_cut or (self._has_identity and not self._shows_identity()):
+        # Vacuuming makes a database smaller and moves what is in it, and all that may be in the log for now.
+        lacking = self._lacking(size, pages, page_size)
+        if lacking and not lacking <= self._logged(frames, page_size):
             found[self._path] = Loss.CUT
-        self._size = max(size, self._size)
+        else:
+            self._size = size
         if frames and self._log is not None:
             header = os.pread(self._log, _WAL_HEADER, 0)
             length = os.fstat(self._log).st_size
@@ -63,13 +67,33 @@ class OpenContents:
             if descriptor is not None:
                 os.close(descriptor)
 
+    def _lacking(self, size: int, pages: int, page_size: int) -> set[int]:
+        """The pages that the database file of that size once had, or must have, and has not."""
+        lacking: set[int] = set()
+        if size < self._size:
+            lacking.update(range(size // page_size + 1, pages + 1))
+        if self._has_identity and not self._shows_identity():
+            lacking.add(self._identity_page)
+        return lacking
+
+    def _logged(self, frames: int, page_size: int) -> set[int]:
+        """The pages that are in the log."""
+        if self._log is None:
+            return set()
+        frame = _FRAME_HEADER + page_size
+        places = range(_WAL_HEADER, _WAL_HEADER + frames * frame, frame)
+        return {int.from_bytes(os.pread(self._log, 4, place), "big") for place in places}
+
     def _shows_identity(self) -> bool:
         """Whether the database file itself has the store's id: another store's file has its own."""
         query = "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema WHERE name = ?"
         try:
             page, size = self._connection.execute(query, ("identity",)).fetchone()
-        except (sqlite3.DatabaseError, TypeError):
+        except (sqlite3.DatabaseError, TypeError) as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING:
+                raise OSError(errno.EAGAIN, str(error)) from error
             return False
+        self._identity_page = page
         return self._identity in os.pread(self._database, size, (page - 1) * size)
 
     def _known(self) -> tuple[int, int, int, bytes] | None:

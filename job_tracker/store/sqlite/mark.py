@@ -125,7 +125,9 @@ def _leave_out(path: Path, connection: sqlite3.Connection, last: int, given: int
         "%s: jobs %d to %d may have been acknowledged, and are not there: the file is older than what was "
         "given, or %s was removed while the service "
         "was down. They are lost unless there is a backup, and what they left in the storage "
-        "is kept. New jobs get ids from %d on, so that none goes on from the files of another.",
+        "is kept. If another program, such as sqlite3, has opened the file meanwhile, it has moved the log "
+        "into it, and none is lost. New jobs get ids from %d on, so that none goes on from the files of "
+        "another.",
         *(path, last + 1, given, files.wal_of(path).name, given + 1),
     )
     connection.execute("BEGIN IMMEDIATE")

@@ -150,7 +150,12 @@ class SqliteStore:
             # Only column names of our own are in the text; every value is bound.
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
 
-        await self._writer.run(write, lambda _: self._changed(job.id, job.state))
+        try:
+            await self._writer.run(write, lambda _: self._changed(job.id, job.state))
+        except (JobNotFound, StaleJob, IllegalMove):
+            # What is known may be wrong: an operator can change a row by other programs.
+            self._known.pop(job.id, None)
+            raise
         return replace(job, version=job.version + 1)
 
     async def record_reports(self, given: Sequence[AttemptReport]) -> Sequence[bool]:
@@ -286,7 +291,14 @@ class SqliteStore:
         term: Term | None = None,
     ) -> Term | None:
         """See JobStore."""
-        return await self._writer.run(lambda _: self._lease.lead(lifetime, term))
+        won: Term | None = None
+
+        def lead(_: sqlite3.Connection) -> Term | None:
+            nonlocal won  # it is run once more if another operation fails, and the lease is in memory
+            won = self._lease.lead(lifetime, won or term)
+            return won
+
+        return await self._writer.run(lead)
 
     async def resign(self, term: Term) -> None:
         """See JobStore."""

@@ -103,6 +103,9 @@ class GroupCommitter:
             problem = self._lost = error
         except StoreUnavailable as error:
             problem = error
+        except Exception as error:  # were it to end this thread, every later caller would wait for ever
+            log.exception("a commit failed in a way that was not foreseen")
+            problem = StoreUnavailable(f"the job store cannot write: {error!r}")
         for pending in batch:
             pending.is_written = is_written and pending.error is None
             pending.error = type(problem)(str(problem))
@@ -110,7 +113,7 @@ class GroupCommitter:
     def _commit(self, batch: list[_Pending]) -> None:
         try:
             self._transact(batch)
-        except sqlite3.Error:
+        except Exception:
             # Whatever one of them did wrong is not the others' fault.
             for pending in batch:
                 try:
@@ -119,6 +122,8 @@ class GroupCommitter:
                     if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
                         raise self._damaged(error) from error
                     pending.error = StoreUnavailable(f"the job store cannot write: {error}")
+                except Exception as error:
+                    pending.error = error
 
     @staticmethod
     def _damaged(error: sqlite3.Error) -> StoreLost:

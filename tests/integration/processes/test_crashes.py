@@ -3,6 +3,7 @@
 tests/crash kills it at every call; what that found is here.
 """
 
+import asyncio
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from job_tracker.backends.base import RankObservation
+from job_tracker.backends.process import rank as ranks
 from job_tracker.errors import BackendUnavailable
 from job_tracker.model import Phase
 from tests.support.backends import ProcessGroups, printed
@@ -114,3 +117,53 @@ async def test_what_a_stop_cannot_delete_the_next_sweep_does(
     assert "command" in files(world)
     await backend.sweep(NOON)
     assert not files(world) & {"command", "work", "tmp"}
+
+
+SLOW = """
+import fcntl, os, sys, time
+lock = os.open(sys.argv[1] + "/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+fcntl.flock(lock, fcntl.LOCK_EX)
+while not os.path.exists({go!r}):
+    time.sleep(0.01)
+os.close(lock)
+import runpy
+runpy.run_path({supervisor!r}, run_name="__main__")
+"""
+
+
+async def test_a_look_leaves_a_supervisor_alone_that_is_slow_to_start(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    go, slow = tmp_path / "go", tmp_path / "slow" / "supervisor.py"
+    slow.parent.mkdir()
+    slow.write_text(SLOW.format(go=str(go), supervisor=str(ranks._SUPERVISOR)))
+    monkeypatch.setattr(ranks, "_SUPERVISOR", slow)
+    monkeypatch.setattr(ranks, "_RECORD_SECONDS", 0.05)
+    backend = world.open()
+    launching = asyncio.create_task(backend.launch(backend.plan(job(FOREVER))))
+    while not list(world.root.glob("live/*/*/lock")):
+        await asyncio.sleep(0.01)
+    assert [each.phase for each in (await backend.observe())[job().group].statuses] == [Phase.PENDING]
+    go.touch()
+    assert [each.phase for each in (await launching).statuses] == [Phase.RUNNING]
+    await printed(backend, job().group)
+    assert [each.phase for each in (await backend.observe())[job().group].statuses] == [Phase.RUNNING]
+
+
+async def test_an_end_that_cannot_be_read_as_none_foresaw_is_read_later(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "_RETRY_SECONDS", 0.01)
+    read, troubles = ranks.RankProcess._read_end, iter([RuntimeError("can't start new thread")])
+
+    def fails_once(process: ranks.RankProcess) -> RankObservation | None:
+        if trouble := next(troubles, None):
+            raise trouble
+        return read(process)
+
+    monkeypatch.setattr(ranks.RankProcess, "_read_end", fails_once)
+    backend = world.open()
+    await backend.launch(backend.plan(job(FOREVER)))
+    async with asyncio.timeout(20):
+        assert await backend.stop(job().group, GRACE) is not None
+    assert await backend.observe() == {}

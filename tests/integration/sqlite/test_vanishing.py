@@ -1,5 +1,6 @@
 """Files that are removed or replaced below an open store: it stops acknowledging, and says what is lost."""
 
+import asyncio
 import fcntl
 import logging
 import os
@@ -144,6 +145,33 @@ async def test_a_checkpoint_of_another_process_is_no_loss(store: SqliteStore, pa
         other.execute("VACUUM")
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert await submit(store) == 11
+
+
+async def test_what_another_process_vacuums_is_no_loss_while_it_is_in_the_log_alone(
+    store: SqliteStore, path: Path
+) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("VACUUM")
+        assert await submit(store) == 2
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert await submit(store) == 3
+    await overwritten(path)
+    with pytest.raises(StoreLost, match=LOST):
+        await submit(store)
+
+
+async def test_a_database_that_was_made_smaller_grows_again_and_is_no_loss(path: Path) -> None:
+    store = await SqliteStore.open(path)
+    await asyncio.gather(*(submit(store) for _ in range(500)))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("DELETE FROM jobs WHERE id > 20")
+        other.execute("VACUUM")
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    await asyncio.gather(*(submit(store) for _ in range(200)))
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StoreLost, match=LOST):
+        await submit(store)
+    await store.close()
 
 
 @pytest.mark.parametrize("way", ["wal", "wal-replaced", "lock", "lock-replaced"])

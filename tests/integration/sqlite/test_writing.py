@@ -3,12 +3,15 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import JobNotFound, StoreLost, StoreUnavailable
+from job_tracker.errors import JobNotFound, StaleJob, StoreLost, StoreUnavailable
 from job_tracker.model import JobState
+from job_tracker.store.base import Term
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.schema import open_file
 from job_tracker.store.sqlite.writer import GroupCommitter
@@ -122,6 +125,72 @@ async def test_what_is_written_but_cannot_be_promised_is_no_success_and_is_seen_
     written = await store.get(job.id)
     assert (written.state, written.version) == (JobState.LAUNCHING, job.version + 1)
     assert (await store.update(written.running(NOON))).state is JobState.RUNNING
+
+
+async def test_a_write_that_fails_as_none_foresaw_takes_no_other_with_it_and_later_ones_are_done(
+    writer: GroupCommitter, connection: sqlite3.Connection
+) -> None:
+    def fail(db: sqlite3.Connection) -> int:
+        note("half of it")(db)
+        raise OverflowError("too large")
+
+    outcomes = await asyncio.gather(
+        writer.run(note("a")), writer.run(fail), writer.run(note("b")), return_exceptions=True
+    )
+    assert [outcomes[0], outcomes[2]] == [1, 1]
+    assert isinstance(outcomes[1], OverflowError)
+    assert await writer.run(note("c")) == 1
+    assert texts(connection) == ["a", "b", "c"]
+
+
+async def test_a_look_at_the_files_that_fails_as_none_foresaw_ends_no_later_write(
+    connection: sqlite3.Connection,
+) -> None:
+    looks = iter([MemoryError("no room to look")])
+
+    def check() -> None:
+        if error := next(looks, None):
+            raise error
+
+    writer = GroupCommitter(connection, check)
+    with pytest.raises(StoreUnavailable, match="no room to look"):
+        await writer.run(note("a"))
+    assert await writer.run(note("b")) == 1
+    await writer.close()
+
+
+async def test_a_job_that_another_program_changed_is_read_again_once_its_write_is_refused(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    job = await store.submit(spec(), NOON, None, 10)
+    assert await store.get(job.id) == job
+    with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+        other.execute("UPDATE jobs SET version = version + 5")
+    with pytest.raises(StaleJob):
+        await store.update(job.admitted(NOON))
+    assert (await store.get(job.id)).version == job.version + 5
+    with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+        other.execute("DELETE FROM jobs")
+    with pytest.raises(JobNotFound):
+        await store.update(job.admitted(NOON))
+    with pytest.raises(JobNotFound):
+        await store.get(job.id)
+
+
+async def test_who_stands_for_election_beside_a_write_that_fails_is_elected(store: SqliteStore) -> None:
+    def fail(_: sqlite3.Connection) -> int:
+        raise sqlite3.IntegrityError("not allowed")
+
+    writes = asyncio.gather(
+        *(store._writer.run(lambda _: None) for _ in range(3)),
+        store.lead("here", timedelta(seconds=15)),
+        store._writer.run(fail),
+        return_exceptions=True,
+    )
+    *_, term, error = await writes
+    assert isinstance(error, StoreUnavailable)
+    assert isinstance(term, Term)
+    assert await store.lead("there", timedelta(seconds=15)) is None
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])

@@ -8,7 +8,13 @@ import pytest
 
 from job_tracker import callers, naming
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.errors import InvalidField, LimitExceeded, LogsNotFound, StorageUnavailable
+from job_tracker.errors import (
+    BackendUnavailable,
+    InvalidField,
+    LimitExceeded,
+    LogsNotFound,
+    StorageUnavailable,
+)
 from job_tracker.log_collector import LogCollector
 from job_tracker.log_reader import LogPiece, LogReader, LogRequest
 from job_tracker.logs import archive as archives
@@ -120,6 +126,39 @@ async def test_what_a_service_that_was_killed_left_behind_is_collected(service: 
     await service.reaches(running.id, JobState.FAILED)
     await look(service)
     assert await text(another_replica(service), running) == "hello\n"
+
+
+@pytest.mark.parametrize("trouble", [BackendUnavailable("it cannot be read"), OSError(5, "damaged")])
+async def test_a_log_that_cannot_be_read_does_not_keep_others_from_storage(
+    service: Service, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    groups = [job(HELLO, job_id=number).group for number in (1, 2)]
+    for number in (1, 2):
+        ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
+        await service.logs.forget(ended)
+        await service.backend.launch(service.backend.plan(ended))
+        await service.backend.stop(ended.group, service.options["stop_grace"])
+        groups[number - 1] = ended.group
+    logs = FakeBackend.logs
+
+    def refuse(
+        backend: FakeBackend, group: GroupRef, *args: Any, **options: Any
+    ) -> AsyncGenerator[bytes, None]:
+        if group == groups[0]:
+            raise trouble
+        return logs(backend, group, *args, **options)
+
+    monkeypatch.setattr(FakeBackend, "logs", refuse)
+    collector = LogCollector(service.store, service.backend, service.archive, period=0.01)
+    collecting = asyncio.create_task(collector.run())
+    while groups[1] in service.world.stopped and not collecting.done():
+        await asyncio.sleep(0.01)
+    monkeypatch.undo()
+    while service.world.stopped and not collecting.done():
+        await asyncio.sleep(0.01)
+    assert not service.world.stopped
+    collecting.cancel()
+    await asyncio.wait([collecting])
 
 
 async def test_nothing_that_was_never_finished_stays_in_storage(service: Service) -> None:

@@ -57,6 +57,27 @@ async def test_a_failure_is_tried_again_and_stops_nothing_else() -> None:
     assert handled == ["bad", "good", "bad", "bad"]
 
 
+async def test_what_a_handler_waits_for_is_cancelled_and_its_worker_goes_on() -> None:
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+        if handled == ["bad"]:
+            awaited = asyncio.get_running_loop().create_future()
+            awaited.cancel()
+            await awaited
+        if handled.count("bad") == 2:
+            done.set()
+
+    queue = WorkQueue[str](handle, workers=1)
+    queue.add("bad")
+    queue.add("good")
+    async with asyncio.timeout(10):
+        await run(queue, done)
+    assert handled == ["bad", "good", "bad"]
+
+
 async def test_a_key_comes_again_after_the_time_it_asked_for() -> None:
     times: list[float] = []
     done = asyncio.Event()

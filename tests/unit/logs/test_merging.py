@@ -100,3 +100,9 @@ async def test_the_failure_of_one_log_is_raised_and_the_others_are_closed() -> N
     with pytest.raises(LogsNotFound, match="gone"):
         await lines({0: other(), 1: broken()}, window=0.1)
     assert closed == [True]
+
+
+async def test_what_has_no_time_is_passed_on_and_ends_no_merge() -> None:
+    logs: Logs = {0: pieces_of([b"x" * 40 + b"\n"]), 1: pieces_of([b"short\n"])}
+    found = [piece async for _, piece in merged(logs, window=0.01)]
+    assert sorted(found) == [b"short\n", b"x" * 40 + b"\n"]

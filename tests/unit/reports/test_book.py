@@ -1,6 +1,7 @@
 """The book of reports: it forgets who reports no more, whichever replica has seen the end."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from job_tracker.errors import AttemptOver
 from job_tracker.model import Ending, Job, JobState
 from job_tracker.reports import Report, ReportBook
 from job_tracker.store.sqlite import SqliteStore
+from job_tracker.telemetry import AttemptReport
 from tests.support.jobs import NOON, spec
 
 
@@ -76,3 +78,26 @@ async def test_an_attempt_that_is_closed_while_it_is_written_does_no_harm(store:
     store.record_reports = closing  # type: ignore[assignment,method-assign]
     await book.write()
     assert book.reporters == 0
+
+
+async def test_reports_go_on_being_written_after_a_failure_that_none_foresaw(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("job_tracker.reports.book._WRITE_SECONDS", 0.01)
+    job, record, troubles = await running(store), store.record_reports, iter([RuntimeError("no thread left")])
+
+    async def fails_once(given: Sequence[AttemptReport]) -> Sequence[bool]:
+        if trouble := next(troubles, None):
+            raise trouble
+        return await record(given)
+
+    monkeypatch.setattr(store, "record_reports", fails_once)
+    book = ReportBook(store, Clock())
+    writing = asyncio.create_task(book.run())
+    await book.take((job.id, 1), Report({"step": 1}))
+    with store.changes() as changes:
+        async with asyncio.timeout(10):
+            await anext(changes)
+    assert (await store.get(job.id)).progress.step == 1  # type: ignore[union-attr]
+    writing.cancel()
+    await asyncio.wait([writing])
