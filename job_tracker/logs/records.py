@@ -44,15 +44,19 @@ def timed_text_of(piece: bytes) -> str:
 
 
 def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
-    """The lines that were printed, without their breaks, each with when it began."""
+    """The lines that were printed, without their breaks, each with when it began.
+
+    One without a time is left out: training has written it into its log by itself.
+    """
     began, parts = b"", list[bytes]()
     for record in records_of(piece):
         began = began or record[:TIME]
         parts.append(text_bytes(record))
         if not is_partial(record):
-            yield moment_of(began), b"".join(parts).decode(errors="replace").rstrip("\r\n")
+            if is_time(began):
+                yield moment_of(began), b"".join(parts).decode(errors="replace").rstrip("\r\n")
             began, parts = b"", []
-    if parts:
+    if parts and is_time(began):
         yield moment_of(began), b"".join(parts).decode(errors="replace")
 
 
