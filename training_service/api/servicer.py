@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 KNOWS_CANCELLED = "x-knows-cancelled"
 """Metadata of callers that know the status `cancelled`, with any value."""
-_LISTS_MADE, _LISTS_SENT = 2, 16  # at once; a page may take 40 MB while it is made, and 2 MB as it is sent
+# At once: a page may take 40 MB while it is made, and 2 MB as it is sent.
+_LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
 _SEND_SECONDS = 20.0
 
 
@@ -33,7 +34,7 @@ class TrainingServicer(TrainingServiceServicer):
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
         self._making = asyncio.Semaphore(_LISTS_MADE)
-        self._lists = LargeAnswers(_LISTS_SENT, _SEND_SECONDS)
+        self._lists = LargeAnswers(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
@@ -56,6 +57,7 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.ListTrainingJobsRequest, context: Context
     ) -> pb.ListTrainingJobsResponse:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
         where, limit, before = convert.page_of(request)
         await self._lists.take_place()
         async with self._making:

@@ -49,11 +49,22 @@ async def test_lists_that_are_not_read_are_made_up_to_a_bound_only(serve: Serve)
     await large_jobs(service, 2)
     assert isinstance(service.store, CountingStore)
     with unread_calls(service.address, 40, LIST, b""):
-        while service.store.lists < servicer._LISTS_SENT:
+        while service.store.lists < servicer._LISTS_OF_ONE:
             await asyncio.sleep(0.01)
         for _ in range(20):  # calls that come after all of those have been taken up
             await service.status(1)
-        assert service.store.lists == servicer._LISTS_SENT
+        assert service.store.lists == servicer._LISTS_OF_ONE
+
+
+async def test_lists_that_one_address_does_not_read_hold_up_no_other_address(serve: Serve) -> None:
+    service = await serve(CountingStore, tracked=False)
+    ids = await large_jobs(service, 2)
+    assert isinstance(service.store, CountingStore)
+    with unread_calls(service.address, 200, LIST, b"", source="127.0.0.2"):
+        while service.store.lists < servicer._LISTS_OF_ONE:
+            await asyncio.sleep(0.01)
+        page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=10)
+        assert [job.job_id for job in page.jobs] == ids[::-1]
 
 
 async def test_lists_that_are_not_read_hold_up_others_for_a_while_only(
