@@ -21,6 +21,9 @@ KNOWS_CANCELLED = "x-knows-cancelled"
 """Metadata of callers that know the status `cancelled`, with any value."""
 # At once: a page may take 40 MB while it is made, and 2 MB as it is sent.
 _LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
+# A status of a large job takes 0.2 MB as it is sent.
+_LARGE_STATUS = 8 * 1024
+_STATUSES_SENT, _STATUSES_OF_ONE = 64, 48
 _SEND_SECONDS = 20.0
 
 
@@ -34,6 +37,7 @@ class TrainingServicer(TrainingServiceServicer):
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
         self._making = asyncio.Semaphore(_LISTS_MADE)
+        self._statuses = LargeAnswers(_STATUSES_SENT, _STATUSES_OF_ONE, _SEND_SECONDS)
         self._lists = LargeAnswers(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
@@ -47,8 +51,9 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.GetTrainingStatusRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id)
-        status = convert.status_of(await self._jobs.get(request.job_id))
+        status = await self._bounded(request.job_id, convert.status_of(await self._jobs.get(request.job_id)))
         if self._cancelled_as_failure and not _knows_cancelled(context):
             convert.without_cancelled(status)
         return status
@@ -71,8 +76,9 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.CancelTrainingRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id)
-        return convert.status_of(await self._jobs.cancel(request.job_id))
+        return await self._bounded(request.job_id, convert.status_of(await self._jobs.cancel(request.job_id)))
 
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, context: Context
@@ -116,6 +122,16 @@ class TrainingServicer(TrainingServiceServicer):
         self._closing = True
         for waiting in self._waiting:
             waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def _bounded(
+        self, job_id: int, status: pb.GetTrainingStatusResponse
+    ) -> pb.GetTrainingStatusResponse:
+        """The status, if it is large once there is a place for it; what is then sent is made only then."""
+        if status.ByteSize() < _LARGE_STATUS:
+            return status
+        del status  # many may wait
+        await self._statuses.take_place()
+        return convert.status_of(await self._jobs.get(job_id))
 
     async def _until_closed(self, items: AsyncGenerator[T, None]) -> AsyncIterator[T]:
         """The items as they come. Raises ServiceClosing in place of the next once the service ends.

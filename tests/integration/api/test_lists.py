@@ -1,10 +1,11 @@
-"""Lists of jobs over the API."""
+"""Lists of jobs, and large statuses, over the API: each takes memory until its client has read it."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
+from job_tracker.model import Job
 from job_tracker.store.base import LARGEST_LIST, Listing
 from job_tracker.store.sqlite import SqliteStore
 from tests.integration.api.conftest import Serve, Service
@@ -13,12 +14,20 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.api import servicer
 
 LIST = "/training.TrainingService/ListTrainingJobs"
+STATUS = "/training.TrainingService/GetTrainingStatus"
 
 
 class CountingStore(SqliteStore):
-    """Counts the lists that are asked for."""
+    """Counts the lists, and the jobs, that are asked for."""
 
     lists = 0
+
+    reads = 0
+
+    async def get(self, job_id: int) -> Job:
+        """See JobStore."""
+        self.reads += 1
+        return await super().get(job_id)
 
     async def list_jobs(self, *arguments: Any, **options: Any) -> Listing:
         """See JobStore."""
@@ -76,3 +85,20 @@ async def test_lists_that_are_not_read_hold_up_others_for_a_while_only(
     with unread_calls(service.address, 40, LIST, b""):
         page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=60)
         assert [job.job_id for job in page.jobs] == ids[::-1]
+
+
+async def test_large_statuses_that_are_not_read_are_made_up_to_a_bound_only(serve: Serve) -> None:
+    service = await serve(CountingStore, tracked=False)
+    [large] = await large_jobs(service, 1)
+    small = await service.train()
+    assert isinstance(service.store, CountingStore)
+    asked = 200
+    request = pb.GetTrainingStatusRequest(job_id=large).SerializeToString()
+    with unread_calls(service.address, asked, STATUS, request, source="127.0.0.2"):
+        # Each is made once to see how large it is, and again to be sent.
+        while service.store.reads < asked + servicer._STATUSES_OF_ONE:
+            await asyncio.sleep(0.01)
+        before = service.store.reads
+        assert (await service.status(small)).job_id == small
+        assert (await service.status(large)).job_id == large
+        assert service.store.reads == before + 3
