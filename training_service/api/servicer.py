@@ -6,6 +6,8 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from job_tracker import callers, log_context
+from job_tracker.callers import FairTurns
+from job_tracker.errors import LimitExceeded
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
@@ -24,6 +26,8 @@ _LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
 # A status of a large job takes 0.2 MB as it is sent.
 _LARGE_STATUS = 8 * 1024
 _STATUSES_SENT, _STATUSES_OF_ONE = 64, 48
+# A file that is fetched takes 1 MB as it is sent, for as long as its client does not read it.
+_FETCHES, _FETCHES_OF_ONE, _FETCH_PATIENCE = 64, 48, 20.0
 _SEND_SECONDS = 20.0
 
 
@@ -38,6 +42,7 @@ class TrainingServicer(TrainingServiceServicer):
         self._closing = False
         self._making = asyncio.Semaphore(_LISTS_MADE)
         self._statuses = LargeAnswers(_STATUSES_SENT, _STATUSES_OF_ONE, _SEND_SECONDS)
+        self._fetches = FairTurns(_FETCHES, _FETCHES_OF_ONE)
         self._lists = LargeAnswers(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
@@ -114,14 +119,30 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.FetchTrainingArtifactRequest, context: Context
     ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
         """See training_service.proto."""
-        async for content in self._until_closed(self._jobs.fetch(request.job_id, request.name)):
-            yield pb.FetchTrainingArtifactResponse(content=content)
+        who = peer_host(context.peer())
+        await self._wait_to_fetch(who)
+        try:
+            async for content in self._until_closed(self._jobs.fetch(request.job_id, request.name)):
+                yield pb.FetchTrainingArtifactResponse(content=content)
+        finally:
+            self._fetches.give(who)
 
     def close(self) -> None:
         """End the streams: their clients are told to come again. Other calls end by themselves."""
         self._closing = True
         for waiting in self._waiting:
             waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def _wait_to_fetch(self, who: str) -> None:
+        try:
+            async with asyncio.timeout(_FETCH_PATIENCE):
+                await self._fetches.take(who)
+        except TimeoutError as error:
+            raise LimitExceeded(
+                f"{_FETCHES} files are fetched at once, {_FETCHES_OF_ONE} of them from one address, and none "
+                f"of these calls has ended within {_FETCH_PATIENCE:g} s: read to its end, or end, what you "
+                "fetch already, or try again later"
+            ) from error
 
     async def _bounded(
         self, job_id: int, status: pb.GetTrainingStatusResponse
