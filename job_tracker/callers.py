@@ -38,10 +38,10 @@ class FairTurns:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._forget(who, turn)
-            else:  # it was granted a moment before
+            if not turn.cancelled():  # it was granted a moment before
                 self.give(who)
+            elif turn in self._waiting.get(who, ()):
+                self._forget(who, turn)
             raise
 
     def give(self, who: str) -> None:
@@ -60,6 +60,8 @@ class FairTurns:
                 return
             turn = next(iter(self._waiting[who]))
             self._forget(who, turn)
+            if turn.cancelled():  # given up a moment before, by a task that has not run since
+                continue
             if who in self._waiting:  # it goes to the end of the row
                 self._waiting[who] = self._waiting.pop(who)
             self._free -= 1

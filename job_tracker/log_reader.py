@@ -14,7 +14,7 @@ from job_tracker.errors import InvalidField, LogsNotFound, StorageUnavailable
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.merging import WINDOW_SECONDS, merged
 from job_tracker.logs.positions import Position
-from job_tracker.logs.records import BEGINNING, last_time, text_of, time_of, timed_text_of
+from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
 from job_tracker.model import GroupRef, Job
 from job_tracker.open_logs import LogBounds, OpenLogs
 from job_tracker.store.base import JobStore
@@ -105,7 +105,8 @@ class LogReader:
             }
             async with aclosing(_together(logs, follow=wanted.follow)) as pieces:
                 async for rank, records in pieces:
-                    position = position.moved(rank, last_time(records))
+                    if is_time(time := last_time(records)):  # else training has written there
+                        position = position.moved(rank, time)
                     yield LogPiece(records, rank, position)
             if wanted.attempt or not wanted.follow:
                 return

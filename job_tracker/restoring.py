@@ -38,14 +38,17 @@ class Restored:
     last_skipped_id: int
 
 
-async def catch_up(store: JobStore, backend: Backend[Any], term: Term, now: datetime) -> Restored:
+async def catch_up(
+    store: JobStore, backend: Backend[Any], term: Term, now: datetime, *, last_given: int = 0
+) -> Restored:
     """Skip the ids that may have been given, and move each unfinished job to the last attempt that is there.
 
-    It may be repeated. Raises StoreUnavailable and BackendUnavailable, and Deposed if a tracker has begun.
+    `last_given` is the highest id that is known to have been given. It may be repeated. Raises
+    StoreUnavailable and BackendUnavailable, and Deposed if a tracker has begun.
     """
     groups = await backend.observe()
     # First of all: should the rest be cut short, no id is given twice whoever starts a service then.
-    beyond = max((group.job_id for group in groups), default=0)
+    beyond = max((last_given, *(group.job_id for group in groups)))
     skipped = await store.skip_ids(beyond=beyond, number=SKIPPED_IDS)
     there: dict[int, set[int]] = defaultdict(set)
     for group, seen in groups.items():

@@ -60,7 +60,8 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
         try:
             store = await SqliteStore.open(staged)
             try:
-                restored = await _catch_up(settings, store)
+                last_given = backup.last_given_beside(path, await store.store_id())
+                restored = await _catch_up(settings, store, last_given)
             finally:
                 await store.close()
             # Not before it is prepared: until here nothing has changed.
@@ -74,7 +75,7 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
     return f"{path} is restored from {source}.\n{_told(restored)}{moved}"
 
 
-async def _catch_up(settings: Settings, store: JobStore) -> Restored:
+async def _catch_up(settings: Settings, store: JobStore, last_given: int = 0) -> Restored:
     async with AsyncExitStack() as stack:
         # A term of our own: no tracker of a replica works meanwhile, nor writes from before.
         term = await _lead(settings, store)
@@ -85,7 +86,7 @@ async def _catch_up(settings: Settings, store: JobStore) -> Restored:
         engine = make_engine(settings, store_id)
         stack.push_async_callback(engine.backend.close)
         await engine.connect()
-        return await catch_up(store, engine.backend, term, utc_now())
+        return await catch_up(store, engine.backend, term, utc_now(), last_given=last_given)
 
 
 async def _lead(settings: Settings, store: JobStore) -> Term:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from job_tracker.backends.evidence import LOST_PEER
+from job_tracker.backends.log_ends import failure_in
 from job_tracker.diagnosis import Category, Diagnosis
 from job_tracker.logs.records import BEGINNING
 from job_tracker.model import MASTER_RANK, GroupRef, Job, Phase, RankStatus
@@ -82,7 +83,9 @@ def _left_early(
     ranks: Iterable[RankObservation], failed: RankObservation, why: Diagnosis
 ) -> Diagnosis | None:
     """Why the group failed if `failed` only lost a peer: the rank that left first, with exit code 0."""
-    if why.category is not Category.CRASHED or failed.ended_at is None or not LOST_PEER.search(why.detail):
+    if why.category is not Category.CRASHED or failed.ended_at is None:
+        return None
+    if not LOST_PEER.search(failure_in(why.detail)):
         return None
     left = [
         rank

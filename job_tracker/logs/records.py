@@ -44,17 +44,20 @@ def timed_text_of(piece: bytes) -> str:
 
 
 def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
-    """The lines that were printed, without breaks, each with when it began. What has no time is no line."""
+    """The lines that were printed, without their breaks, each with when it began.
+
+    One without a time is left out: training has written it into its log by itself.
+    """
     began, parts = b"", list[bytes]()
     for record in records_of(piece):
         began = began or record[:TIME]
         parts.append(text_bytes(record))
         if not is_partial(record):
-            if at := _moment_or_none(began):
-                yield at, b"".join(parts).decode(errors="replace").rstrip("\r\n")
+            if is_time(began):
+                yield moment_of(began), b"".join(parts).decode(errors="replace").rstrip("\r\n")
             began, parts = b"", []
-    if parts and (at := _moment_or_none(began)):
-        yield at, b"".join(parts).decode(errors="replace")
+    if parts and is_time(began):
+        yield moment_of(began), b"".join(parts).decode(errors="replace")
 
 
 def records_of(piece: bytes) -> list[bytes]:
@@ -111,14 +114,6 @@ def nanoseconds(time: bytes) -> int:
 def moment_of(time: bytes) -> datetime:
     """The time of a record, in microseconds, as `datetime` has them."""
     return _EPOCH + timedelta(microseconds=nanoseconds(time) // 1000)
-
-
-def _moment_or_none(time: bytes) -> datetime | None:
-    """None for what is no time: training can write in its log, too."""
-    try:
-        return moment_of(time)
-    except ValueError:
-        return None
 
 
 def left_out(number: int, time: bytes) -> bytes:

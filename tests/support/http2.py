@@ -33,11 +33,13 @@ def reset_streams(address: str, count: int, path: str = "/training.TrainingServi
 
 
 @contextmanager
-def unread_calls(address: str, count: int, path: str, request: bytes) -> Iterator[None]:
-    """Make so many calls on a connection whose client takes no byte of any answer."""
+def unread_calls(
+    address: str, count: int, path: str, request: bytes, source: str = "127.0.0.1"
+) -> Iterator[None]:
+    """Make so many calls on a connection from `source` whose client takes no byte of any answer."""
     message = struct.pack(">BI", 0, len(request)) + request
     block = _call(path)
-    with _connection(address, struct.pack(">HI", _INITIAL_WINDOW, 0)) as connection:
+    with _connection(address, struct.pack(">HI", _INITIAL_WINDOW, 0), source) as connection:
         for stream in range(1, 2 * count, 2):
             connection.sendall(_frame(_HEADERS, stream, block, _END_HEADERS))
             connection.sendall(_frame(_DATA, stream, message, _END_STREAM))
@@ -45,10 +47,10 @@ def unread_calls(address: str, count: int, path: str, request: bytes) -> Iterato
 
 
 @contextmanager
-def _connection(address: str, settings: bytes = b"") -> Iterator[socket.socket]:
+def _connection(address: str, settings: bytes = b"", source: str = "127.0.0.1") -> Iterator[socket.socket]:
     """A connection on which all that comes is read and forgotten."""
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), 30, (source, 0)) as connection:
         connection.sendall(_PREFACE + _frame(_SETTINGS, 0, settings) + _frame(_SETTINGS, 0, b"", _ACK))
 
         def forget() -> None:

@@ -8,6 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from job_tracker.backends.log_ends import telling_line
 from job_tracker.catalog import shown
 from job_tracker.diagnosis import Diagnosis
 from job_tracker.errors import InvalidField
@@ -236,9 +237,8 @@ def _why(job: Job) -> str:
 
 
 def _what_happened(why: Diagnosis) -> str:
-    """The summary, and the last line of the evidence: an exception is in it, the summary has an exit code."""
-    lines = (line.strip() for line in reversed(why.detail.splitlines()))
-    last = next((line for line in lines if line and not is_report(line)), "")
+    """The summary, and a line of the evidence: an exception is in it, the summary has an exit code."""
+    last = telling_line("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
     if not last or last in why.summary:
         return why.summary
     shortened = last if len(last) <= _LONGEST_LAST_LINE else f"{last[:_LONGEST_LAST_LINE]} …"

@@ -6,6 +6,8 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from job_tracker import callers, log_context
+from job_tracker.callers import FairTurns
+from job_tracker.errors import LimitExceeded
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
@@ -19,7 +21,13 @@ T = TypeVar("T")
 
 KNOWS_CANCELLED = "x-knows-cancelled"
 """Metadata of callers that know the status `cancelled`, with any value."""
-_LISTS_MADE, _LISTS_SENT = 2, 16  # at once; a page may take 40 MB while it is made, and 2 MB as it is sent
+# At once: a page may take 40 MB while it is made, and 2 MB as it is sent.
+_LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
+# A status of a large job takes 0.2 MB as it is sent.
+_LARGE_STATUS = 8 * 1024
+_STATUSES_SENT, _STATUSES_OF_ONE = 64, 48
+# A file that is fetched takes 1 MB as it is sent, for as long as its client does not read it.
+_FETCHES, _FETCHES_OF_ONE, _FETCH_PATIENCE = 64, 48, 20.0
 _SEND_SECONDS = 20.0
 
 
@@ -33,7 +41,9 @@ class TrainingServicer(TrainingServiceServicer):
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
         self._making = asyncio.Semaphore(_LISTS_MADE)
-        self._lists = LargeAnswers(_LISTS_SENT, _SEND_SECONDS)
+        self._statuses = LargeAnswers(_STATUSES_SENT, _STATUSES_OF_ONE, _SEND_SECONDS)
+        self._fetches = FairTurns(_FETCHES, _FETCHES_OF_ONE)
+        self._lists = LargeAnswers(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
@@ -46,8 +56,9 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.GetTrainingStatusRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id)
-        status = convert.status_of(await self._jobs.get(request.job_id))
+        status = await self._bounded(request.job_id, convert.status_of(await self._jobs.get(request.job_id)))
         if self._cancelled_as_failure and not _knows_cancelled(context):
             convert.without_cancelled(status)
         return status
@@ -56,6 +67,7 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.ListTrainingJobsRequest, context: Context
     ) -> pb.ListTrainingJobsResponse:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
         where, limit, before = convert.page_of(request)
         await self._lists.take_place()
         async with self._making:
@@ -69,8 +81,9 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.CancelTrainingRequest, context: Context
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id)
-        return convert.status_of(await self._jobs.cancel(request.job_id))
+        return await self._bounded(request.job_id, convert.status_of(await self._jobs.cancel(request.job_id)))
 
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, context: Context
@@ -106,14 +119,40 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.FetchTrainingArtifactRequest, context: Context
     ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
         """See training_service.proto."""
-        async for content in self._until_closed(self._jobs.fetch(request.job_id, request.name)):
-            yield pb.FetchTrainingArtifactResponse(content=content)
+        who = peer_host(context.peer())
+        await self._wait_to_fetch(who)
+        try:
+            async for content in self._until_closed(self._jobs.fetch(request.job_id, request.name)):
+                yield pb.FetchTrainingArtifactResponse(content=content)
+        finally:
+            self._fetches.give(who)
 
     def close(self) -> None:
         """End the streams: their clients are told to come again. Other calls end by themselves."""
         self._closing = True
         for waiting in self._waiting:
             waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def _wait_to_fetch(self, who: str) -> None:
+        try:
+            async with asyncio.timeout(_FETCH_PATIENCE):
+                await self._fetches.take(who)
+        except TimeoutError as error:
+            raise LimitExceeded(
+                f"{_FETCHES} files are fetched at once, {_FETCHES_OF_ONE} of them from one address, and none "
+                f"of these calls has ended within {_FETCH_PATIENCE:g} s: read to its end, or end, what you "
+                "fetch already, or try again later"
+            ) from error
+
+    async def _bounded(
+        self, job_id: int, status: pb.GetTrainingStatusResponse
+    ) -> pb.GetTrainingStatusResponse:
+        """The status, if it is large once there is a place for it; what is then sent is made only then."""
+        if status.ByteSize() < _LARGE_STATUS:
+            return status
+        del status  # many may wait
+        await self._statuses.take_place()
+        return convert.status_of(await self._jobs.get(job_id))
 
     async def _until_closed(self, items: AsyncGenerator[T, None]) -> AsyncIterator[T]:
         """The items as they come. Raises ServiceClosing in place of the next once the service ends.

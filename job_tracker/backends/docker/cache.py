@@ -21,11 +21,12 @@ from job_tracker.backends.docker.endings import Ending, Endings
 from job_tracker.backends.docker.engine_errors import EngineError, NotFound
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.names import are_ours, group_of_ending, ours
+from job_tracker.backends.log_ends import READ_BYTES, READ_LINES, evidence_of
 from job_tracker.logs.records import TIME
 
 log = logging.getLogger(__name__)
 
-_TAIL_LINES, _TAIL_BYTES, _TAIL_SILENCE = 20, 4096, 5.0
+_TAIL_SILENCE = 5.0
 _OVERLAP_SECONDS = 5
 
 
@@ -133,15 +134,15 @@ class ContainerCache:
 
     async def _log_tail(self, container: str) -> str:
         """The last lines of what it printed, as evidence; what cannot be had is none."""
-        lines = []
+        end = b""
         with suppress(EngineError):
             pieces = self._client.logs(
-                container, follow=False, since=None, tail_lines=_TAIL_LINES, silence=_TAIL_SILENCE
+                container, follow=False, since=None, tail_lines=READ_LINES, silence=_TAIL_SILENCE
             )
             async with aclosing(pieces):
                 async for piece in pieces:
-                    lines.append(piece[TIME + 1 :])
-        return b"".join(lines)[-_TAIL_BYTES:].decode(errors="replace").rstrip("\n")
+                    end = (end + piece[TIME + 1 :])[-READ_BYTES:]
+        return evidence_of(end.decode(errors="replace"))
 
     def _put(self, container: Container) -> None:
         known = self._containers.get(container.id)

@@ -5,8 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.backends.log_ends import evidence_of
 from job_tracker.diagnosis import Category, Diagnosis
 
+_LONGEST_MESSAGE = 2048
+"""Bytes of a log's end that the kubelet keeps (terminationMessagePolicy, FallbackToLogsOnError)."""
 _SUBMIT_AGAIN = "Nothing is wrong with the job: submit it again."
 
 
@@ -202,7 +205,7 @@ def pod_row(reason: str, message: str) -> Row | None:
 
 def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
     """Why the training container failed by itself, from its terminated state."""
-    reason, message = terminated.get("reason") or "", terminated.get("message") or ""
+    reason, message = terminated.get("reason") or "", _evidence(terminated.get("message") or "")
     if reason == "OOMKilled":
         summary = f"Rank {rank} was killed, as it used more memory than its limit, or than its node has."
         return Row(Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS).about(rank, message)
@@ -220,6 +223,12 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
         f"Rank {rank} exited with code {code}.",
         "Read the end of its log; mend the training code or its parameters, and submit again.",
     ).about(rank, message)
+
+
+def _evidence(message: str) -> str:
+    # Of a log that is longer the message begins in the middle of a line.
+    whole = message if len(message.encode()) < _LONGEST_MESSAGE else message.partition("\n")[2] or message
+    return evidence_of(whole)
 
 
 def _not_started(rank: int, message: str) -> Diagnosis:

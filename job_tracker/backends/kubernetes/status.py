@@ -125,7 +125,7 @@ def _missing(rank: int, *, launching: bool, stopping: bool) -> RankObservation:
 def _ended(rank: int, end: Manifest) -> RankObservation:
     code = _exit_code(end)
     if code == 0:
-        return RankObservation(RankStatus(rank, Phase.SUCCEEDED, 0))
+        return RankObservation(RankStatus(rank, Phase.SUCCEEDED, 0), ended_at=_ended_at(end))
     return _failed(rank, diagnosis.ended(rank, end, code), end)
 
 
@@ -140,10 +140,12 @@ def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
 def _failed(rank: int, why: Diagnosis, end: Manifest | None = None) -> RankObservation:
     if end is None:
         return RankObservation(RankStatus(rank, Phase.FAILED), why)
+    return RankObservation(RankStatus(rank, Phase.FAILED, _exit_code(end)), why, _ended_at(end))
+
+
+def _ended_at(end: Manifest) -> float | None:
     finished = _moment(end.get("finishedAt"))
-    return RankObservation(
-        RankStatus(rank, Phase.FAILED, _exit_code(end)), why, finished.timestamp() if finished else None
-    )
+    return finished.timestamp() if finished else None
 
 
 def _never_started(rank: int, pod: Manifest) -> Diagnosis:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from job_tracker import local_faults
 from job_tracker.backends.base import RankObservation
+from job_tracker.backends.log_ends import READ_BYTES, READ_LINES, evidence_of
 from job_tracker.backends.process import sweeping
 from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _LAST_WORDS = 500  # characters that are kept in memory of what a rank without a failure printed last
-_DIAGNOSIS_LINES = 20
+_ERROR_LINES = 20
 _TAIL_BYTES = 4096
 _START_SECONDS = 30.0
 _RECORD_SECONDS = 5.0
@@ -196,7 +197,7 @@ class RankProcess:
             self._on_end()
 
     def _lost(self) -> RankObservation:
-        said = f"{segments.tail(self.folder.log, _DIAGNOSIS_LINES)}\n{_tail(self._errors)}"
+        said = f"{self._log_end()}\n{_tail(self._errors)}"
         return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, said.strip()))
 
     def _read_end(self) -> RankObservation | None:
@@ -204,7 +205,7 @@ class RankProcess:
         end = self.folder.exit_record()
         if end is None:
             return None
-        tail = segments.tail(self.folder.log, _DIAGNOSIS_LINES)
+        tail = self._log_end()
         code = end.code if end.code >= 0 else 128 - end.code
         diagnosis = diagnose(self.rank, end, tail, next(iter(self.folder.arguments()), ""))
         if end.stopped:
@@ -212,6 +213,9 @@ class RankProcess:
         phase = Phase.FAILED if diagnosis else Phase.SUCCEEDED
         last_lines = "" if diagnosis else tail[-_LAST_WORDS:]
         return RankObservation(self._status(phase, code), diagnosis, end.at, last_lines)
+
+    def _log_end(self) -> str:
+        return evidence_of(segments.tail(self.folder.log, READ_LINES, READ_BYTES))
 
     async def _spawn(self) -> None:
         """Start a supervisor, unless there is one or was one, and wait until the command runs.
@@ -342,7 +346,7 @@ def _tail(place: Place) -> str:
             text = file.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-_DIAGNOSIS_LINES:])
+    return "\n".join(text.splitlines()[-_ERROR_LINES:])
 
 
 def _no_supervisor(rank: int, detail: str, *, retryable: bool = False) -> Diagnosis:

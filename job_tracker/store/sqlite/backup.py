@@ -2,12 +2,14 @@
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from job_tracker.errors import StoreRefused
-from job_tracker.store.sqlite import files, schema
+from job_tracker.store.sqlite import files, mark, schema
+
+_REPLACED = ".replaced-"
 
 
 def back_up(path: Path, target: Path) -> None:
@@ -44,6 +46,22 @@ def stage(backup: Path, path: Path) -> Path:
     return staged
 
 
+def last_given_beside(path: Path, store_id: str) -> int:
+    """The highest id that may have been given by the store at `path`, and those that were replaced there.
+
+    0 if there is none of this identity. A backup that is restored once more does not know of the ids that
+    were given since it was restored the first time.
+    """
+    stores = (path, *path.parent.glob(f"{path.name}{_REPLACED}*/{path.name}"))
+    given = [0]
+    for store in stores:
+        with suppress(StoreRefused, OSError):  # a damaged one is replaced for that
+            said = mark.read(store)
+            if said is not None and said.store_id == store_id:
+                given.append(said.last_id)
+    return max(given)
+
+
 def discard(staged: Path) -> None:
     """Remove a copy that was staged, and all that belongs to it."""
     for file in (*files.all_of(staged), files.lock_of(staged)):
@@ -58,7 +76,7 @@ def put_in_place(staged: Path, path: Path) -> Path | None:
     """
     aside = None
     if there := [file for file in files.all_of(path) if file.exists()]:
-        aside = path.with_name(f"{path.name}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+        aside = path.with_name(f"{path.name}{_REPLACED}{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
         aside.mkdir(mode=0o700)
         for file in there:
             file.rename(aside / file.name)

@@ -1,10 +1,13 @@
-"""Lists of jobs over the API."""
+"""Lists of jobs, and large statuses, over the API: each takes memory until its client has read it."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from job_tracker.model import Job
 from job_tracker.store.base import LARGEST_LIST, Listing
 from job_tracker.store.sqlite import SqliteStore
 from tests.integration.api.conftest import Serve, Service
@@ -13,12 +16,21 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.api import servicer
 
 LIST = "/training.TrainingService/ListTrainingJobs"
+STATUS = "/training.TrainingService/GetTrainingStatus"
+FETCH = "/training.TrainingService/FetchTrainingArtifact"
 
 
 class CountingStore(SqliteStore):
-    """Counts the lists that are asked for."""
+    """Counts the lists, and the jobs, that are asked for."""
 
     lists = 0
+
+    reads = 0
+
+    async def get(self, job_id: int) -> Job:
+        """See JobStore."""
+        self.reads += 1
+        return await super().get(job_id)
 
     async def list_jobs(self, *arguments: Any, **options: Any) -> Listing:
         """See JobStore."""
@@ -49,11 +61,22 @@ async def test_lists_that_are_not_read_are_made_up_to_a_bound_only(serve: Serve)
     await large_jobs(service, 2)
     assert isinstance(service.store, CountingStore)
     with unread_calls(service.address, 40, LIST, b""):
-        while service.store.lists < servicer._LISTS_SENT:
+        while service.store.lists < servicer._LISTS_OF_ONE:
             await asyncio.sleep(0.01)
         for _ in range(20):  # calls that come after all of those have been taken up
             await service.status(1)
-        assert service.store.lists == servicer._LISTS_SENT
+        assert service.store.lists == servicer._LISTS_OF_ONE
+
+
+async def test_lists_that_one_address_does_not_read_hold_up_no_other_address(serve: Serve) -> None:
+    service = await serve(CountingStore, tracked=False)
+    ids = await large_jobs(service, 2)
+    assert isinstance(service.store, CountingStore)
+    with unread_calls(service.address, 200, LIST, b"", source="127.0.0.2"):
+        while service.store.lists < servicer._LISTS_OF_ONE:
+            await asyncio.sleep(0.01)
+        page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=10)
+        assert [job.job_id for job in page.jobs] == ids[::-1]
 
 
 async def test_lists_that_are_not_read_hold_up_others_for_a_while_only(
@@ -65,3 +88,54 @@ async def test_lists_that_are_not_read_hold_up_others_for_a_while_only(
     with unread_calls(service.address, 40, LIST, b""):
         page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=60)
         assert [job.job_id for job in page.jobs] == ids[::-1]
+
+
+async def test_large_statuses_that_are_not_read_are_made_up_to_a_bound_only(serve: Serve) -> None:
+    service = await serve(CountingStore, tracked=False)
+    [large] = await large_jobs(service, 1)
+    small = await service.train()
+    assert isinstance(service.store, CountingStore)
+    asked = 200
+    request = pb.GetTrainingStatusRequest(job_id=large).SerializeToString()
+    with unread_calls(service.address, asked, STATUS, request, source="127.0.0.2"):
+        # Each is made once to see how large it is, and again to be sent.
+        while service.store.reads < asked + servicer._STATUSES_OF_ONE:
+            await asyncio.sleep(0.01)
+        before = service.store.reads
+        assert (await service.status(small)).job_id == small
+        assert (await service.status(large)).job_id == large
+        assert service.store.reads == before + 3
+
+
+async def test_files_that_are_fetched_and_not_read_are_bounded_and_leave_places_to_other_addresses(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "_FETCH_PATIENCE", 0.5)
+    service = await serve(CountingStore, tracked=False)
+    store = service.store
+    assert isinstance(store, CountingStore)
+    job_id = await service.train()
+    model = Path((await service.status(job_id)).model_uri)
+    model.mkdir(parents=True)
+    (model / "model.pt").write_bytes(b"x" * 1_000_000)
+    request = pb.FetchTrainingArtifactRequest(job_id=job_id, name="model.pt")
+    sent = request.SerializeToString()
+
+    async def size() -> int:
+        return sum([len(piece.content) async for piece in service.stub.FetchTrainingArtifact(request)])
+
+    async def taken(fetches: int) -> None:
+        while store.reads < fetches:
+            await asyncio.sleep(0.01)
+
+    before = store.reads
+    with unread_calls(service.address, 200, FETCH, sent, source="127.0.0.2"):
+        await taken(before + servicer._FETCHES_OF_ONE)
+        assert await size() == 1_000_000
+        with unread_calls(service.address, 200, FETCH, sent, source="127.0.0.3"):
+            await taken(before + servicer._FETCHES + 1)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await size()
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert store.reads == before + servicer._FETCHES + 1
+    assert await size() == 1_000_000

@@ -96,6 +96,17 @@ async def test_what_makes_no_sense_is_refused(
     assert (caught.value.details() or "").startswith(details)
 
 
+@pytest.mark.parametrize("written", [b"\xff\xb4" * 15, b"thirty bytes that are not time"])
+async def test_a_log_that_training_has_written_into_is_read_and_gives_positions_to_go_on_from(
+    service: Service, job: int, archive: LogArchive, written: bytes
+) -> None:
+    group = (await service.store.get(job)).group
+    await archive.write(group, 0, pieces_of([records("a") + written + b" F b\n"]))
+    [piece] = await logs(service, job)
+    assert piece.text == "a\nb\n"
+    assert await text(service, job, position=piece.position) == "a\nb\n"
+
+
 async def test_storage_that_cannot_be_read_is_to_be_asked_again(service: Service, job: int) -> None:
     of_job = (await service.store.get(job)).folder
     folder = service.settings.storage.data_dir / "storage" / "logs" / of_job / "1"

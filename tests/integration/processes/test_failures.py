@@ -50,6 +50,15 @@ async def test_the_end_of_the_log_is_in_the_diagnosis_of_a_crash(world: ProcessG
     assert diagnosis.detail.endswith("RuntimeError: the labels do not fit")
 
 
+async def test_of_a_rank_with_several_processes_the_error_is_in_the_diagnosis_and_not_torchruns_report(
+    world: ProcessGroups,
+) -> None:
+    world.add("program", "python", "-c", "raise MemoryError('the model is too large')", nproc_per_node=2)
+    diagnosis = await run_to_failure(world.open())
+    assert diagnosis.category is Category.OUT_OF_MEMORY
+    assert diagnosis.detail.endswith("MemoryError: the model is too large")
+
+
 async def test_a_rank_killed_by_hand_is_told_from_a_crash(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "echo up; sleep 1000")
     backend = world.open()

@@ -144,6 +144,21 @@ def test_fetch_keeps_nothing_that_is_not_what_the_training_made(
     assert not list(tmp_path.glob("model*"))
 
 
+def test_fetch_writes_files_with_names_of_any_length_and_says_what_it_cannot_write(
+    trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
+) -> None:
+    longest, too_long = "n" * 255, "n" * 256
+    trained.service.files[1] = {longest: b"1", too_long: b"2"}
+    assert trainctl("fetch", "1", longest, "--to", str(tmp_path / "a")).exit_code == 0
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [longest]
+    (tmp_path / "file").touch()
+    for name, to in ((too_long, "a"), (longest, "file")):
+        result = trainctl("fetch", "1", name, "--to", str(tmp_path / to))
+        assert (result.exit_code, "Traceback" in result.stderr) == (2, False)
+        assert "--to names another folder" in " ".join(result.stderr.replace("│", "").split())
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [longest]
+
+
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x"])
 def test_fetch_writes_nowhere_else(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path, name: str

@@ -118,3 +118,18 @@ async def test_one_that_gives_up_as_it_gets_its_turn_gives_it_back(row_for: RowF
     assert row.served == list("ac")
     await row.end("c")
     assert row.turns.length == 0
+
+
+async def test_a_turn_that_ends_as_the_next_in_the_row_gives_up_goes_to_the_one_after_it(
+    row_for: RowFor,
+) -> None:
+    row = row_for(1, 1)
+    await row.ask(*"abbc")
+    row.waiting[1].cancel()
+    row.turns.give("a")  # the first "b" has not run since
+    await settled()
+    assert row.served == list("ab")
+    await row.end("b")
+    await row.end("c")
+    assert row.served == list("abc")
+    assert row.turns.length == 0

@@ -282,6 +282,8 @@ def test_a_rank_that_left_early_is_the_cause_and_not_the_peer_that_failed_withou
 
 def test_a_rank_that_fails_on_its_own_is_the_cause_although_another_has_finished() -> None:
     assert left_and_failed("OSError: No space left on device").rank == 0
+    told = "all have passed the barrier, and no peer is missing\nTraceback (most recent call last):\n"
+    assert left_and_failed(f"{told}OSError: No space left on device").rank == 0
     assert left_and_failed(GLOO, left_at=0.3).rank == 0  # it left later: the group was failing by then
 
 

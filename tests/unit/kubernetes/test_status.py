@@ -104,7 +104,8 @@ LIVING = {
 @pytest.mark.parametrize("name", LIVING)
 def test_a_rank_that_did_not_fail(name: str) -> None:
     the_pod, phase, code, note = LIVING[name]
-    assert observed(the_pod) == RankObservation(RankStatus(1, phase, code, note))
+    seen = observed(the_pod)
+    assert (seen.status, seen.diagnosis) == (RankStatus(1, phase, code, note), None)
 
 
 STOPPING = [
@@ -160,6 +161,22 @@ def test_a_group_is_its_ranks_in_order() -> None:
     )
     assert group.first_failure is not None
     assert (group.first_failure.category, group.first_failure.rank) == (Category.POD_DELETED, 2)
+
+
+def test_a_rank_that_left_early_is_the_cause_and_not_the_peer_that_failed_without_it() -> None:
+    lost = terminated(1, message="RuntimeError: Connection closed by peer [10.1.0.7]:40042", finished=31)
+    pods = {0: pod("Failed", container(lost)), 1: pod("Succeeded", container(terminated(0, finished=30)))}
+    cause = observe_group(2, pods, LATE).first_failure
+    assert cause is not None
+    assert (cause.rank, cause.summary.startswith("Rank 1 left with exit code 0")) == (1, True)
+
+
+def test_of_a_rank_with_several_processes_torchruns_report_is_not_taken_for_the_error() -> None:
+    table = "Root Cause (first observed failure):\n[0]:\n  error_file: <N/A>\n" + "=" * 60
+    cut = f"half a line\nValueError: x\nTraceback (most recent call last):\n{'x' * 2048}\n{table}"
+    seen = observed(pod("Failed", container(terminated(1, message=cut))))
+    assert seen.diagnosis is not None
+    assert seen.diagnosis.detail == "ValueError: x"
 
 
 def test_notes_are_short() -> None:

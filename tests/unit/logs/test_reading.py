@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from job_tracker.errors import LogsNotFound
-from job_tracker.logs.records import last_time, records_of, text_of
+from job_tracker.logs.records import last_time, lines_of, records_of, text_of
 from job_tracker.logs.segments import read, tail
 from job_tracker.logs.writing import LONGEST_PART, SMALLEST_LOG, LogWriter
 from job_tracker.untrusted import place_of
@@ -64,6 +64,11 @@ async def test_a_line_without_end_is_read_as_it_was_printed(tmp_path: Path) -> N
     found = b"".join(await pieces(path))
     assert text_of(found) == printed
     assert max(map(len, records_of(found))) <= LONGEST_PART + 40
+
+
+def test_a_line_that_training_has_written_into_its_log_without_a_time_is_none_that_it_printed() -> None:
+    piece = records("a") + b"\xff\xb4" * 15 + b" F b\n" + b"thirty bytes that are not time P c\n"
+    assert [line for _, line in lines_of(piece)] == ["a"]
 
 
 async def test_bytes_that_are_no_text_become_replacement_characters(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -69,7 +71,7 @@ def fetch(
         targets = {made.name: _target(folder, made.name, force=force) for made in wanted}
         with _bar(shown=session.output.form is Form.TERMINAL) as bar:
             for made in wanted:
-                fetched = _download(client, job, made, targets[made.name], bar)
+                fetched = _fetched(client, job, made, targets[made.name], bar)
                 if session.output.form is Form.JSON:
                     session.output.show(fetched, Fetched.as_json, Fetched.as_json)
     remark(f"fetched {words.count(len(wanted), 'file')} to {folder}")
@@ -92,17 +94,27 @@ def _target(folder: Path, name: str, *, force: bool) -> Path:
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ServerError(f"the service has a file with a name that leads elsewhere: {words.printable(name)}")
     target = folder / path
-    if target.exists() and not force:
-        raise typer.BadParameter(f"{target} is there already; --force replaces it")
+    with suppress(OSError):  # as of a name that is too long, which the writing says
+        if target.exists() and not force:
+            raise typer.BadParameter(f"{target} is there already; --force replaces it")
     return target
+
+
+def _fetched(client: TrainingClient, job: int, made: Artifact, target: Path, bar: Progress) -> Fetched:
+    try:
+        return _download(client, job, made, target, bar)
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{words.printable(str(target))} cannot be written: {error.strerror}; --to names another folder"
+        ) from error
 
 
 def _download(client: TrainingClient, job: int, made: Artifact, target: Path, bar: Progress) -> Fetched:
     """Write it aside and rename it, so that what has its name is whole."""
     task = bar.add_task(words.printable(made.name), total=made.size or None)
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(target.name + ".part")
     digest = hashlib.sha256()
+    aside = target.with_name(f".{os.getpid()}.part")  # its own name may be as long as names can be
     try:
         with aside.open("wb") as file:
             for piece in client.fetch(job, made.name):

@@ -1,0 +1,49 @@
+"""A backup that is restored a second time: ids that were given since the first time stay given."""
+
+from pathlib import Path
+
+from job_tracker import naming
+from job_tracker.restoring import SKIPPED_IDS
+from job_tracker.store.sqlite import SqliteStore
+from tests.support.jobs import NOON, spec
+from training_service.backups import back_up, restore
+from training_service.settings import Settings
+
+
+async def given(data_dir: Path) -> int:
+    """The id that a service on this folder gives next."""
+    store = await SqliteStore.open(data_dir / "jobs.db")
+    try:
+        home = naming.home(await store.store_id())
+        return (await store.submit(spec({}, home=home), NOON, None, 100)).id
+    finally:
+        await store.close()
+
+
+def settings_of(data_dir: Path) -> Settings:
+    data_dir.mkdir()
+    return Settings.model_validate({"storage": {"data_dir": data_dir}, "backend": "fake"})
+
+
+async def test_no_id_is_given_twice_by_a_backup_that_is_restored_again(tmp_path: Path) -> None:
+    data_dir, backup = tmp_path / "data", tmp_path / "backup.db"
+    settings = settings_of(data_dir)
+    ids = [await given(data_dir)]
+    back_up(settings, backup)
+    for _ in range(2):
+        await restore(settings, backup)
+        ids += [await given(data_dir), await given(data_dir)]
+    assert ids == sorted(set(ids))
+    (data_dir / "jobs.db").unlink()  # the stores that were replaced before are still there
+    await restore(settings, backup)
+    assert await given(data_dir) > max(ids)
+
+
+async def test_the_ids_of_another_store_do_not_count(tmp_path: Path) -> None:
+    data_dir, other = tmp_path / "data", tmp_path / "other"
+    settings, of_other = settings_of(data_dir), settings_of(other)
+    for folder in (data_dir, data_dir, data_dir, other):
+        await given(folder)
+    back_up(of_other, tmp_path / "backup.db")
+    await restore(settings, tmp_path / "backup.db")
+    assert await given(data_dir) == 1 + SKIPPED_IDS + 1

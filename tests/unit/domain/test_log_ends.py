@@ -1,0 +1,100 @@
+"""The end of a log as evidence: without what a launcher adds to it, and the line of it that says why."""
+
+import pytest
+
+from job_tracker.backends.log_ends import evidence_of, failure_in, telling_line
+
+TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    main()
+ValueError: the loss is not finite"""
+
+PROCESS = """[{number}]:
+  time      : 2026-11-22_23:01:57
+  host      : localhost
+  rank      : {number} (local_rank: {number})
+  exitcode  : -15 (pid: 23370)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 23370
+"""
+# As torchrun 2.14 prints it, but for some of the calls in its traceback.
+TORCHRUN = """W1122 23:01:57.819000 22482 torch/distributed/elastic/multiprocessing/api.py:1028] Sending
+E1122 23:01:57.823000 22482 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)
+Traceback (most recent call last):
+  File "/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+             ^^^^^^
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\x20
+============================================================
+python FAILED
+------------------------------------------------------------
+Failures:
+{others}------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_23:01:57
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 23369)\x20
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================"""
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+def test_the_error_of_the_training_is_the_evidence_and_not_the_report_of_its_launcher(processes: int) -> None:
+    report = TORCHRUN.format(others="".join(PROCESS.format(number=each) for each in range(1, processes)))
+    assert evidence_of(f"{TRACEBACK}\n{report}\n") == TRACEBACK
+    assert evidence_of(f"{TRACEBACK}\n{report}\nand after it") == f"{TRACEBACK}\nand after it"
+    assert telling_line(f"{TRACEBACK}\n{report}") == "ValueError: the loss is not finite"
+
+
+@pytest.mark.parametrize("begin", ["sys.exit(main())", "ChildFailedError:", "Failures:", "Root Cause"])
+def test_of_a_report_that_is_cut_off_nothing_says_why_and_all_is_kept(begin: str) -> None:
+    report = TORCHRUN.format(others=PROCESS.format(number=1))
+    cut = report[report.index(begin) :]
+    assert evidence_of(cut).splitlines() == cut.splitlines()[-20:]
+    assert telling_line(cut) == ""
+    assert telling_line(evidence_of(cut)) == ""
+
+
+def test_of_a_crash_in_native_code_the_innermost_call_says_why() -> None:
+    crash = """Fatal Python error: Segmentation fault
+
+Thread 0x00007f1 (most recent call first):
+  File "threading.py", line 331 in wait
+
+Current thread 0x00007f2 (most recent call first):
+  File "ctypes/__init__.py", line 519 in string_at
+  File "train.py", line 3 in <module>
+
+Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)"""
+    assert telling_line(crash) == 'File "ctypes/__init__.py", line 519 in string_at'
+    shortened = "\n".join(crash.splitlines()[7:])  # a deep stack: its beginning is too far up
+    assert telling_line(shortened) == 'File "train.py", line 3 in <module>'
+
+
+@pytest.mark.parametrize(
+    "besides",
+    [
+        "[rank0]:[W1122 23:01:57.819 ProcessGroupNCCL.cpp:1496] Warning: destroy_process_group() was not",
+        "/lib/resource_tracker.py:254: UserWarning: 6 leaked semaphores\n  warnings.warn('x')",
+        "====================",
+        "\n \n",
+    ],
+)
+def test_what_a_program_prints_besides_as_it_ends_does_not_say_why(besides: str) -> None:
+    assert telling_line(f"{TRACEBACK}\n{besides}\n") == "ValueError: the loss is not finite"
+
+
+def test_the_evidence_is_bounded_and_a_log_without_a_launcher_keeps_its_end() -> None:
+    lines = [f"line {number}" for number in range(100)]
+    assert evidence_of("\n".join(lines)).splitlines() == lines[-20:]
+    assert len(evidence_of("x" * 100_000)) == 4096
+    assert evidence_of("") == telling_line("") == failure_in("") == ""
+
+
+def test_a_failure_begins_with_its_traceback() -> None:
+    assert failure_in(f"all have passed the barrier\n{TRACEBACK}") == TRACEBACK
+    assert failure_in("no traceback") == "no traceback"
