@@ -1,6 +1,7 @@
 """The composition root: settings in, a running service, an orderly stop."""
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -70,6 +71,7 @@ def run(settings: Settings) -> None:
     os.umask(_UMASK)
     service_logs.set_up(settings.logging)
     _allow_many_files()
+    gc.freeze()  # what is imported stays: the collector of garbage need not look through it again and again
     asyncio.run(serve(settings))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
@@ -48,6 +49,7 @@ async def find_credentials(access: Access) -> Credentials:
     try:
         if access.is_in_cluster:
             load_incluster_config(client_configuration=configuration)
+            _settle_proxy(configuration)
             return Credentials(configuration, _nothing)  # it reads its token again by itself
         loader = await load_kube_config(
             config_file=_existing_files(access),
@@ -68,6 +70,8 @@ async def find_credentials(access: Access) -> Credentials:
             "https://HOST:PORT"
         )
 
+    _settle_proxy(configuration)
+
     async def refresh() -> None:
         try:
             await loader.load_and_set(configuration)
@@ -75,6 +79,14 @@ async def find_credentials(access: Access) -> Credentials:
             raise BackendUnavailable(f"kubernetes: {access}: {_words(error)}") from error
 
     return Credentials(configuration, refresh)
+
+
+def _settle_proxy(configuration: Configuration) -> None:
+    """Look for a proxy in the environment once: the library looks at each call, and for ~/.netrc as well."""
+    server = urlsplit(configuration.host)
+    if configuration.proxy is None and not proxy_bypass(server.hostname or ""):
+        configuration.proxy = getproxies().get(server.scheme)
+    configuration.client_session_kwargs = {"trust_env": False}
 
 
 def _words(error: Exception) -> str:

@@ -5,7 +5,6 @@ models are not used: to decode a pod into them takes a hundred times longer than
 """
 
 import asyncio
-import json
 import logging
 import random
 import ssl
@@ -28,6 +27,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
+from pydantic_core import from_json
 
 from job_tracker.backends.kubernetes.access import Access, Credentials, find_credentials
 from job_tracker.backends.kubernetes.api_errors import (
@@ -135,7 +135,7 @@ class KubernetesClient:
     async def connect(self) -> None:
         """Look whether we are let in, once. Raises BackendRefused; a server that is away is no reason to."""
         try:
-            json.loads(await self._once("GET", self._path("pods"), "pods", [("limit", 1)]))
+            from_json(await self._once("GET", self._path("pods"), "pods", [("limit", 1)]))
         except Unauthorized as error:
             raise self._refused(
                 f"the API server does not accept the credentials; they may have expired ({error})"
@@ -235,7 +235,7 @@ class KubernetesClient:
             async for piece in pieces:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
-                    event = json.loads(line)
+                    event = from_json(line)
                     if event["type"] == "ERROR":
                         raise from_status(event["object"])
                     yield event["type"], event["object"]
@@ -274,7 +274,7 @@ class KubernetesClient:
             try:
                 if failed and before_retry is not None:
                     await before_retry()
-                answer: dict[str, Any] = json.loads(
+                answer: dict[str, Any] = from_json(
                     await self._once(method, self._path(resource, name), resource, query, body)
                 )
             except (Unreachable, Conflict) as error:
