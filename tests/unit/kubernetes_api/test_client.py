@@ -1,6 +1,8 @@
 """What a call does with every answer of an API server, and with none."""
 
 import asyncio
+import re
+import socket
 import time
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.client import KubernetesClient, Patience
 from job_tracker.errors import BackendUnavailable
-from tests.unit.kubernetes_api.conftest import Scripted, events, pod, pods, says, status
+from tests.unit.kubernetes_api.conftest import IMPATIENT, Scripted, events, pod, pods, says, status
 
 A_POD = pod("a", 1)
 PATH = "/api/v1/namespaces/here/pods"
@@ -62,6 +64,37 @@ async def test_the_server_s_wish_for_a_pause_is_honoured(client: KubernetesClien
     at = time.monotonic()
     await client.read("pods", "a")
     assert time.monotonic() - at >= 1
+
+
+@pytest.mark.parametrize("excepted", ["", "away.example"])
+async def test_a_proxy_of_the_environment_is_used_but_for_what_it_excepts(
+    server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excepted: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    [here] = re.findall(r"http://127.0.0.1:[0-9]+", file.read_text())
+    file.write_text(file.read_text().replace(here, "http://away.example"))
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, here)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, excepted)
+    monkeypatch.setattr(socket, "getaddrinfo", _knows_loopback_only)
+    client = KubernetesClient(Access(kubeconfig=file), "here", patience=IMPATIENT)
+    server.answers = [says(A_POD)]
+    try:
+        if excepted:
+            with pytest.raises(Unreachable):
+                await client.read("pods", "a")
+            assert server.requests == []
+        else:
+            assert await client.read("pods", "a") == A_POD
+    finally:
+        await client.close()
+
+
+def _knows_loopback_only(host: str, port: int, *_: object, **__: object) -> list[object]:
+    if host != "127.0.0.1":
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
 
 async def test_patience_ends(client: KubernetesClient, server: Scripted) -> None:
