@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 _ASIDE = ".part"
 _MOST_FILES = 10_000
 """Of a group, that are looked at: each rank has one, and perhaps some that were never finished."""
-_PIECE = 64 * 1024
+_PIECE = 32 * 1024
 _WRITE = 1 << 20
 _LEVEL = 1  # a tenth is left of most logs, and the levels above cost more than they save
 _PATIENCE_SECONDS = 20.0
@@ -113,7 +113,9 @@ class LogArchive:
 
     async def _read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
         path = self._path(group, rank)
-        download = await self._call(lambda: _download(self._files(), path))
+        download = await self._call(
+            lambda: _download(self._files(), path), lambda late: late.close() if late else None
+        )
         if download is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log in storage")
         try:
@@ -135,8 +137,11 @@ class LogArchive:
     def _files(self) -> JobFiles:
         return job_files(self._root, within=self._within)
 
-    async def _call(self, work: Callable[[], Result]) -> Result:
-        return await patiently(work, f"the storage of logs at {self._root}", seconds=self._patience)
+    async def _call(
+        self, work: Callable[[], Result], dispose: Callable[[Result], object] | None = None
+    ) -> Result:
+        what = f"the storage of logs at {self._root}"
+        return await patiently(work, what, seconds=self._patience, dispose=dispose)
 
 
 class _Upload:
