@@ -7,8 +7,8 @@ this user can make one): beyond, the kernel kills it, and the row says so.
 - 60 calls of 15 MiB of zeros that gzip makes small, and calls of which gzip makes 200 MiB;
 - lists of 1,000 jobs of 60 kB, of which each page is asked for by 8 clients at once, beside another client
   whose calls for the status of a job are timed; and 200 such lists of which no client reads a byte;
-- 1,000 calls each from 4 addresses of which no client reads a byte: of a log of an ended job, and of a watch
-  of a job of 60 kB; beside them, another address reads one;
+- 4 connections with 1,000 calls each of which the client reads no byte: of a log of an ended job, and of a
+  watch of a job of 60 kB; beside them, another address reads one;
 - a kept log of 256 MiB without a line break, and one of 16 MiB that is all line breaks, read by 8 clients.
 
 Memory is the resident set, as the kernel shows it in /proc. Its peak is the kernel's own.
@@ -46,6 +46,7 @@ from tests.support.http2 import reset_streams, unread_calls
 from tests.support.logs import records
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.client import TrainingClient
 
 LIMIT = 256  # MB
 BACK_WITHIN = 20
@@ -53,6 +54,7 @@ _MB = 10**6
 _AFTER_SECONDS = 60.0
 _CLIENTS = 8
 _UNREAD_SECONDS = 30.0  # beyond what a call has to be read, if others wait
+_STRANGER = "127.0.0.2"
 _CGROUPS = Path("/sys/fs/cgroup")
 _FINISHED = Filling(finished=1, holder=False)
 
@@ -205,22 +207,20 @@ def _unread_lists(server: Server) -> str:
 
 
 def _unread_logs(server: Server, calls: int) -> str:
-    wanted = pb.GetTrainingLogsRequest(job_id=1)
-    with _unread(server, "GetTrainingLogs", calls, wanted.SerializeToString()), server.stub() as stub:
+    wanted = pb.GetTrainingLogsRequest(job_id=1).SerializeToString()
+    with _unread(server, "GetTrainingLogs", calls, wanted), TrainingClient(server.address) as client:
         began = time.monotonic()
-        size = sum(len(piece.text) for piece in stub.GetTrainingLogs(wanted, timeout=120))
+        size = sum(len(piece.text) for piece in client.logs(1))
         took = time.monotonic() - began
         time.sleep(_UNREAD_SECONDS)
     return f" (another reads {size / _MB:.1f} MB in {took:.2f} s)"
 
 
 def _unread_watches(server: Server, calls: int) -> str:
-    wanted = pb.WatchTrainingRequest(job_id=1)
-    with _unread(server, "WatchTraining", calls, wanted.SerializeToString()), server.stub() as stub:
+    wanted = pb.WatchTrainingRequest(job_id=1).SerializeToString()
+    with _unread(server, "WatchTraining", calls, wanted), TrainingClient(server.address) as client:
         began = time.monotonic()
-        watch = stub.WatchTraining(wanted, timeout=120)
-        next(watch)
-        watch.cancel()
+        next(iter(client.watch(1)))
         took = time.monotonic() - began
         time.sleep(_UNREAD_SECONDS)
     return f" (another's begins in {took:.2f} s)"
@@ -228,13 +228,11 @@ def _unread_watches(server: Server, calls: int) -> str:
 
 @contextmanager
 def _unread(server: Server, method: str, calls: int, message: bytes) -> Iterator[None]:
-    """So many calls from each of 4 addresses, of which all have been taken up."""
+    """So many calls on each of 4 connections, from another address than ours."""
     with ExitStack() as open_connections:
-        for host in range(2, 6):
-            path, source = f"/training.TrainingService/{method}", f"127.0.0.{host}"
-            asked = unread_calls(server.address, calls, path, message, source)
-            open_connections.enter_context(asked)
-        _status(server)
+        for _ in range(4):
+            path = f"/training.TrainingService/{method}"
+            open_connections.enter_context(unread_calls(server.address, calls, path, message, _STRANGER))
         yield
 
 

@@ -2,7 +2,7 @@
 
 Each of a live group costs a connection to where the group runs, for as long as it is read. The service needs
 some of these itself: to keep what a group printed that is stopped, and to follow reports. Each that is kept
-in storage costs a file and some 0.1 MB, to decompress it.
+in storage costs a file and some 0.2 MB, to decompress it.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ class LogBounds:
 
 
 OF_LIVE = LogBounds()
-OF_ENDED = LogBounds(in_all=1024, for_caller=768, of_job=768)
+OF_ENDED = LogBounds(in_all=512, for_caller=384, of_job=512)
 
 
 class OpenLogs:
