@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 _ASIDE = ".part"
 _MOST_FILES = 10_000
 """Of a group, that are looked at: each rank has one, and perhaps some that were never finished."""
-_PIECE = 32 * 1024
+_PIECE = 64 * 1024
 _WRITE = 1 << 20
 _LEVEL = 1  # a tenth is left of most logs, and the levels above cost more than they save
 _PATIENCE_SECONDS = 20.0

@@ -26,7 +26,7 @@ from job_tracker.untrusted import Place, Suspicious, open_regular
 
 log = logging.getLogger(__name__)
 
-_PIECE = 32 * 1024
+_PIECE = 64 * 1024
 _SHORTEST_POLL, _LONGEST_POLL = 0.1, 1.0  # seconds; the quieter a log, the rarer it is looked at
 
 _Place = tuple[int, int]

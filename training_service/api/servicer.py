@@ -23,7 +23,7 @@ KNOWS_CANCELLED = "x-knows-cancelled"
 _LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
 # What is smaller needs no place: it takes no more than the call itself.
 _LARGE = 8 * 1024
-# A status of a large job takes 0.2 MB as it is sent, a piece of a log 0.15 MB, and one of a file 1 MB.
+# A status of a large job takes 0.2 MB as it is sent, a piece of a log 0.3 MB, and one of a file 1 MB.
 _SENT, _OF_ONE = 64, 48
 # The metrics of a job take 50 MB at most, of which all but what has been read is kept.
 _METRICS_SENT, _METRICS_OF_ONE = 4, 3
