@@ -7,6 +7,8 @@ this user can make one): beyond, the kernel kills it, and the row says so.
 - 60 calls of 15 MiB of zeros that gzip makes small, and calls of which gzip makes 200 MiB;
 - lists of 1,000 jobs of 60 kB, of which each page is asked for by 8 clients at once, beside another client
   whose calls for the status of a job are timed; and 200 such lists of which no client reads a byte;
+- 4 connections with 1,000 calls each of which the client reads no byte: of a log of an ended job, and of a
+  watch of a job of 60 kB; beside them, another address reads one;
 - a kept log of 256 MiB without a line break, and one of 16 MiB that is all line breaks, read by 8 clients.
 
 Memory is the resident set, as the kernel shows it in /proc. Its peak is the kernel's own.
@@ -41,15 +43,18 @@ from benchmarks.support import (
 )
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.http2 import reset_streams, unread_calls
+from tests.support.logs import records
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.client import TrainingClient
 
 LIMIT = 256  # MB
 BACK_WITHIN = 20
 _MB = 10**6
 _AFTER_SECONDS = 60.0
 _CLIENTS = 8
-_UNREAD_SECONDS = 10.0
+_UNREAD_SECONDS = 30.0  # beyond what a call has to be read, if others wait
+_STRANGER = "127.0.0.2"
 _CGROUPS = Path("/sys/fs/cgroup")
 _FINISHED = Filling(finished=1, holder=False)
 
@@ -72,7 +77,17 @@ def measure(quick: bool) -> list[Row]:
         Attack(
             f"lists of {1_000 // scale:,} jobs of 60 kB", _lists, lambda f: _fill_large(f, 1_000 // scale)
         ),
-        Attack("200 lists that are not read", _unread, lambda f: _fill_large(f, 100)),
+        Attack("200 lists that are not read", _unread_lists, lambda f: _fill_large(f, 100)),
+        Attack(
+            f"4 × {1_000 // scale:,} logs that are not read",
+            lambda server: _unread_logs(server, 1_000 // scale),
+            lambda f: _fill_log(f, records(*["x" * 100] * 10_000)),
+        ),
+        Attack(
+            f"4 × {1_000 // scale:,} watches that are not read",
+            lambda server: _unread_watches(server, 1_000 // scale),
+            lambda f: _fill_large(f, 1),
+        ),
         Attack("a log of 256 MiB without a line break", _logs, lambda f: _fill_log(f, bytes(256 << 20))),
         Attack("a log of 16 MiB of line breaks", _logs, lambda f: _fill_log(f, b"\n" * (16 << 20))),
     ]
@@ -181,14 +196,44 @@ def _count_jobs(server: Server) -> int:
             request.page_token = page.next_page_token
 
 
-def _unread(server: Server) -> str:
-    path, request = "/training.TrainingService/ListTrainingJobs", pb.ListTrainingJobsRequest(page_size=1000)
+def _unread_lists(server: Server) -> str:
+    path, wanted = "/training.TrainingService/ListTrainingJobs", pb.ListTrainingJobsRequest(page_size=1000)
     with ExitStack() as open_connections:
         for _ in range(_CLIENTS):
-            asked = unread_calls(server.address, 200 // _CLIENTS, path, request.SerializeToString())
+            asked = unread_calls(server.address, 200 // _CLIENTS, path, wanted.SerializeToString())
             open_connections.enter_context(asked)
         time.sleep(_UNREAD_SECONDS)
     return ""
+
+
+def _unread_logs(server: Server, calls: int) -> str:
+    wanted = pb.GetTrainingLogsRequest(job_id=1).SerializeToString()
+    with _unread(server, "GetTrainingLogs", calls, wanted), TrainingClient(server.address) as client:
+        began = time.monotonic()
+        size = sum(len(piece.text) for piece in client.logs(1))
+        took = time.monotonic() - began
+        time.sleep(_UNREAD_SECONDS)
+    return f" (another reads {size / _MB:.1f} MB in {took:.2f} s)"
+
+
+def _unread_watches(server: Server, calls: int) -> str:
+    wanted = pb.WatchTrainingRequest(job_id=1).SerializeToString()
+    with _unread(server, "WatchTraining", calls, wanted), TrainingClient(server.address) as client:
+        began = time.monotonic()
+        next(iter(client.watch(1)))
+        took = time.monotonic() - began
+        time.sleep(_UNREAD_SECONDS)
+    return f" (another's begins in {took:.2f} s)"
+
+
+@contextmanager
+def _unread(server: Server, method: str, calls: int, message: bytes) -> Iterator[None]:
+    """So many calls on each of 4 connections, from another address than ours."""
+    with ExitStack() as open_connections:
+        for _ in range(4):
+            path = f"/training.TrainingService/{method}"
+            open_connections.enter_context(unread_calls(server.address, calls, path, message, _STRANGER))
+        yield
 
 
 def _logs(server: Server) -> str:

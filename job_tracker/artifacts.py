@@ -76,7 +76,10 @@ class ModelFiles:
         uri = job.model_uri
         what = f"{shown(name)} of the model at {uri}"
         file = await patiently(
-            lambda: _open(job_files(uri, within=self._root), uri, str(path)), what, seconds=_PATIENCE_SECONDS
+            lambda: _open(job_files(uri, within=self._root), uri, str(path)),
+            what,
+            seconds=_PATIENCE_SECONDS,
+            dispose=lambda file: file.close(),
         )
         try:
             while piece := await patiently(lambda: file.read(_PIECE), what, seconds=_PATIENCE_SECONDS):

@@ -52,6 +52,17 @@ class FairTurns:
             del self._taken[who]
         self._pass_on()
 
+    def wanted(self) -> Counter[str]:
+        """How many turns others wait for, by who has them.
+
+        Who has as many as one may have waits for its own, all others for those of who has the most.
+        """
+        wanted = Counter[str]()
+        for who, waiting in self._waiting.items():
+            has_all = self._taken[who] >= self.for_one
+            wanted[who if has_all else max(self._taken, key=self._taken.__getitem__)] += len(waiting)
+        return wanted
+
     def _pass_on(self) -> None:
         while self._free:
             able = (who for who in self._waiting if self._taken[who] < self.for_one)

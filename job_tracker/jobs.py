@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from job_tracker.artifacts import ModelFiles, merged
 from job_tracker.errors import StaleJob
 from job_tracker.log_reader import LogPiece, LogReader, LogRequest
-from job_tracker.model import Ending, Job, JobSpec, JobState
+from job_tracker.model import Ending, Job, JobSpec, JobState, Progress
 from job_tracker.observers import JobObserver, ignore_job
 from job_tracker.store.base import JobFilter, JobStore
 from job_tracker.submission import Door, JobRequest
@@ -113,19 +114,20 @@ class Jobs:
     async def watch(self, job_id: int) -> AsyncGenerator[JobView, None]:
         """The job now and after every change, until it has ended. Raises JobNotFound."""
         with self._store.changes(job_id) as changes:
-            last = await self.get(job_id)
-            yield last
-            while not last.job.state.is_terminal:
-                patience = _POSITION_SECONDS if last.job.state is JobState.QUEUED else None
-                try:
-                    async with asyncio.timeout(patience):
+            last: tuple[int, Progress | None, int] | None = None
+            while True:
+                # No view is kept while its reader takes its time: the parameters of a job may be large.
+                views = [await self.get(job_id)]
+                job, state = views[0].job, views[0].job.state
+                before, last = last, (job.version, job.progress, views[0].position)
+                del job
+                if last != before:
+                    yield views.pop()
+                if state.is_terminal:
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_POSITION_SECONDS if state is JobState.QUEUED else None):
                         await anext(changes)
-                except TimeoutError:
-                    pass
-                view = await self.get(job_id)
-                if view != last:
-                    last = view
-                    yield view
 
     def logs(self, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """What the job's processes printed, and with `follow` what they are going to; see LogReader.read."""

@@ -15,12 +15,14 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.merging import WINDOW_SECONDS, merged
 from job_tracker.logs.positions import Position
 from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
-from job_tracker.model import GroupRef, Job
-from job_tracker.open_logs import LogBounds, OpenLogs
+from job_tracker.model import Job
+from job_tracker.open_logs import OF_ENDED, OF_LIVE, LogBounds, OpenLogs
 from job_tracker.store.base import JobStore
 
 # How often one who follows looks again for a log that a started job has not opened yet.
 _LOG_SECONDS = 0.2
+_IN_POSITION = 40
+"""Bytes that a rank takes in the text of a position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,11 @@ class LogPiece:
     position: Position
 
     @property
+    def size(self) -> int:
+        """About how many bytes it takes to send: the position has a time of each rank."""
+        return len(self.records) + _IN_POSITION * len(self.position.read)
+
+    @property
     def attempt(self) -> int:
         """Which attempt printed it."""
         return self.position.attempt
@@ -68,12 +75,18 @@ class LogReader:
     """Reads logs of live and ended attempts alike."""
 
     def __init__(
-        self, store: JobStore, backend: Backend[Any], archive: LogArchive, bounds: LogBounds | None = None
+        self,
+        store: JobStore,
+        backend: Backend[Any],
+        archive: LogArchive,
+        live: LogBounds = OF_LIVE,
+        ended: LogBounds = OF_ENDED,
     ) -> None:
         self._store = store
         self._backend = backend
         self._archive = archive
-        self._open = OpenLogs(bounds)
+        self._live = OpenLogs("running", live)
+        self._kept = OpenLogs("ended", ended)
 
     async def read(self, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """What was printed in an attempt; nothing where there is no log.
@@ -116,17 +129,18 @@ class LogReader:
         self, job: Job, attempt: int, rank: int, *, follow: bool, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
         group = job.groups[attempt - 1]
-        living = partial(self._living, job, group, rank, follow=follow)
-        kept = partial(self._archive.logs, group, rank)
+        living = self._live, partial(self._backend.logs, group, rank, follow=follow)
+        kept = self._kept, partial(self._archive.logs, group, rank)
         while True:
             is_live, away = _is_live(job, attempt), None
             # Of an ended one, what is still with its machine may be brought into storage meanwhile.
-            for source in (living,) if is_live else (kept, living, kept):
+            for bounded, source in (living,) if is_live else (kept, living, kept):
                 try:
-                    async with aclosing(source(after=after, tail_lines=tail_lines)) as pieces:
-                        async for piece in pieces:
-                            after, tail_lines = last_time(piece), None
-                            yield piece
+                    with bounded.one(job.id):
+                        async with aclosing(source(after=after, tail_lines=tail_lines)) as pieces:
+                            async for piece in pieces:
+                                after, tail_lines = last_time(piece), None
+                                yield piece
                     return
                 except LogsNotFound:
                     continue
@@ -141,15 +155,6 @@ class LogReader:
             job = await self._store.get(job.id)
             if not follow and _is_live(job, attempt):
                 return
-
-    async def _living(
-        self, job: Job, group: GroupRef, rank: int, *, follow: bool, after: bytes, tail_lines: int | None
-    ) -> AsyncGenerator[bytes, None]:
-        with self._open.one(job.id):
-            pieces = self._backend.logs(group, rank, follow=follow, after=after, tail_lines=tail_lines)
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    yield piece
 
     async def _at_attempt(self, job_id: int, attempt: int) -> Job:
         """The job once it has come to this attempt, or has ended."""

@@ -1,7 +1,8 @@
-"""How many logs of live groups clients read at once: in all, for one caller, and of one job.
+"""How many logs clients read at once: in all, for one caller, and of one job.
 
-Each costs a connection to where the group runs, for as long as it is read. The service needs some of these
-itself: to keep what a group printed that is stopped, and to follow reports.
+Each of a live group costs a connection to where the group runs, for as long as it is read. The service needs
+some of these itself: to keep what a group printed that is stopped, and to follow reports. Each that is kept
+in storage costs a file and some 0.2 MB, to decompress it.
 """
 
 from collections import Counter
@@ -22,11 +23,17 @@ class LogBounds:
     of_job: int = 256
 
 
+OF_LIVE = LogBounds()
+OF_ENDED = LogBounds(in_all=512, for_caller=384, of_job=512)
+
+
 class OpenLogs:
     """Counts the logs that are open, and refuses what would be too many."""
 
-    def __init__(self, bounds: LogBounds | None = None) -> None:
-        self._bounds = bounds or LogBounds()
+    def __init__(self, kind: str, bounds: LogBounds) -> None:
+        """`kind` says for people which jobs these logs are of, as in "running"."""
+        self._kind = kind
+        self._bounds = bounds
         self._open: Counter[Hashable] = Counter()  # by caller, by job, and of each in all
 
     @contextmanager
@@ -41,8 +48,8 @@ class OpenLogs:
         for key, (most, what) in limits.items():
             if self._open[key] >= most:
                 raise LimitExceeded(
-                    f"{most} logs of running jobs are being read {what}, and no more may be at once (each "
-                    "rank of all_ranks counts); end some of these, ask for single ranks, or try again later"
+                    f"{most} logs of {self._kind} jobs are being read {what}, and no more may be at once; "
+                    "each rank of all_ranks counts: end some of them, ask for single ranks, or try later"
                 )
         self._open.update(list(limits))
         try:

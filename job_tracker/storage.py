@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from job_tracker.errors import StorageUnavailable, TrackerError
@@ -45,11 +46,25 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
     return future
 
 
-async def patiently(work: Callable[[], T], name: str, *, seconds: float) -> T:
-    """The result of `work`. Raises StorageUnavailable, saying `name`, if it fails or takes too long."""
+async def patiently(
+    work: Callable[[], T], name: str, *, seconds: float, dispose: Callable[[T], object] | None = None
+) -> T:
+    """The result of `work`. Raises StorageUnavailable, saying `name`, if it fails or takes too long.
+
+    A result that comes when it is no longer awaited is given to `dispose`, in a thread.
+    """
     future = in_thread(work, name)
     try:
         async with asyncio.timeout(seconds):
             return await asyncio.shield(future)
-    except TimeoutError as error:
-        raise StorageUnavailable(f"{name}: no answer in {seconds:g} s") from error
+    except BaseException as error:
+        if dispose is not None:
+            future.add_done_callback(partial(_dispose, dispose, name))
+        if isinstance(error, TimeoutError):
+            raise StorageUnavailable(f"{name}: no answer in {seconds:g} s") from error
+        raise
+
+
+def _dispose(dispose: Callable[[T], object], name: str, late: "asyncio.Future[T]") -> None:
+    if not late.cancelled() and late.exception() is None:
+        in_thread(partial(dispose, late.result()), name)

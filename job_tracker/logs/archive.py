@@ -113,7 +113,9 @@ class LogArchive:
 
     async def _read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
         path = self._path(group, rank)
-        download = await self._call(lambda: _download(self._files(), path))
+        download = await self._call(
+            lambda: _download(self._files(), path), lambda late: late.close() if late else None
+        )
         if download is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log in storage")
         try:
@@ -135,8 +137,11 @@ class LogArchive:
     def _files(self) -> JobFiles:
         return job_files(self._root, within=self._within)
 
-    async def _call(self, work: Callable[[], Result]) -> Result:
-        return await patiently(work, f"the storage of logs at {self._root}", seconds=self._patience)
+    async def _call(
+        self, work: Callable[[], Result], dispose: Callable[[Result], object] | None = None
+    ) -> Result:
+        what = f"the storage of logs at {self._root}"
+        return await patiently(work, what, seconds=self._patience, dispose=dispose)
 
 
 class _Upload:

@@ -104,6 +104,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 async with aclosing(behaviour(_parsed(parse, data), context)) as messages:
                     async for message in messages:
                         await _send(context, message)
+                        del message  # the next one may be hours away
                 supervision.code = grpc.StatusCode.OK
             except Exception as error:
                 await supervision.abort(error)

@@ -1,13 +1,11 @@
 """The calls of training.TrainingService."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TypeVar
 
 from job_tracker import callers, log_context
-from job_tracker.callers import FairTurns
-from job_tracker.errors import LimitExceeded
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
@@ -15,7 +13,7 @@ from training_service.api import convert
 from training_service.api.errors import ServiceClosing
 from training_service.api.interceptors import Context
 from training_service.api.peers import peer_host
-from training_service.api.sending import LargeAnswers
+from training_service.api.sending import Places
 
 T = TypeVar("T")
 
@@ -23,11 +21,12 @@ KNOWS_CANCELLED = "x-knows-cancelled"
 """Metadata of callers that know the status `cancelled`, with any value."""
 # At once: a page may take 40 MB while it is made, and 2 MB as it is sent.
 _LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
-# A status of a large job takes 0.2 MB as it is sent.
-_LARGE_STATUS = 8 * 1024
-_STATUSES_SENT, _STATUSES_OF_ONE = 64, 48
-# A file that is fetched takes 1 MB as it is sent, for as long as its client does not read it.
-_FETCHES, _FETCHES_OF_ONE, _FETCH_PATIENCE = 64, 48, 20.0
+# What is smaller needs no place: it takes no more than the call itself.
+_LARGE = 8 * 1024
+# A status of a large job takes 0.2 MB as it is sent, a piece of a log 0.3 MB, and one of a file 1 MB.
+_SENT, _OF_ONE = 64, 48
+# The metrics of a job take 50 MB at most, of which all but what has been read is kept.
+_METRICS_SENT, _METRICS_OF_ONE = 4, 3
 _SEND_SECONDS = 20.0
 
 
@@ -41,9 +40,11 @@ class TrainingServicer(TrainingServiceServicer):
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
         self._making = asyncio.Semaphore(_LISTS_MADE)
-        self._statuses = LargeAnswers(_STATUSES_SENT, _STATUSES_OF_ONE, _SEND_SECONDS)
-        self._fetches = FairTurns(_FETCHES, _FETCHES_OF_ONE)
-        self._lists = LargeAnswers(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
+        self._lists = Places(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
+        self._statuses = Places(_SENT, _OF_ONE, _SEND_SECONDS)
+        self._logs = Places(_SENT, _OF_ONE, _SEND_SECONDS)
+        self._files = Places(_SENT, _OF_ONE, _SEND_SECONDS)
+        self._metrics = Places(_METRICS_SENT, _METRICS_OF_ONE, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
         """See training_service.proto."""
@@ -69,7 +70,7 @@ class TrainingServicer(TrainingServiceServicer):
         """See training_service.proto."""
         callers.caller.set(peer_host(context.peer()))
         where, limit, before = convert.page_of(request)
-        await self._lists.take_place()
+        await self._lists.take_until_sent()
         async with self._making:
             page = await self._jobs.list(where, limit=limit, before=before)
             return pb.ListTrainingJobsResponse(
@@ -89,9 +90,16 @@ class TrainingServicer(TrainingServiceServicer):
         self, request: pb.WatchTrainingRequest, context: Context
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id)
-        async for view in self._until_closed(self._jobs.watch(request.job_id)):
-            yield convert.status_of(view)
+        async with aclosing(self._jobs.watch(request.job_id)) as views:
+            while (view := await self._next(views)) is not None:
+                status = convert.status_of(view)
+                is_large = status.ByteSize() >= _LARGE
+                if is_large:
+                    del view, status  # many may wait
+                with await self._place(self._statuses, is_needed=is_large):
+                    yield convert.status_of(await self._jobs.get(request.job_id)) if is_large else status
 
     async def GetTrainingLogs(
         self, request: pb.GetTrainingLogsRequest, context: Context
@@ -99,33 +107,41 @@ class TrainingServicer(TrainingServiceServicer):
         """See training_service.proto."""
         callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id, request.attempt)
-        async for piece in self._until_closed(self._jobs.logs(*convert.logs_of(request))):
-            yield convert.log_of(piece, timestamps=request.timestamps)
+        async with aclosing(self._jobs.logs(*convert.logs_of(request))) as pieces:
+            while (piece := await self._next(pieces)) is not None:
+                with await self._place(self._logs, is_needed=piece.size >= _LARGE):
+                    yield convert.log_of(piece, timestamps=request.timestamps)
 
     async def GetTrainingMetrics(
         self, request: pb.GetTrainingMetricsRequest, context: Context
     ) -> AsyncIterator[pb.MetricSeries]:
         """See training_service.proto."""
-        for series in await self._jobs.metrics(request.job_id, frozenset(request.names)):
-            yield convert.series_of(request.job_id, series)
+        callers.caller.set(peer_host(context.peer()))
+        with await self._place(self._metrics):
+            for series in await self._jobs.metrics(request.job_id, frozenset(request.names)):
+                yield convert.series_of(request.job_id, series)
 
     async def GetTrainingArtifacts(
         self, request: pb.GetTrainingArtifactsRequest, context: Context
     ) -> pb.GetTrainingArtifactsResponse:
         """See training_service.proto."""
+        callers.caller.set(peer_host(context.peer()))
+        await self._statuses.take_until_sent()
         return convert.made_by(*await self._jobs.artifacts(request.job_id))
 
     async def FetchTrainingArtifact(
         self, request: pb.FetchTrainingArtifactRequest, context: Context
     ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
         """See training_service.proto."""
-        who = peer_host(context.peer())
-        await self._wait_to_fetch(who)
-        try:
-            async for content in self._until_closed(self._jobs.fetch(request.job_id, request.name)):
-                yield pb.FetchTrainingArtifactResponse(content=content)
-        finally:
-            self._fetches.give(who)
+        callers.caller.set(peer_host(context.peer()))
+        async with aclosing(self._jobs.fetch(request.job_id, request.name)) as pieces:
+            while True:
+                with await self._place(self._files):
+                    content = await self._next(pieces)
+                    if content is None:
+                        return
+                    yield pb.FetchTrainingArtifactResponse(content=content)
+                    del content
 
     def close(self) -> None:
         """End the streams: their clients are told to come again. Other calls end by themselves."""
@@ -133,50 +149,41 @@ class TrainingServicer(TrainingServiceServicer):
         for waiting in self._waiting:
             waiting.reschedule(asyncio.get_running_loop().time())
 
-    async def _wait_to_fetch(self, who: str) -> None:
-        try:
-            async with asyncio.timeout(_FETCH_PATIENCE):
-                await self._fetches.take(who)
-        except TimeoutError as error:
-            raise LimitExceeded(
-                f"{_FETCHES} files are fetched at once, {_FETCHES_OF_ONE} of them from one address, and none "
-                f"of these calls has ended within {_FETCH_PATIENCE:g} s: read to its end, or end, what you "
-                "fetch already, or try again later"
-            ) from error
-
     async def _bounded(
         self, job_id: int, status: pb.GetTrainingStatusResponse
     ) -> pb.GetTrainingStatusResponse:
         """The status, if it is large once there is a place for it; what is then sent is made only then."""
-        if status.ByteSize() < _LARGE_STATUS:
+        if status.ByteSize() < _LARGE:
             return status
         del status  # many may wait
-        await self._statuses.take_place()
+        await self._statuses.take_until_sent()
         return convert.status_of(await self._jobs.get(job_id))
 
-    async def _until_closed(self, items: AsyncGenerator[T, None]) -> AsyncIterator[T]:
-        """The items as they come. Raises ServiceClosing in place of the next once the service ends.
+    async def _place(self, places: Places, *, is_needed: bool = True) -> AbstractContextManager[object]:
+        """One of these, if it is needed, as soon as there is one. Raises ServiceClosing."""
+        return await self._unless_closed(places.take()) if is_needed else nullcontext()
 
-        What is given up is the waiting for an item, never the sending of one: gRPC tells the client
-        nothing, for ever, if the handler is cancelled while it sends.
+    async def _next(self, items: AsyncGenerator[T, None]) -> T | None:
+        """The next one as soon as there is one; None if there are no more. Raises ServiceClosing."""
+        return await self._unless_closed(anext(items, None))
+
+    async def _unless_closed(self, awaited: Awaitable[T]) -> T:
+        """Wait for it. Raises ServiceClosing in place of waiting on once the service ends.
+
+        The sending of a message is never given up so: gRPC tells the client nothing, for ever, if the
+        handler is cancelled while it sends.
         """
-        async with aclosing(items):
-            while not self._closing:
+        try:
+            async with asyncio.timeout(0 if self._closing else None) as waiting:
+                self._waiting.add(waiting)
                 try:
-                    async with asyncio.timeout(None) as waiting:
-                        self._waiting.add(waiting)
-                        try:
-                            item = await anext(items)
-                        finally:
-                            self._waiting.discard(waiting)
-                except StopAsyncIteration:
-                    return
-                except TimeoutError:
-                    if not waiting.expired():
-                        raise
-                    break
-                yield item
-        raise ServiceClosing
+                    return await awaited
+                finally:
+                    self._waiting.discard(waiting)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise ServiceClosing from None
 
 
 def _knows_cancelled(context: Context) -> bool:

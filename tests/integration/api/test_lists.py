@@ -1,10 +1,8 @@
 """Lists of jobs, and large statuses, over the API: each takes memory until its client has read it."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from job_tracker.model import Job
@@ -17,7 +15,6 @@ from training_service.api import servicer
 
 LIST = "/training.TrainingService/ListTrainingJobs"
 STATUS = "/training.TrainingService/GetTrainingStatus"
-FETCH = "/training.TrainingService/FetchTrainingArtifact"
 
 
 class CountingStore(SqliteStore):
@@ -99,43 +96,9 @@ async def test_large_statuses_that_are_not_read_are_made_up_to_a_bound_only(serv
     request = pb.GetTrainingStatusRequest(job_id=large).SerializeToString()
     with unread_calls(service.address, asked, STATUS, request, source="127.0.0.2"):
         # Each is made once to see how large it is, and again to be sent.
-        while service.store.reads < asked + servicer._STATUSES_OF_ONE:
+        while service.store.reads < asked + servicer._OF_ONE:
             await asyncio.sleep(0.01)
         before = service.store.reads
         assert (await service.status(small)).job_id == small
         assert (await service.status(large)).job_id == large
         assert service.store.reads == before + 3
-
-
-async def test_files_that_are_fetched_and_not_read_are_bounded_and_leave_places_to_other_addresses(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(servicer, "_FETCH_PATIENCE", 0.5)
-    service = await serve(CountingStore, tracked=False)
-    store = service.store
-    assert isinstance(store, CountingStore)
-    job_id = await service.train()
-    model = Path((await service.status(job_id)).model_uri)
-    model.mkdir(parents=True)
-    (model / "model.pt").write_bytes(b"x" * 1_000_000)
-    request = pb.FetchTrainingArtifactRequest(job_id=job_id, name="model.pt")
-    sent = request.SerializeToString()
-
-    async def size() -> int:
-        return sum([len(piece.content) async for piece in service.stub.FetchTrainingArtifact(request)])
-
-    async def taken(fetches: int) -> None:
-        while store.reads < fetches:
-            await asyncio.sleep(0.01)
-
-    before = store.reads
-    with unread_calls(service.address, 200, FETCH, sent, source="127.0.0.2"):
-        await taken(before + servicer._FETCHES_OF_ONE)
-        assert await size() == 1_000_000
-        with unread_calls(service.address, 200, FETCH, sent, source="127.0.0.3"):
-            await taken(before + servicer._FETCHES + 1)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await size()
-            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert store.reads == before + servicer._FETCHES + 1
-    assert await size() == 1_000_000

@@ -312,4 +312,18 @@ async def test_only_so_many_logs_of_running_jobs_are_read_at_once(service: Servi
         await (await asyncio.create_task(begin(another, "b"))).aclose()
     await following.aclose()
     await (await asyncio.create_task(begin(running, "a", all_ranks=True))).aclose()
-    assert not reader._open._open
+    assert not reader._live._open
+
+
+async def test_only_so_many_logs_of_ended_jobs_are_read_at_once(service: Service) -> None:
+    ended = await service.reaches((await service.submit(instances=3)).id, JobState.SUCCEEDED)
+    for rank in range(3):
+        await service.archive.write(ended.group, rank, pieces_of([records("a")]))
+    reader = LogReader(service.store, service.backend, service.archive, ended=LogBounds(for_caller=3))
+    following = reader.read(ended.id, LogRequest(all_ranks=True))
+    await anext(following)
+    with pytest.raises(LimitExceeded, match=r"^3 logs of ended jobs are being read .* ask for single ranks"):
+        await anext(reader.read(ended.id, LogRequest()))
+    await following.aclose()
+    assert [piece.text async for piece in reader.read(ended.id, LogRequest())] == ["a\n"]
+    assert not reader._kept._open

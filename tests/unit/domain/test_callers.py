@@ -133,3 +133,17 @@ async def test_a_turn_that_ends_as_the_next_in_the_row_gives_up_goes_to_the_one_
     await row.end("c")
     assert row.served == list("abc")
     assert row.turns.length == 0
+
+
+async def test_who_has_all_that_one_may_have_waits_for_its_own_and_others_for_those_of_who_has_most(
+    row_for: RowFor,
+) -> None:
+    row = row_for(4, 2)
+    await row.ask("a", "a", "b", "b")
+    assert not row.turns.wanted()
+    await row.ask("b")
+    assert row.turns.wanted() == {"b": 1}
+    await row.ask("c")
+    assert row.turns.wanted() == {"b": 1, "a": 1}
+    await row.end("a")
+    assert row.turns.wanted() == {"b": 1}
