@@ -28,13 +28,19 @@ def server(redis_server: RedisServer) -> RedisServer:
 
 
 @pytest.fixture
-async def connect(redis_server: RedisServer) -> AsyncIterator[Open]:
+def answer_seconds() -> float:
+    """How long a store waits: as services do, for a busy machine may well take a second."""
+    return 5.0
+
+
+@pytest.fixture
+async def connect(redis_server: RedisServer, answer_seconds: float) -> AsyncIterator[Open]:
     """Opens stores, each as another service would."""
     async with AsyncExitStack() as stack:
 
         async def connect(url: str = "", *, memory: Path | None = None) -> RedisStore:
             address = Address(url or redis_server.url, "t")
-            store = await RedisStore.open(address, answer_seconds=1, memory=memory)
+            store = await RedisStore.open(address, answer_seconds=answer_seconds, memory=memory)
             stack.push_async_callback(store.close)
             return store
 

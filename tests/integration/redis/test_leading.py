@@ -13,6 +13,12 @@ from tests.support.redis_server import RedisServer
 LONG = timedelta(minutes=1)
 
 
+@pytest.fixture
+def answer_seconds() -> float:
+    """Less than services have, so that calls fail soon."""
+    return 1.0
+
+
 async def test_all_who_wait_hear_of_a_resignation(server: RedisServer, connect: Open) -> None:
     leader, *others = [await connect() for _ in range(3)]
     term = await leader.lead("leader", LONG)

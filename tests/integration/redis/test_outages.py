@@ -21,6 +21,12 @@ from tests.support.logs import collector
 from tests.support.redis_server import RedisServer
 
 
+@pytest.fixture
+def answer_seconds() -> float:
+    """Less than services have, so that calls fail soon."""
+    return 1.0
+
+
 async def answers(store: RedisStore, job_id: int) -> Job:
     """The job, once the server is back."""
     async with asyncio.timeout(15):
