@@ -29,7 +29,7 @@ from benchmarks.kubernetes_support import (
 )
 from benchmarks.support import Row, Server, request, run_alone, workspace
 from job_tracker.backends.kubernetes.labels import owned_by
-from job_tracker.backends.labels import JOB_ID
+from job_tracker.backends.shared.labels import JOB_ID
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 

@@ -25,7 +25,7 @@ from benchmarks.support import ALGORITHM, DECLARED, Row, Server, make_dataset, r
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
 from job_tracker.catalog import Algorithm, KubernetesRecipe
-from job_tracker.model import Job, JobSpec, JobState
+from job_tracker.domain.job import Job, JobSpec, JobState
 
 CALLS = 32
 """How many calls to the API server are in flight at once: as many as the service makes."""

@@ -22,7 +22,8 @@ from typing import TypeVar
 import grpc
 import psutil
 
-from job_tracker.model import Ending, JobSpec, JobState, Phase, RankStatus
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.job import Ending, JobSpec, JobState
 from job_tracker.store.sqlite import SqliteStore
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub

@@ -30,7 +30,7 @@ from benchmarks.support import (
 )
 from job_tracker.backends.process.files import RankFolder
 from job_tracker.backends.process.rank import spawn_supervisor
-from job_tracker.untrusted import Place
+from job_tracker.files.untrusted import Place
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 

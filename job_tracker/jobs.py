@@ -6,21 +6,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from job_tracker.artifacts import ModelFiles, merged
-from job_tracker.errors import StaleJob
-from job_tracker.log_reader import LogPiece, LogReader, LogRequest
-from job_tracker.model import Ending, Job, JobSpec, JobState, Progress
-from job_tracker.observers import JobObserver, ignore_job
+from job_tracker.admission.admission import Admission, JobRequest
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.errors import StaleJob
+from job_tracker.domain.job import Ending, Job, JobSpec, JobState, Progress
+from job_tracker.domain.observers import JobObserver, ignore_job
+from job_tracker.domain.telemetry import Artifact, MetricSeries
+from job_tracker.files.artifacts import ModelFiles, merged
+from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
 from job_tracker.store.base import JobFilter, JobStore
-from job_tracker.submission import Door, JobRequest
-from job_tracker.telemetry import Artifact, MetricSeries
-from job_tracker.tracker import utc_now
 
 # How often those who wait look again at the place in the queue, which changes with other jobs.
 _POSITION_SECONDS = 1.0
 
 
-Rehearsal = Callable[[JobSpec], Awaitable[None]]
+Preflight = Callable[[JobSpec], Awaitable[None]]
 """Looks whether a spec could run, beyond what the door can tell by itself."""
 
 
@@ -47,11 +47,11 @@ class Jobs:
         self,
         store: JobStore,
         logs: LogReader,
-        door: Door,
+        door: Admission,
         models: ModelFiles,
         *,
         max_queued: int,
-        rehearsals: Sequence[Rehearsal] = (),
+        rehearsals: Sequence[Preflight] = (),
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
     ) -> None:
@@ -66,7 +66,7 @@ class Jobs:
         self._on_save = on_save
 
     async def submit(self, request: JobRequest) -> Job:
-        """Queue a job; it is durable when this returns. Raises what Door.check and JobStore.submit do."""
+        """Queue a job; it is durable when this returns. Raises as Admission.check and JobStore.submit."""
         key = self._door.key_of(request)
         # First of all: a repeated request gets its job even if it would not be let in any more.
         if key is not None and (known := await self._store.find_submitted(key)):

@@ -9,14 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from job_tracker.backends.process.sweeping import supervised_elsewhere
-from job_tracker.errors import StoreRefused
-from job_tracker.restoring import Restored, catch_up
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.base import JobStore, Term
 from job_tracker.store.sqlite import SqliteStore, backup, files
-from job_tracker.tracker import utc_now
+from job_tracker.tracking.restoring import Restored, catch_up
 from training_service.engines import make_engine
 from training_service.settings import Settings
-from training_service.stores import open_store, sqlite_path
+from training_service.store_opening import open_store, sqlite_path
 
 _IN_REDIS = "store.url: jobs are in Redis, which makes its own copies (dump.rdb, AOF): see docs/upgrading.md"
 _LEASE = timedelta(minutes=10)

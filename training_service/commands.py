@@ -8,8 +8,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from training_service.loading import SettingsError, load
 from training_service.settings import Settings
+from training_service.settings.loading import SettingsError, load
 
 app = typer.Typer(
     name="training-service",
@@ -68,7 +68,7 @@ def serve(
         },
     )
     # Here, since the server's libraries take a while to import.
-    from job_tracker.errors import BackendRefused, StoreRefused, StoreUnavailable
+    from job_tracker.domain.errors import BackendRefused, StoreRefused, StoreUnavailable
     from training_service.main import CannotServe, run
 
     try:
@@ -107,7 +107,7 @@ def backup(
 ) -> None:
     """Copy the job store to a file, while the service runs or not. See docs/upgrading.md."""
     settings = _settings(config, set_, {"storage.data_dir": data_dir})
-    from job_tracker.errors import StoreRefused
+    from job_tracker.domain.errors import StoreRefused
     from training_service.backups import back_up
 
     try:
@@ -129,7 +129,7 @@ def restore(
 ) -> None:
     """Go on from a backup: to be run once, while no service runs. See docs/upgrading.md."""
     settings = _settings(config, set_, {"storage.data_dir": data_dir, "backend": backend})
-    from job_tracker.errors import TrackerError
+    from job_tracker.domain.errors import TrackerError
     from training_service import backups
 
     os.umask(0o077)

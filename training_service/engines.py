@@ -7,9 +7,9 @@ from typing import Any
 from job_tracker.backends.base import Backend
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
-from job_tracker.environment import Telling, nothing_more
-from job_tracker.jobs import Rehearsal
-from job_tracker.observers import JobObserver, RequestObserver, ignore_job, ignore_request
+from job_tracker.domain.observers import JobObserver, RequestObserver, ignore_job, ignore_request
+from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
+from job_tracker.jobs import Preflight
 from training_service.settings import Settings
 
 
@@ -28,7 +28,7 @@ class Engine:
 
     backend: Backend[Any]
     connect: Callable[[], Awaitable[None]] = _nothing
-    rehearse: Rehearsal | None = None
+    rehearse: Preflight | None = None
     on_save: JobObserver = ignore_job
     silent_seconds: Callable[[], float | None] = lambda: None
 
@@ -36,7 +36,7 @@ class Engine:
 def make_engine(
     settings: Settings,
     store_id: str,
-    tell: Telling = nothing_more,
+    tell: ExtraEnvironment = nothing_more,
     on_request: RequestObserver = ignore_request,
 ) -> Engine:
     """The engine that `settings.backend` names, for the jobs of a store. Nothing is connected to yet."""
@@ -51,7 +51,7 @@ def make_engine(
             return _kubernetes(settings, store_id, tell, on_request)
 
 
-def _processes(settings: Settings, store_id: str, tell: Telling) -> ProcessBackend:
+def _processes(settings: Settings, store_id: str, tell: ExtraEnvironment) -> ProcessBackend:
     process = settings.process
     options = ProcessOptions(
         path=process.path,
@@ -65,7 +65,7 @@ def _processes(settings: Settings, store_id: str, tell: Telling) -> ProcessBacke
     return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options, tell)
 
 
-def _docker(settings: Settings, store_id: str, tell: Telling) -> Engine:
+def _docker(settings: Settings, store_id: str, tell: ExtraEnvironment) -> Engine:
     # Only this backend needs its client.
     from job_tracker.backends.docker import Access, DockerBackend, DockerOptions, PlanOptions
 
@@ -89,10 +89,12 @@ def _docker(settings: Settings, store_id: str, tell: Telling) -> Engine:
     return Engine(backend, backend.connect)
 
 
-def _kubernetes(settings: Settings, store_id: str, tell: Telling, on_request: RequestObserver) -> Engine:
+def _kubernetes(
+    settings: Settings, store_id: str, tell: ExtraEnvironment, on_request: RequestObserver
+) -> Engine:
     # Its client takes as long to import as all the rest, and only this backend needs it.
     from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
-    from job_tracker.backends.kubernetes.rehearsal import DryRun
+    from job_tracker.backends.kubernetes.preflight import DryRun
 
     kubernetes = settings.kubernetes
     plan = PlanOptions(

@@ -16,37 +16,38 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from job_tracker import naming
-from job_tracker.artifacts import ModelFiles
+from job_tracker.admission.admission import Admission
+from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.backends.base import Backend
-from job_tracker.errors import StoreLost, TrackerError
+from job_tracker.common.clock import utc_now
+from job_tracker.domain import naming
+from job_tracker.domain.errors import StoreLost, TrackerError
+from job_tracker.domain.job import Job
+from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
-from job_tracker.leadership import Leadership, Tenure
-from job_tracker.log_collector import LogCollector
-from job_tracker.log_reader import LogReader
 from job_tracker.logs.archive import LogArchive
-from job_tracker.model import Job
-from job_tracker.outside import observed
-from job_tracker.parameter_check import ParameterCheck
-from job_tracker.reports import ReportBook, ReportEnvironment, ReportTokens
+from job_tracker.logs.collector import LogCollector
+from job_tracker.logs.reader import LogReader
+from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportTokens
 from job_tracker.store.base import JobStore
-from job_tracker.submission import Door
-from job_tracker.tracker import Tracker, TrackerOptions, utc_now
-from training_service import logs as service_logs
+from job_tracker.tracking.leadership import Leadership, Tenure
+from job_tracker.tracking.tracker import Tracker, TrackerOptions
+from training_service import log_setup as service_logs
 from training_service._generated import training_reporter_pb2, training_service_pb2
 from training_service._generated.training_reporter_pb2_grpc import add_TrainingReporterServicer_to_server
 from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
+from training_service.api.connections import call_options, connection_options
 from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
-from training_service.connections import call_options, connection_options
 from training_service.engines import Engine, make_engine
 from training_service.exposure import log_exposure
-from training_service.memory import give_back
+from training_service.freed_memory import give_back
 from training_service.metrics import Metrics, MetricsServer
+from training_service.metrics.outside import observed
 from training_service.settings import Settings
 from training_service.settings.docker import HOST as DOCKER_HOST
-from training_service.stores import open_store
+from training_service.store_opening import open_store
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(engine.backend.close)
         metrics.observe_watch(engine.silent_seconds)
         await engine.connect()
-        reports = ReportBook(store, utc_now)
+        reports = ReportBuffer(store, utc_now)
         stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
         collector = LogCollector(store, engine.backend, log_archive(settings))
         stack.push_async_callback(collector.close)
@@ -138,7 +139,7 @@ async def serve(settings: Settings) -> None:
 
 def make_jobs(settings: Settings, store: JobStore, store_id: str, engine: Engine, metrics: Metrics) -> Jobs:
     """The operations behind the API."""
-    door = Door(
+    door = Admission(
         settings.algorithms,
         settings.all_datasets,
         capacity=settings.scheduling.capacity,
@@ -172,7 +173,7 @@ def make_leadership(
     store: JobStore,
     engine: Engine,
     logs: LogCollector,
-    reports: ReportBook,
+    reports: ReportBuffer,
     metrics: Metrics,
 ) -> Leadership:
     """What makes this replica track whenever no other does."""

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from job_tracker.backends.evidence import LOST_PEER
-from job_tracker.backends.log_ends import failure_in
-from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.backends.shared.evidence import LOST_PEER
+from job_tracker.backends.shared.log_ends import failure_in
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
+from job_tracker.domain.job import Job
 from job_tracker.logs.records import BEGINNING
-from job_tracker.model import MASTER_RANK, GroupRef, Job, Phase, RankStatus
 
 Plan = TypeVar("Plan")
 

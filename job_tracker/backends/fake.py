@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import LogsNotFound
-from job_tracker.feed import Feed
+from job_tracker.common.broadcast import Feed
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LogsNotFound
+from job_tracker.domain.group import GroupRef, Phase, RankStatus
+from job_tracker.domain.job import Job
 from job_tracker.logs.records import BEGINNING, first_time, records_of
 from job_tracker.logs.writing import RecordMaker
-from job_tracker.model import GroupRef, Job, Phase, RankStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from job_tracker.catalog.algorithms import Algorithm, ProcessRecipe
 from job_tracker.catalog.containers import ContainerOptions, DockerRecipe
 from job_tracker.catalog.datasets import Dataset
-from job_tracker.catalog.job_policy import JobPolicy
-from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Parameter, shown
-from job_tracker.catalog.pod_policy import PodPolicy
+from job_tracker.catalog.job_defaults import JobDefaults
+from job_tracker.catalog.parameters import INSTANCES_PARAMETER, PARAMETER_NAME, Parameter
 from job_tracker.catalog.pods import KubernetesRecipe, PodOptions, RequestedPodOptions
+from job_tracker.catalog.request_limits import RequestLimits
 
 __all__ = [
     "INSTANCES_PARAMETER",
@@ -15,12 +15,11 @@ __all__ = [
     "ContainerOptions",
     "Dataset",
     "DockerRecipe",
-    "JobPolicy",
+    "JobDefaults",
     "KubernetesRecipe",
     "Parameter",
     "PodOptions",
-    "PodPolicy",
     "ProcessRecipe",
+    "RequestLimits",
     "RequestedPodOptions",
-    "shown",
 ]

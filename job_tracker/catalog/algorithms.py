@@ -9,11 +9,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from job_tracker.catalog.containers import DockerRecipe
 from job_tracker.catalog.groups import GROUP_PARAMETERS, Composer, ElasticRecipe, RoleRecipe
-from job_tracker.catalog.parameters import PARAMETER_NAME, Config, Parameter, shown
+from job_tracker.catalog.parameters import PARAMETER_NAME, Config, Parameter
 from job_tracker.catalog.pods import MAX_PROCESSES_PER_INSTANCE, KubernetesRecipe
-from job_tracker.environment import FREE_PARAMETERS, is_reserved
-from job_tracker.errors import InvalidField
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import InvalidField
 from job_tracker.frameworks import FRAMEWORKS
+from job_tracker.frameworks.job_environment import FREE_PARAMETERS
+from job_tracker.frameworks.reserved_names import is_reserved
 
 _MAX_FREE_BYTES = 96 * 1024  # Linux takes at most 128 KiB a variable
 
@@ -140,7 +142,7 @@ class Algorithm(Config):
         """
         free = {}
         for name, value in sent.items():
-            field = f"parameters.{shown(name)[1:-1]}"
+            field = f"parameters.{quoted(name)[1:-1]}"
             if not PARAMETER_NAME.fullmatch(name):
                 raise InvalidField(
                     field, "a parameter's name has letters, digits and _, no digit first, 128 at most"

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from job_tracker.catalog.options import laid_over
-from job_tracker.catalog.parameters import Config, shown
+from job_tracker.catalog.layers import overlay
+from job_tracker.catalog.parameters import Config
 from job_tracker.catalog.pods import (
     HOME,
     MAX_PROCESSES_PER_INSTANCE,
@@ -25,6 +25,7 @@ from job_tracker.catalog.syntax import (
     LabelValue,
     Resources,
 )
+from job_tracker.common.printable import quoted
 
 MEMORY, GPU = "memory", "nvidia.com/gpu"
 CONTAINER_RESOURCES = frozenset({CPU, MEMORY, GPU})
@@ -39,11 +40,11 @@ _ENGINE_SOCKETS = (PurePosixPath("/var/run/docker.sock"), PurePosixPath("/run/do
 def _volume_source(source: str) -> str:
     path = PurePosixPath(source)
     if any(socket.is_relative_to(path) for socket in _ENGINE_SOCKETS if path.is_absolute()):
-        raise ValueError(f"{shown(source)} has the engine's socket in it: who has that is root there")
+        raise ValueError(f"{quoted(source)} has the engine's socket in it: who has that is root there")
     plain = path.is_absolute() and ".." not in path.parts
     if not plain and not _VOLUME_NAME.fullmatch(source):
         raise ValueError(
-            f"{shown(source)} is no source of a volume; allowed are absolute paths of the engine's machine, "
+            f"{quoted(source)} is no source of a volume; allowed are absolute paths of the engine's machine, "
             "and names of volumes"
         )
     return source
@@ -53,7 +54,7 @@ def _container_resources(resources: dict[str, str]) -> dict[str, str]:
     for name in resources:
         if name not in CONTAINER_RESOURCES:
             allowed = ", ".join(sorted(CONTAINER_RESOURCES))
-            raise ValueError(f"{shown(name)} is no resource of a container; allowed are {allowed}")
+            raise ValueError(f"{quoted(name)} is no resource of a container; allowed are {allowed}")
     return resources
 
 
@@ -112,8 +113,8 @@ class ContainerOptions(Config):
         return self
 
     def merged(self, over: "ContainerOptions | RequestedPodOptions") -> "ContainerOptions":
-        """These options with those that `over` sets on top; see laid_over."""
-        return laid_over(ContainerOptions, self, over)
+        """These options with those that `over` sets on top; see overlay."""
+        return overlay(ContainerOptions, self, over)
 
     @property
     def secret_names(self) -> frozenset[str]:

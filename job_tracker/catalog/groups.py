@@ -6,14 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from job_tracker import naming
 from job_tracker.catalog.containers import ContainerOptions
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER, Config, Parameter
 from job_tracker.catalog.pods import PodOptions
-from job_tracker.errors import InvalidField
+from job_tracker.domain import naming
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.policies import Elastic
 from job_tracker.frameworks import FRAMEWORKS, Traits
 from job_tracker.frameworks.base import TRAINERS
-from job_tracker.policies import Elastic
 
 MIN_INSTANCES_PARAMETER = "MIN_INSTANCES"
 _MOST = 10_000

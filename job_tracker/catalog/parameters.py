@@ -6,16 +6,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from job_tracker.errors import InvalidField
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import InvalidField
 
 INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _MAX_VALUE_LENGTH = 4096
-
-
-def shown(text: str) -> str:
-    """The text as a message quotes it: escaped, so that it stays on its line, and not without end."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 class Config(BaseModel):
@@ -52,12 +48,14 @@ class Parameter(Config):
             raise InvalidField(field, f"has {len(value)} characters; at most {_MAX_VALUE_LENGTH} are allowed")
         if not value.isprintable():
             raise InvalidField(
-                field, f"{shown(value)} has control characters or line breaks, which are not allowed"
+                field, f"{quoted(value)} has control characters or line breaks, which are not allowed"
             )
         if self.choices and value not in self.choices:
-            raise InvalidField(field, f"{shown(value)} is not allowed; allowed are {', '.join(self.choices)}")
+            raise InvalidField(
+                field, f"{quoted(value)} is not allowed; allowed are {', '.join(self.choices)}"
+            )
         if not self._is_of_type(value):
-            raise InvalidField(field, f"{shown(value)} is not {self._allowed()}")
+            raise InvalidField(field, f"{quoted(value)} is not {self._allowed()}")
 
     def _is_of_type(self, value: str) -> bool:
         match self.type:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from job_tracker.catalog import overlay
-from job_tracker.catalog.options import laid_over
+from job_tracker.catalog import strategic_merge
+from job_tracker.catalog.layers import overlay
 from job_tracker.catalog.parameters import Config
 from job_tracker.catalog.syntax import (
     CPU,
@@ -25,7 +25,7 @@ from job_tracker.catalog.syntax import (
     SecretKey,
     is_key_of_service,
 )
-from job_tracker.environment import is_set_by_service
+from job_tracker.frameworks.reserved_names import is_set_by_service
 
 CONTAINER = "training"
 HOME = "/home/training"
@@ -143,8 +143,8 @@ class PodOptions(RequestedPodOptions):
         return self
 
     def merged(self, over: RequestedPodOptions) -> "PodOptions":
-        """These options with those that `over` sets on top; see laid_over."""
-        return laid_over(PodOptions, self, over)
+        """These options with those that `over` sets on top; see overlay."""
+        return overlay(PodOptions, self, over)
 
     @property
     def cpu_limit(self) -> str | None:
@@ -172,8 +172,8 @@ class KubernetesRecipe(PodOptions):
     @model_validator(mode="after")
     def _overlay_leaves_what_is_ours(self) -> "KubernetesRecipe":
         try:
-            problem = _overlay_problem(overlay.merged(_SAMPLE_POD, self.pod_template))
-        except overlay.OverlayError as error:
+            problem = _overlay_problem(strategic_merge.merged(_SAMPLE_POD, self.pod_template))
+        except strategic_merge.OverlayError as error:
             raise ValueError(f"pod_template.{error}") from error
         except (AttributeError, KeyError, TypeError) as error:  # a text where an object belongs, say
             raise ValueError("pod_template is not laid out as a pod") from error

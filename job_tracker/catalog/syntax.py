@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
-from job_tracker.catalog.parameters import shown
-from job_tracker.environment import is_set_by_service
+from job_tracker.common.printable import quoted
+from job_tracker.frameworks.reserved_names import is_set_by_service
 
 _DNS_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"(?=.{{1,253}}$){_DNS_LABEL}(?:\.{_DNS_LABEL})*")
@@ -42,12 +42,12 @@ def amount(quantity: str) -> Decimal:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(
-            f'{shown(quantity)} is not a quantity; allowed are numbers such as "2", "0.5" or "500m", and '
+            f'{quoted(quantity)} is not a quantity; allowed are numbers such as "2", "0.5" or "500m", and '
             'bytes such as "512Mi" or "4Gi"'
         )
     number = Decimal(match[1]) * _SUFFIXES[match[2] or ""]
     if number > _LARGEST:
-        raise ValueError(f"{shown(quantity)} is too large; at most 2^63 - 1 is allowed")
+        raise ValueError(f"{quoted(quantity)} is too large; at most 2^63 - 1 is allowed")
     return number
 
 
@@ -55,11 +55,11 @@ def check_resource(name: str, quantity: str) -> None:
     """Raise ValueError unless so much of the resource can be asked for."""
     number = amount(quantity)
     if number <= 0:
-        raise ValueError(f"{shown(quantity)} of {name} is not allowed: it must be more than 0")
+        raise ValueError(f"{quoted(quantity)} of {name} is not allowed: it must be more than 0")
     if name == CPU and number % _SUFFIXES["m"]:
-        raise ValueError(f"{shown(quantity)} of cpu is not allowed: a thousandth (1m) is the least")
+        raise ValueError(f"{quoted(quantity)} of cpu is not allowed: a thousandth (1m) is the least")
     if name != CPU and number % 1:
-        raise ValueError(f"{shown(quantity)} of {name} is not allowed: it must be a whole number")
+        raise ValueError(f"{quoted(quantity)} of {name} is not allowed: it must be a whole number")
 
 
 def is_reserved_key(key: str) -> bool:
@@ -102,7 +102,7 @@ def _resource_name(name: str) -> str:
     if known or ("/" in name and _is_key(name) and not is_reserved_key(name)):
         return name
     raise ValueError(
-        f"{shown(name)} is not a resource; allowed are cpu, memory, ephemeral-storage, hugepages-SIZE and "
+        f"{quoted(name)} is not a resource; allowed are cpu, memory, ephemeral-storage, hugepages-SIZE and "
         "extended resources such as nvidia.com/gpu"
     )
 
@@ -121,7 +121,7 @@ def _is_key(key: str) -> bool:
 def _key(key: str) -> str:
     if not _is_key(key):
         raise ValueError(
-            f"{shown(key)} is not a key; allowed are at most 63 letters, digits and - _ . with a letter or "
+            f"{quoted(key)} is not a key; allowed are at most 63 letters, digits and - _ . with a letter or "
             "digit at both ends, after a domain and / if wanted, such as example.com/team"
         )
     return key
@@ -130,7 +130,7 @@ def _key(key: str) -> str:
 def _own_key(key: str) -> str:
     if is_reserved_key(_key(key)):
         raise ValueError(
-            f"{shown(key)} is a reserved key; the prefixes {', '.join(_RESERVED_DOMAINS)} and their "
+            f"{quoted(key)} is a reserved key; the prefixes {', '.join(_RESERVED_DOMAINS)} and their "
             "subdomains are set by the service and by Kubernetes"
         )
     return key
@@ -138,20 +138,20 @@ def _own_key(key: str) -> str:
 
 def _label_key(key: str) -> str:
     if is_key_of_service(_key(key)):
-        raise ValueError(f"{shown(key)} is a reserved key, which the service sets")
+        raise ValueError(f"{quoted(key)} is a reserved key, which the service sets")
     return key
 
 
 def _key_prefix(prefix: str) -> str:
     if not _SUBDOMAIN.fullmatch(prefix):
-        raise ValueError(f"{shown(prefix)} is not a prefix; allowed are domains such as example.com")
+        raise ValueError(f"{quoted(prefix)} is not a prefix; allowed are domains such as example.com")
     return prefix
 
 
 def _label_value(value: str) -> str:
     if value and not _KEY_NAME.fullmatch(value):
         raise ValueError(
-            f"{shown(value)} is not the value of a label; allowed are at most 63 letters, digits and - _ . "
+            f"{quoted(value)} is not the value of a label; allowed are at most 63 letters, digits and - _ . "
             "with a letter or digit at both ends"
         )
     return value
@@ -168,7 +168,7 @@ def _annotation_value(value: str) -> str:
 def _object_name(name: str) -> str:
     if not _SUBDOMAIN.fullmatch(name):
         raise ValueError(
-            f"{shown(name)} is not the name of an object; allowed are lower-case letters, digits, - and ., "
+            f"{quoted(name)} is not the name of an object; allowed are lower-case letters, digits, - and ., "
             "with a letter or digit at both ends"
         )
     return name
@@ -177,7 +177,7 @@ def _object_name(name: str) -> str:
 def _namespace(name: str) -> str:
     if not re.fullmatch(_DNS_LABEL, name):
         raise ValueError(
-            f"{shown(name)} is not a namespace; allowed are at most 63 lower-case letters, digits and -, "
+            f"{quoted(name)} is not a namespace; allowed are at most 63 lower-case letters, digits and -, "
             "with a letter or digit at both ends"
         )
     return name
@@ -185,22 +185,22 @@ def _namespace(name: str) -> str:
 
 def _secret_key(key: str) -> str:
     if not _SECRET_KEY.fullmatch(key):
-        raise ValueError(f"{shown(key)} is not a key of a Secret; allowed are letters, digits and . _ -")
+        raise ValueError(f"{quoted(key)} is not a key of a Secret; allowed are letters, digits and . _ -")
     return key
 
 
 def _environment_name(name: str) -> str:
     if not _ENVIRONMENT_NAME.fullmatch(name):
-        raise ValueError(f"{shown(name)} is not a name for an environment variable")
+        raise ValueError(f"{quoted(name)} is not a name for an environment variable")
     if is_set_by_service(name):
-        raise ValueError(f"{shown(name)} is a reserved name: it is set by the service")
+        raise ValueError(f"{quoted(name)} is a reserved name: it is set by the service")
     return name
 
 
 def _image(image: str) -> str:
     if len(image) > 512 or not _IMAGE.fullmatch(image):
         raise ValueError(
-            f"{shown(image)} is not an image; allowed are [REGISTRY/]PATH[:TAG][@sha256:DIGEST], the path "
+            f"{quoted(image)} is not an image; allowed are [REGISTRY/]PATH[:TAG][@sha256:DIGEST], the path "
             "in lower case"
         )
     return image
@@ -209,13 +209,13 @@ def _image(image: str) -> str:
 def _absolute_path(path: str) -> str:
     parts = path.split("/")
     if not path.startswith("/") or path == "/" or ":" in path or any(p in ("", ".", "..") for p in parts[1:]):
-        raise ValueError(f"{shown(path)} is not a path; allowed are absolute ones without : or ..")
+        raise ValueError(f"{quoted(path)} is not a path; allowed are absolute ones without : or ..")
     return path
 
 
 def _relative_path(path: str) -> str:
     if not path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ValueError(f"{shown(path)} is not a path in a volume; allowed are relative ones without ..")
+        raise ValueError(f"{quoted(path)} is not a path in a volume; allowed are relative ones without ..")
     return path
 
 

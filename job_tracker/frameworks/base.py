@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from job_tracker import naming
-from job_tracker.policies import Elastic
+from job_tracker.domain import naming
+from job_tracker.domain.policies import Elastic
 
 
 @dataclass(frozen=True, slots=True)

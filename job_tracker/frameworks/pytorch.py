@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from job_tracker.domain.group import MASTER_RANK
 from job_tracker.frameworks.base import GroupLayout, Traits, group_variables
-from job_tracker.model import MASTER_RANK
 
 _LAUNCHER = "torchrun"
 

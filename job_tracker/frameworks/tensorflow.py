@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from job_tracker import naming
+from job_tracker.domain import naming
 from job_tracker.frameworks.base import TRAINERS, GroupLayout, Role, StartedAsIs, Traits
 
 _PS, _EVALUATOR = "ps", "evaluator"

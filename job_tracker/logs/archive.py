@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
-from job_tracker.errors import LogsNotFound
-from job_tracker.job_files import JobFiles, job_files
+from job_tracker.domain.errors import LogsNotFound
+from job_tracker.domain.group import GroupRef
+from job_tracker.files.job_files import JobFiles, job_files
+from job_tracker.files.remote import in_thread, patiently
+from job_tracker.files.untrusted import Suspicious
 from job_tracker.logs import records
 from job_tracker.logs.records import BEGINNING, LONGEST_RECORD
-from job_tracker.model import GroupRef
-from job_tracker.storage import in_thread, patiently
-from job_tracker.untrusted import Suspicious
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from job_tracker.catalog import shown
-from job_tracker.errors import InvalidField
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import InvalidField
 from job_tracker.logs.records import BEGINNING, is_time
 
 _DIGITS = re.compile(r"[0-9]{1,10}")
@@ -41,7 +41,7 @@ class Position:
             _is_number(attempt)
             and all(_is_number(rank) and is_time(time.encode()) for rank, _, time in pairs)
         ):
-            raise InvalidField("position", f"{shown(text)} is not the position of an earlier response")
+            raise InvalidField("position", f"{quoted(text)} is not the position of an earlier response")
         return cls(int(attempt), {int(rank): time.encode() for rank, _, time in pairs})
 
 

@@ -11,7 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import BinaryIO
 
-from job_tracker.errors import LogsNotFound
+from job_tracker.domain.errors import LogsNotFound
+from job_tracker.files.untrusted import Place, Suspicious, open_regular
 from job_tracker.logs.records import (
     BEGINNING,
     LONGEST_RECORD,
@@ -22,7 +23,6 @@ from job_tracker.logs.records import (
     text_of,
 )
 from job_tracker.logs.writing import time_at
-from job_tracker.untrusted import Place, Suspicious, open_regular
 
 log = logging.getLogger(__name__)
 

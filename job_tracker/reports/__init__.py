@@ -1,9 +1,9 @@
 """What training processes report: by lines that they print, or by calls with a token."""
 
-from job_tracker.reports.book import ReportBook
-from job_tracker.reports.environment import ReportEnvironment
+from job_tracker.reports.buffer import ReportBuffer
 from job_tracker.reports.follower import LogFollower
 from job_tracker.reports.report import Report
+from job_tracker.reports.report_environment import ReportEnvironment
 from job_tracker.reports.tokens import ReportTokens
 
-__all__ = ["LogFollower", "Report", "ReportBook", "ReportEnvironment", "ReportTokens"]
+__all__ = ["LogFollower", "Report", "ReportBuffer", "ReportEnvironment", "ReportTokens"]

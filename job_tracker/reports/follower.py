@@ -5,19 +5,19 @@ import logging
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
-from job_tracker.backends.base import Backend
-from job_tracker.errors import (
+from job_tracker.domain.errors import (
     AttemptOver,
     BackendUnavailable,
     LogsNotFound,
     StoreUnavailable,
     TrackerError,
 )
+from job_tracker.domain.group import MASTER_RANK, GroupRef
+from job_tracker.domain.job import Job, Progress
+from job_tracker.logs.live import LiveLogs
 from job_tracker.logs.records import BEGINNING, last_time, lines_of
-from job_tracker.model import MASTER_RANK, GroupRef, Job, Progress
-from job_tracker.reports.book import Attempt, ReportBook
+from job_tracker.reports.buffer import Attempt, ReportBuffer
 from job_tracker.reports.lines import parse
 from job_tracker.reports.report import Report
 from job_tracker.reports.turns import Turns
@@ -61,8 +61,8 @@ class LogFollower:
 
     def __init__(
         self,
-        book: ReportBook,
-        backend: Backend[Any],
+        book: ReportBuffer,
+        backend: LiveLogs,
         turns: Turns | None = None,
     ) -> None:
         self._book = book

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from job_tracker.model import Progress
-from job_tracker.telemetry import Artifact, MetricPoint
+from job_tracker.domain.job import Progress
+from job_tracker.domain.telemetry import Artifact, MetricPoint
 
 COUNTS = ("step", "total_steps", "epoch", "total_epochs")
 MOST_METRICS = 64

@@ -6,7 +6,7 @@ import hmac
 import re
 from functools import lru_cache
 
-from job_tracker.errors import NotAllowed
+from job_tracker.domain.errors import NotAllowed
 
 _FORM = re.compile(r"(\d{1,10})\.(\d{1,6})\.([A-Za-z0-9_-]{43})", re.ASCII)
 

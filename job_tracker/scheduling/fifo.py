@@ -6,7 +6,7 @@ it back, and so gets its turn as soon as enough has ended.
 
 from enum import Enum, auto
 
-from job_tracker.model import Job
+from job_tracker.domain.job import Job
 
 
 class Verdict(Enum):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from job_tracker.model import Job, JobSpec, JobState
-from job_tracker.telemetry import Artifact, AttemptReport, MetricSeries
+from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class JobStore(Protocol):
     """Keeps jobs. One contract suite (tests/contract) says in detail what each method owes.
 
     Every write is atomic and durable when it returns. Any call may raise StoreUnavailable. A write that
-    is given a term raises Deposed, having changed nothing, unless that is the last term that was won.
+    is given a term raises LeadershipLost, having changed nothing, unless that is the last term that was won.
     """
 
     async def submit(

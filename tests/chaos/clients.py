@@ -8,17 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from job_tracker.clock import boot_seconds
+from job_tracker.common.clock import boot_seconds
 from tests.chaos.faults import Pace
 from tests.chaos.plans import Plan
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import RetryPolicy, TrainingClient
-from training_service.client.errors import (
-    DeadlineExceeded,
-    TrainingServiceError,
-    Unavailable,
-    WaitTimedOut,
-)
+from training_service.client.errors import DeadlineExceeded, TrainingServiceError, Unavailable, WaitTimedOut
 
 T = TypeVar("T")
 

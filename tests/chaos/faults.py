@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from job_tracker.clock import boot_seconds
+from job_tracker.common.clock import boot_seconds
 
 _NO_TARGET_SECONDS = 0.1
 _LONGEST_PAUSE = 0.5

@@ -2,7 +2,7 @@
 
 import threading
 
-from job_tracker.clock import boot_seconds
+from job_tracker.common.clock import boot_seconds
 from tests.chaos.clients import Clients
 from training_service.client.errors import TrainingServiceError
 

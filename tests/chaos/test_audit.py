@@ -117,12 +117,12 @@ def test_errors_in_a_log_are_counted_by_what_was_raised_but_for_those_that_are_f
 ) -> None:
     log = tmp_path / "service.log"
     log.write_text(
-        """2026-11-22 15:33:18,966 ERROR   job_tracker.workqueue [job=1] work on 1 failed
+        """2026-11-22 15:33:18,966 ERROR   job_tracker.common.work_queue [job=1] work on 1 failed
     | Traceback (most recent call last):
     |   File "x.py", line 1, in x
-    | job_tracker.errors.StoreUnavailable: it is away
-2026-11-22 15:33:18,966 INFO    job_tracker.tracker Traceback of nothing
-2026-11-22 15:33:19,004 ERROR   job_tracker.workqueue [job=2] work on 2 failed
+    | job_tracker.domain.errors.StoreUnavailable: it is away
+2026-11-22 15:33:18,966 INFO    job_tracker.tracking.tracker Traceback of nothing
+2026-11-22 15:33:19,004 ERROR   job_tracker.common.work_queue [job=2] work on 2 failed
     | Traceback (most recent call last):
     | RecursionError
 Traceback (most recent call last):
@@ -131,6 +131,6 @@ MemoryError
 """
     )
     assert errors_in([log], {"StoreUnavailable"}) == {
-        "job_tracker.workqueue [job=N] work on N failed: RecursionError": 1,
+        "job_tracker.common.work_queue [job=N] work on N failed: RecursionError": 1,
         "Traceback (most recent call last): MemoryError": 1,
     }

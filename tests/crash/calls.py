@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from job_tracker.errors import StoreUnavailable
+from job_tracker.domain.errors import StoreUnavailable
 from tests.crash.seams import Seam, Seams
 
 NO_SPACE, TOO_MANY, INPUT_OUTPUT = "no space left", "too many processes", "input/output error"

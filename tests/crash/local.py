@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import psutil
 
-from job_tracker.naming import instance_name
+from job_tracker.domain.naming import instance_name
 from tests.crash.scenario import CAPACITY, JOBS, LOSING, RANK_PARAMETERS, PlannedJob
 from tests.crash.stored import problems_in_sqlite
 from tests.support.parameters import declared

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from job_tracker.model import JobState
+from job_tracker.domain.job import JobState
 from tests.e2e.conftest import Server
 from training_service.client import TrainingClient
 

@@ -20,8 +20,8 @@ from trainer_kit._generated import training_reporter_pb2 as reporter_pb
 
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated import training_service_pb2_grpc as pb_grpc
+from training_service.api.connections import connection_options
 from training_service.client import AsyncTrainingClient, TrainingClient
-from training_service.connections import connection_options
 
 DESCRIPTORS = 200
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from job_tracker.errors import NoRoom
-from job_tracker.model import Phase
+from job_tracker.domain.errors import NoRoom
+from job_tracker.domain.group import Phase
 from tests.e2e.conftest import server
 from tests.support.backends import ProcessGroups, seen
 from tests.support.jobs import job

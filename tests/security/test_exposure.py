@@ -12,7 +12,7 @@ from tests.e2e.conftest import Server
 from tests.e2e.test_serving import refusal
 from training_service._generated import training_service_pb2 as pb
 from training_service.exposure import log_exposure
-from training_service.loading import SettingsError, load
+from training_service.settings.loading import SettingsError, load
 
 LOOPBACK = ["127.0.0.1:0", "127.8.9.10:0", "[::1]:0", "localhost:0"]
 BEYOND = ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[2001:db8::1]:0", "localhost.example:0", "127.1:0"]

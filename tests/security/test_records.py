@@ -19,12 +19,13 @@ import psutil
 import pytest
 
 from job_tracker.backends.process import ProcessBackend
-from job_tracker.diagnosis import Category
-from job_tracker.errors import LogsNotFound
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LogsNotFound
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job
+from job_tracker.files.untrusted import Place
 from job_tracker.logs.records import lines_of
 from job_tracker.logs.writing import time_at
-from job_tracker.model import Job, Phase
-from job_tracker.untrusted import Place
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
 

@@ -18,9 +18,9 @@ from job_tracker.backends.kubernetes import Access, KubernetesBackend, Kubernete
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
 from job_tracker.catalog import Algorithm, DockerRecipe, KubernetesRecipe, ProcessRecipe
-from job_tracker.environment import Telling, nothing_more
+from job_tracker.domain.group import GroupRef, Phase
+from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs import records
-from job_tracker.model import GroupRef, Phase
 from tests.support.docker_engine import DockerEngine
 from tests.support.logs import texts_of
 
@@ -110,7 +110,7 @@ class KubernetesGroups:
         self.namespace = namespace
         self.root = root
         self.algorithms: dict[str, Algorithm] = {}
-        self.tell: Telling = nothing_more
+        self.tell: ExtraEnvironment = nothing_more
         self._image = image
         self._opened: list[KubernetesBackend] = []
         self.add("program")

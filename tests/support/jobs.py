@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from job_tracker.diagnosis import Diagnosis
-from job_tracker.model import Job, JobSpec, JobState
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.job import Job, JobSpec, JobState
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from job_tracker.clock import boot_seconds
-from job_tracker.leadership import Tenure
+from job_tracker.common.clock import boot_seconds
 from job_tracker.store.base import JobStore
+from job_tracker.tracking.leadership import Tenure
 
 _LIFETIME = timedelta(hours=1)
 

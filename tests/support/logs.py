@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from job_tracker.backends.base import Backend
-from job_tracker.log_collector import LogCollector
 from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.records import text_of
 from job_tracker.logs.writing import RecordMaker, time_at
 from job_tracker.store.base import JobStore

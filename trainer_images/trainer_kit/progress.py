@@ -1,4 +1,4 @@
-"""Telling how far training has come, and what it has made.
+"""ExtraEnvironment how far training has come, and what it has made.
 
 Reports go to the service by calls where it can be reached (see `report_calls`), else as lines on stdout:
 a marker and a JSON object, every key of which may be missing:

@@ -8,18 +8,18 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from job_tracker.backends.log_ends import telling_line
-from job_tracker.catalog import shown
-from job_tracker.diagnosis import Diagnosis
-from job_tracker.errors import InvalidField
+from job_tracker.admission.admission import JobRequest
+from job_tracker.backends.shared.log_ends import telling_line
+from job_tracker.common.printable import printable, quoted
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job, JobSpec, JobState, Progress
+from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.jobs import JobView
-from job_tracker.log_reader import LogPiece, LogRequest
-from job_tracker.model import Job, JobSpec, JobState, Phase, Progress
-from job_tracker.printable import printable
+from job_tracker.logs.reader import LogPiece, LogRequest
 from job_tracker.reports.lines import is_report
 from job_tracker.store.base import JobFilter
-from job_tracker.submission import JobRequest
-from job_tracker.telemetry import Artifact, MetricSeries
 from training_service._generated import training_service_pb2 as pb
 
 STATUSES: Mapping[JobState, pb.TrainingStatus.ValueType] = {
@@ -92,7 +92,7 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
         raise InvalidField("page_size", f"{message.page_size} is not from 0 to {_LARGEST_PAGE}")
     if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):
         raise InvalidField(
-            "page_token", f"{shown(message.page_token)} is not the next_page_token of an earlier page"
+            "page_token", f"{quoted(message.page_token)} is not the next_page_token of an earlier page"
         )
     try:
         states = frozenset[JobState]().union(*(_STATES[status] for status in message.statuses))

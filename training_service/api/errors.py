@@ -2,7 +2,7 @@
 
 import grpc
 
-from job_tracker import errors
+from job_tracker.domain import errors
 
 
 class ServiceClosing(errors.TrackerError):

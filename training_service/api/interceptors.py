@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
-from job_tracker.errors import InvalidField, TrackerError
-from job_tracker.submission import MAX_PARAMETER_BYTES
+from job_tracker.admission.admission import MAX_PARAMETER_BYTES
+from job_tracker.domain.errors import InvalidField, TrackerError
 from training_service.api.errors import status_of
 
 log = logging.getLogger("training_service.access")

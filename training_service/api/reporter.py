@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from job_tracker import log_context
-from job_tracker.errors import NotAllowed
-from job_tracker.reports import Report, ReportBook, ReportTokens
+from job_tracker.common import log_context
+from job_tracker.domain.errors import NotAllowed
+from job_tracker.reports import Report, ReportBuffer, ReportTokens
 from job_tracker.reports.report import COUNTS, ReportReader
 from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterServicer
@@ -22,7 +22,7 @@ _REPORTS_A_SECOND = 500
 class ReporterServicer(TrainingReporterServicer):
     """Converts and passes on; errors are the interceptor's."""
 
-    def __init__(self, tokens: ReportTokens, book: ReportBook) -> None:
+    def __init__(self, tokens: ReportTokens, book: ReportBuffer) -> None:
         self._tokens = tokens
         self._book = book
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from contextvars import Context
 from typing import Any
 
-from job_tracker.callers import FairTurns, caller
+from job_tracker.common.callers import FairTurns, caller
 
 log = logging.getLogger(__name__)
 

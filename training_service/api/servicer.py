@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TypeVar
 
-from job_tracker import callers, log_context
+from job_tracker.common import callers, log_context
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer

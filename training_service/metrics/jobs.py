@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from job_tracker.diagnosis import Category
-from job_tracker.model import Job, JobState
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.job import Job, JobState
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _WAIT = (1, 5, 15, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY)

@@ -8,13 +8,13 @@ from importlib.metadata import version
 import grpc
 from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector, disable_created_metrics
 
-from job_tracker.model import Job
-from job_tracker.outside import OutsideObserver, Result
+from job_tracker.domain.job import Job
 from job_tracker.store.base import JobStore
-from job_tracker.tracker import Tracker
+from job_tracker.tracking.tracker import Tracker
 from training_service.metrics.calls import CallMetrics
 from training_service.metrics.jobs import JobMetrics
 from training_service.metrics.loop import LoopMetrics
+from training_service.metrics.outside import OutsideObserver, Result
 from training_service.metrics.states import StoredJobs, TrackerState, WatchState
 
 

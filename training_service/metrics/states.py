@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from job_tracker.errors import TrackerError
-from job_tracker.model import LIVE_STATES, JobState
+from job_tracker.domain.errors import TrackerError
+from job_tracker.domain.job import LIVE_STATES, JobState
 from job_tracker.store.base import JobStore, Tally
-from job_tracker.tracker import Tracker
+from job_tracker.tracking.tracker import Tracker
 
 log = logging.getLogger(__name__)
 

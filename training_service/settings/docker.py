@@ -5,11 +5,11 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from job_tracker.catalog import ContainerOptions, PodPolicy
+from job_tracker.catalog import ContainerOptions, RequestLimits
 from job_tracker.catalog.containers import CONTAINER_RESOURCES, Pull
-from job_tracker.catalog.pod_policy import OF_CONTAINERS, ContainerOptionName, of_containers
+from job_tracker.catalog.request_limits import OF_CONTAINERS, ContainerOptionName, of_containers
 from job_tracker.catalog.syntax import KeyPrefix, LabelKey, LabelValue, Resources
-from training_service.settings.group import Group
+from training_service.settings.section import Group
 
 HOST = "host.docker.internal"
 """The engine's machine, as containers know it by default."""
@@ -68,9 +68,9 @@ class DockerSettings(Group):
     )
 
     @property
-    def pod_policy(self) -> PodPolicy:
+    def pod_policy(self) -> RequestLimits:
         """What a request may set of its containers."""
-        return PodPolicy(
+        return RequestLimits(
             allowed=frozenset(self.allowed_request_options),
             max_resources=self.max_resources,
             allowed_key_prefixes=self.allowed_key_prefixes,

@@ -12,14 +12,10 @@ from pydantic import (
     model_validator,
 )
 
-from job_tracker.catalog import (
-    Algorithm,
-    PodOptions,
-    PodPolicy,
-)
-from job_tracker.catalog.pod_policy import ALLOWED_BY_DEFAULT, Configured, PodOptionName, of_pods
+from job_tracker.catalog import Algorithm, PodOptions, RequestLimits
+from job_tracker.catalog.request_limits import ALLOWED_BY_DEFAULT, Configured, PodOptionName, of_pods
 from job_tracker.catalog.syntax import KeyPrefix, LabelKey, LabelValue, Namespace, Resources
-from training_service.settings.group import Duration, Group
+from training_service.settings.section import Duration, Group
 
 
 class ProcessSettings(Group):
@@ -40,13 +36,13 @@ class ProcessSettings(Group):
     last_port: int = Field(default=29999, ge=1024, le=65535, description="… to")
 
     @property
-    def pod_policy(self) -> PodPolicy:
+    def pod_policy(self) -> RequestLimits:
         """What a request may set of its instances."""
 
         def configured(algorithm: Algorithm) -> Configured:
             return Configured(processes=algorithm.process.nproc_per_node if algorithm.process else 1)
 
-        return PodPolicy(configured=configured, allowed=frozenset({"nproc_per_node"}))
+        return RequestLimits(configured=configured, allowed=frozenset({"nproc_per_node"}))
 
     @model_validator(mode="after")
     def _ports_are_in_order(self) -> "ProcessSettings":
@@ -110,9 +106,9 @@ class KubernetesSettings(Group):
     )
 
     @property
-    def pod_policy(self) -> PodPolicy:
+    def pod_policy(self) -> RequestLimits:
         """What a request may set of its pods."""
-        return PodPolicy(
+        return RequestLimits(
             configured=partial(of_pods, of_all=self.pod),
             allowed=frozenset(self.allowed_request_options),
             max_resources=self.max_resources,

@@ -10,11 +10,11 @@ from pydantic import (
     model_validator,
 )
 
-from job_tracker.catalog.job_policy import categories
-from job_tracker.diagnosis import Category
-from job_tracker.errors import InvalidField
-from job_tracker.policies import LONGEST, MOST_ATTEMPTS, RetryPolicy
-from training_service.settings.group import Duration, Group
+from job_tracker.catalog.job_defaults import categories
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.policies import LONGEST, MOST_ATTEMPTS, RetryPolicy
+from training_service.settings.section import Duration, Group
 
 PROCESSES_PER_INSTANCE = 8
 """As many as most machines have GPUs, at most."""

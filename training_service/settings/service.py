@@ -14,7 +14,7 @@ from pydantic import (
 
 from job_tracker.logs.writing import SMALLEST_LOG
 from training_service.settings.addresses import is_loopback
-from training_service.settings.group import Group
+from training_service.settings.section import Group
 
 _LAST_PORT = 65535
 

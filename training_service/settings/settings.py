@@ -14,13 +14,13 @@ from job_tracker.catalog import (
     ContainerOptions,
     Dataset,
     DockerRecipe,
-    JobPolicy,
+    JobDefaults,
     KubernetesRecipe,
     PodOptions,
-    PodPolicy,
+    RequestLimits,
 )
-from job_tracker.catalog.options import laid_over
-from job_tracker.policies import Deadlines, RetryPolicy
+from job_tracker.catalog.layers import overlay
+from job_tracker.domain.policies import Deadlines, RetryPolicy
 from training_service.settings.algorithms import default_algorithms
 from training_service.settings.docker import DockerSettings
 from training_service.settings.engines import KubernetesSettings, ProcessSettings
@@ -76,12 +76,12 @@ class Settings(BaseSettings):
     )
 
     @property
-    def job_policy(self) -> JobPolicy:
+    def job_policy(self) -> JobDefaults:
         """What holds for a job whose request does not say otherwise."""
-        return JobPolicy(retry=RetryPolicy(**dict(self.retry)), deadlines=Deadlines(**dict(self.deadlines)))
+        return JobDefaults(retry=RetryPolicy(**dict(self.retry)), deadlines=Deadlines(**dict(self.deadlines)))
 
     @property
-    def pod_policy(self) -> PodPolicy | None:
+    def pod_policy(self) -> RequestLimits | None:
         """What a request may set of its instances; None: nothing."""
         match self.backend:
             case "process":
@@ -142,7 +142,7 @@ def _check_layers(
 ) -> None:
     """Raise ValueError unless the options of an algorithm can be laid over those of all."""
     try:
-        options = laid_over(type(of_all), of_all, recipe)
+        options = overlay(type(of_all), of_all, recipe)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ValueError(f"algorithms.{name}.{engine} over {engine}.{group}: {reason}") from error

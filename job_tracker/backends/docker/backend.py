@@ -21,12 +21,13 @@ from job_tracker.backends.docker.logs import LiveLogs
 from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
-from job_tracker.backends.kept_logs import KeptLogs
+from job_tracker.backends.shared.kept_logs import KeptLogs
 from job_tracker.catalog import Algorithm
-from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import LaunchFailed
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import MASTER_RANK, GroupRef
+from job_tracker.domain.job import Job
+from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs.records import BEGINNING
-from job_tracker.model import MASTER_RANK, GroupRef, Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class DockerBackend:
         root: Path,
         algorithms: Mapping[str, Algorithm],
         options: DockerOptions,
-        tell: Telling = nothing_more,
+        tell: ExtraEnvironment = nothing_more,
     ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""
         self._algorithms = algorithms

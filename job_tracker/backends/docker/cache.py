@@ -21,7 +21,7 @@ from job_tracker.backends.docker.endings import Ending, Endings
 from job_tracker.backends.docker.engine_errors import EngineError, NotFound
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.names import are_ours, group_of_ending, ours
-from job_tracker.backends.log_ends import READ_BYTES, READ_LINES, evidence_of
+from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidence_of
 from job_tracker.logs.records import TIME
 
 log = logging.getLogger(__name__)

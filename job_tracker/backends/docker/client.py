@@ -21,7 +21,7 @@ from docker.utils import kwargs_from_env, parse_repository_tag
 
 from job_tracker.backends.docker.engine_errors import EngineError, Refused, Unreachable, from_answer
 from job_tracker.backends.docker.streams import ClosableIterator, streamed
-from job_tracker.errors import BackendRefused
+from job_tracker.domain.errors import BackendRefused
 
 log = logging.getLogger(__name__)
 

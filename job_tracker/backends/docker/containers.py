@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from job_tracker import naming
-from job_tracker.backends.labels import (
+from job_tracker.backends.shared.labels import (
     INSTANCES,
     PLAN_DIGEST,
     RANK,
@@ -16,7 +15,8 @@ from job_tracker.backends.labels import (
     group_named,
     number,
 )
-from job_tracker.model import GroupRef
+from job_tracker.domain import naming
+from job_tracker.domain.group import GroupRef
 
 _ENDED = frozenset({"exited", "dead", "removing"})
 _NEVER = "0001-01-01"

@@ -15,7 +15,7 @@ from typing import Any
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import NotFound
 from job_tracker.backends.docker.names import are_ours, ending_name, group_of_ending, ours
-from job_tracker.backends.labels import (
+from job_tracker.backends.shared.labels import (
     ALGORITHM,
     ATTEMPT,
     INSTANCE,
@@ -26,7 +26,7 @@ from job_tracker.backends.labels import (
     group_named,
     number,
 )
-from job_tracker.model import GroupRef
+from job_tracker.domain.group import GroupRef
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """What the engine can answer instead of what was asked for.
 
-BackendUnavailable           (job_tracker.errors: whoever does not know better tries again later)
+BackendUnavailable           (job_tracker.domain.errors: whoever does not know better tries again later)
 └── EngineError
     ├── Unreachable          no answer, or not in time; the call may have had its effect
     ├── NotFound
@@ -8,7 +8,7 @@ BackendUnavailable           (job_tracker.errors: whoever does not know better t
     └── Refused              the engine cannot, or will not, do it as it was asked to
 """
 
-from job_tracker.errors import BackendUnavailable
+from job_tracker.domain.errors import BackendUnavailable
 
 _LONGEST_TEXT = 2000
 

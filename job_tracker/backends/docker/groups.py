@@ -8,8 +8,8 @@ from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.endings import Ending
 from job_tracker.backends.docker.status import observe_rank
-from job_tracker.backends.live_groups import LiveGroup, LiveGroups
-from job_tracker.model import MASTER_RANK, GroupRef, Phase
+from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
+from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase
 
 # A group that is found with containers missing may be one that is being launched beside us, or that a
 # service was killed while launching. So many seconds its containers may take to appear.

@@ -26,10 +26,10 @@ from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
 from job_tracker.backends.docker.refusals import diagnose_refusal, image_missing, name_taken
 from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
-from job_tracker.backends.instances import planned_otherwise
-from job_tracker.backends.labels import INSTANCE, PLAN_DIGEST
-from job_tracker.errors import BackendUnavailable, LaunchFailed
-from job_tracker.model import MASTER_RANK
+from job_tracker.backends.shared.instances import planned_otherwise
+from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.domain.group import MASTER_RANK
 
 T = TypeVar("T")
 

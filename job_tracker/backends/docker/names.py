@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from job_tracker.backends.labels import ATTEMPT, INSTANCE, JOB_ID, MANAGED_BY, MANAGER
-from job_tracker.model import GroupRef
+from job_tracker.backends.shared.labels import ATTEMPT, INSTANCE, JOB_ID, MANAGED_BY, MANAGER
+from job_tracker.domain.group import GroupRef
 
 ENDING = "-ending"
 

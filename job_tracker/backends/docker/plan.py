@@ -9,11 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from job_tracker import naming
 from job_tracker.backends.docker import requests
 from job_tracker.backends.docker.names import network_name
-from job_tracker.backends.instances import options_of_role, told_alike
-from job_tracker.backends.labels import (
+from job_tracker.backends.shared.instances import options_of_role, told_alike
+from job_tracker.backends.shared.labels import (
     PLAN_DIGEST,
     RESTARTS,
     SUBMITTED_AT,
@@ -24,10 +23,12 @@ from job_tracker.backends.labels import (
 from job_tracker.catalog import Algorithm, ContainerOptions, DockerRecipe
 from job_tracker.catalog.containers import Pull
 from job_tracker.catalog.syntax import CPU
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import LaunchFailed
+from job_tracker.domain import naming
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
-from job_tracker.model import GroupRef, Job
 
 _ALONE = "127.0.0.1"
 

@@ -3,7 +3,7 @@
 import re
 
 from job_tracker.backends.docker.engine_errors import EngineError, Unreachable
-from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.domain.diagnosis import Category, Diagnosis
 
 _NO_SUBNET = re.compile(r"non-overlapping IPv4 address pool|address pools have been fully subnetted")
 _NO_DEVICE = re.compile(r"could not select device driver|nvidia-container|no such device|CDI device")

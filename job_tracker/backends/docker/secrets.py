@@ -7,7 +7,7 @@ from typing import Any
 
 from job_tracker.backends.docker.plan import ContainerPlan
 from job_tracker.backends.docker.refusals import secret_missing
-from job_tracker.errors import LaunchFailed
+from job_tracker.domain.errors import LaunchFailed
 
 
 def with_secrets(container: ContainerPlan) -> Mapping[str, Any]:

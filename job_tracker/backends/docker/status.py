@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from job_tracker.backends.base import RankObservation
 from job_tracker.backends.docker.containers import Container
-from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.model import Phase, RankStatus
+from job_tracker.backends.shared.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import Phase, RankStatus
 
 _SIGNALLED, _LAST_SIGNAL = 128, 64
 # How docker-init says that it could not start the program (krallin/tini, src/tini.c).

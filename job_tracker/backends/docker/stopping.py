@@ -16,11 +16,11 @@ from job_tracker.backends.docker.engine_errors import Conflict, NotFound
 from job_tracker.backends.docker.groups import Group, Groups
 from job_tracker.backends.docker.logs import LiveLogs
 from job_tracker.backends.docker.names import of_group, ours
-from job_tracker.backends.kept_logs import KeptLogs
-from job_tracker.backends.labels import ALGORITHM, group_named
-from job_tracker.backends.shared_work import SharedWork
-from job_tracker.errors import BackendUnavailable
-from job_tracker.model import GroupRef
+from job_tracker.backends.shared.kept_logs import KeptLogs
+from job_tracker.backends.shared.labels import ALGORITHM, group_named
+from job_tracker.backends.shared.shared_work import SharedWork
+from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.group import GroupRef
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
-from job_tracker.errors import BackendRefused, BackendUnavailable
+from job_tracker.domain.errors import BackendRefused, BackendUnavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What the API server can answer instead of what was asked for.
 
-BackendUnavailable           (job_tracker.errors: whoever does not know better tries again later)
+BackendUnavailable           (job_tracker.domain.errors: whoever does not know better tries again later)
 └── ApiError
     ├── Unreachable          no answer, or one that says "not now", for as long as we had patience
     ├── Unauthorized         the credentials are not accepted
@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from job_tracker.errors import BackendUnavailable
+from job_tracker.domain.errors import BackendUnavailable
 
 _LONGEST_TEXT = 2000
 

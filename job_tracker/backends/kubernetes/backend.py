@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from job_tracker.backends.base import Observation
-from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
@@ -31,12 +30,14 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, pl
 from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
+from job_tracker.backends.shared.kept_logs import KeptLogs
 from job_tracker.catalog import Algorithm
-from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import InvalidField, LaunchFailed
+from job_tracker.domain.errors import InvalidField, LaunchFailed
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job
+from job_tracker.domain.observers import RequestObserver, ignore_request
+from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs.records import BEGINNING
-from job_tracker.model import GroupRef, Job
-from job_tracker.observers import RequestObserver, ignore_request
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class KubernetesBackend:
         root: Path,
         algorithms: Mapping[str, Algorithm],
         options: KubernetesOptions,
-        tell: Telling = nothing_more,
+        tell: ExtraEnvironment = nothing_more,
         on_request: RequestObserver = ignore_request,
     ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""

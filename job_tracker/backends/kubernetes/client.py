@@ -42,8 +42,8 @@ from job_tracker.backends.kubernetes.api_errors import (
     from_status,
 )
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.errors import BackendRefused
-from job_tracker.observers import RequestObserver, ignore_request
+from job_tracker.domain.errors import BackendRefused
+from job_tracker.domain.observers import RequestObserver, ignore_request
 
 log = logging.getLogger(__name__)
 

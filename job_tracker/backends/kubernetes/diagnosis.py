@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
-from job_tracker.backends.log_ends import evidence_of
-from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.backends.shared.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.backends.shared.log_ends import evidence_of
+from job_tracker.domain.diagnosis import Category, Diagnosis
 
 _LONGEST_MESSAGE = 2048
 """Bytes of a log's end that the kubelet keeps (terminationMessagePolicy, FallbackToLogsOnError)."""

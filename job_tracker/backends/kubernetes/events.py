@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from job_tracker import naming
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import PlanOptions
-from job_tracker.backends.labels import MANAGER, group_labels
-from job_tracker.errors import BackendRefused
-from job_tracker.model import MASTER_RANK, Ending, GroupRef, Job, JobState
+from job_tracker.backends.shared.labels import MANAGER, group_labels
+from job_tracker.domain import naming
+from job_tracker.domain.errors import BackendRefused
+from job_tracker.domain.group import MASTER_RANK, GroupRef
+from job_tracker.domain.job import Ending, Job, JobState
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from job_tracker.backends.kubernetes.labels import (
     kept_until,
     selector,
 )
-from job_tracker.backends.labels import KEPT_UNTIL
-from job_tracker.model import GroupRef
+from job_tracker.backends.shared.labels import KEPT_UNTIL
+from job_tracker.domain.group import GroupRef
 
 log = logging.getLogger(__name__)
 

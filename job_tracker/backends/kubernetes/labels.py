@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from job_tracker import naming
-from job_tracker.backends.labels import (
+from job_tracker.backends.shared.labels import (
     ATTEMPT,
     INSTANCE,
     INSTANCES,
@@ -21,7 +20,8 @@ from job_tracker.backends.labels import (
     group_named,
     number,
 )
-from job_tracker.model import MASTER_RANK, GroupRef
+from job_tracker.domain import naming
+from job_tracker.domain.group import MASTER_RANK, GroupRef
 
 Manifest = Mapping[str, Any]
 """An object of the API as its JSON has it (camelCase)."""

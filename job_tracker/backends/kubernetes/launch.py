@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from job_tracker.backends.instances import planned_otherwise
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
 from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
@@ -29,8 +28,9 @@ from job_tracker.backends.kubernetes.labels import (
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.backends.kubernetes.status import observe_rank
-from job_tracker.errors import BackendUnavailable, LaunchFailed
-from job_tracker.model import MASTER_RANK, GroupRef
+from job_tracker.backends.shared.instances import planned_otherwise
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.domain.group import MASTER_RANK, GroupRef
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from job_tracker.backends.labels import (
+from job_tracker.backends.shared.labels import (
     ALGORITHM,
     ATTEMPT,
     INSTANCE,
@@ -20,10 +20,11 @@ from job_tracker.backends.labels import (
     group_labels,
     rank_labels,
 )
-from job_tracker.catalog.overlay import merged
 from job_tracker.catalog.pods import CONTAINER, HOME, SHARED_MEMORY, TEMPORARY, PodOptions, Toleration
+from job_tracker.catalog.strategic_merge import merged
 from job_tracker.catalog.syntax import CPU
-from job_tracker.model import MASTER_RANK, Job
+from job_tracker.domain.group import MASTER_RANK
+from job_tracker.domain.job import Job
 
 _PORT_NAME = "master"
 _DIGEST_LENGTH = 16

@@ -11,17 +11,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from job_tracker import naming
-from job_tracker.backends.instances import options_of_role, told_alike
 from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.backends.labels import PLAN_DIGEST, RESTARTS
+from job_tracker.backends.shared.instances import options_of_role, told_alike
+from job_tracker.backends.shared.labels import PLAN_DIGEST, RESTARTS
 from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.environment import TOKENS
-from job_tracker.errors import LaunchFailed
+from job_tracker.domain import naming
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
-from job_tracker.model import GroupRef, Job
+from job_tracker.frameworks.job_environment import TOKENS
 
 _ALONE = "127.0.0.1"
 

@@ -1,7 +1,7 @@
 """From what the API server said to a create call to what that means, and what to do about it. Pure."""
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, Forbidden, Invalid, NotFound, QuotaExceeded
-from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.domain.diagnosis import Category, Diagnosis
 
 
 def diagnose_refusal(error: ApiError, name: str, namespace: str) -> Diagnosis | None:

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from job_tracker import naming
 from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Group, Groups, Outage
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, owned_by, selector
-from job_tracker.errors import BackendRefused
-from job_tracker.model import MASTER_RANK, GroupRef
+from job_tracker.domain import naming
+from job_tracker.domain.errors import BackendRefused
+from job_tracker.domain.group import MASTER_RANK, GroupRef
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.diagnosis import Row
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.catalog.pods import CONTAINER
-from job_tracker.diagnosis import Diagnosis
-from job_tracker.model import Phase, RankStatus
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.group import Phase, RankStatus
 
 START_GRACE = timedelta(seconds=60)
 NODE_GRACE = timedelta(minutes=5)

@@ -8,9 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from job_tracker import naming
 from job_tracker.backends.base import Observation
-from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
@@ -24,17 +22,13 @@ from job_tracker.backends.kubernetes.groups import (
     is_running,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.labels import (
-    Manifest,
-    group_of,
-    group_selector,
-    rank_of,
-    restarts_of,
-)
+from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of, restarts_of
 from job_tracker.backends.kubernetes.logs import LiveLogs
-from job_tracker.backends.shared_work import SharedWork
-from job_tracker.errors import BackendUnavailable
-from job_tracker.model import MASTER_RANK, GroupRef
+from job_tracker.backends.shared.kept_logs import KeptLogs
+from job_tracker.backends.shared.shared_work import SharedWork
+from job_tracker.domain import naming
+from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.group import MASTER_RANK, GroupRef
 
 log = logging.getLogger(__name__)
 

@@ -19,14 +19,15 @@ from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_ports
 from job_tracker.catalog import Algorithm
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.environment import Telling, nothing_more
-from job_tracker.errors import BackendUnavailable, LaunchFailed, LogsNotFound, NoRoom
-from job_tracker.feed import Feed
-from job_tracker.local_faults import remedy_of
+from job_tracker.common.broadcast import Feed
+from job_tracker.common.local_faults import remedy_of
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, LogsNotFound, NoRoom
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job
+from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs import segments
 from job_tracker.logs.records import BEGINNING
-from job_tracker.model import GroupRef, Job
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class ProcessBackend:
         root: Path,
         algorithms: Mapping[str, Algorithm],
         options: ProcessOptions,
-        tell: Telling = nothing_more,
+        tell: ExtraEnvironment = nothing_more,
     ) -> None:
         self._folders = Folders(root.absolute(), options.store_id)
         self._root = root

@@ -5,9 +5,9 @@ import os
 import re
 import signal
 
-from job_tracker.backends.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
 from job_tracker.backends.process.records import ExecError, ExitRecord
-from job_tracker.diagnosis import Category, Diagnosis
+from job_tracker.backends.shared.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.domain.diagnosis import Category, Diagnosis
 
 # How shells, and programs that clean up first, tell that a signal ended them: 128 + its number.
 _SIGNALLED = 128

@@ -25,12 +25,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from job_tracker import naming
 from job_tracker.backends.process import records
 from job_tracker.backends.process.records import Damaged, ExitRecord, GroupRecord, KeepRecord, ProcessRecord
-from job_tracker.local_faults import hinders_reading
-from job_tracker.model import GroupRef
-from job_tracker.untrusted import PART, Place, Suspicious
+from job_tracker.common.local_faults import hinders_reading
+from job_tracker.domain import naming
+from job_tracker.domain.group import GroupRef
+from job_tracker.files.untrusted import PART, Place, Suspicious
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from job_tracker.backends.process import sweeping
 from job_tracker.backends.process.diagnosis import records_lost
 from job_tracker.backends.process.files import GroupFolder
 from job_tracker.backends.process.rank import RankProcess
-from job_tracker.model import MASTER_RANK, Phase, RankStatus
+from job_tracker.domain.group import MASTER_RANK, Phase, RankStatus
 
 log = logging.getLogger(__name__)
 

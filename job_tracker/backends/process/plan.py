@@ -7,12 +7,13 @@ from itertools import repeat
 from pathlib import Path
 
 from job_tracker.catalog import Algorithm
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.environment import DEFAULTS, job_environment
-from job_tracker.errors import LaunchFailed
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job
+from job_tracker.domain.policies import Elastic
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
-from job_tracker.model import GroupRef, Job
-from job_tracker.policies import Elastic
+from job_tracker.frameworks.job_environment import DEFAULTS, job_environment
 
 _HOST = "127.0.0.1"
 

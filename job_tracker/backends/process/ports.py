@@ -5,8 +5,8 @@ import socket
 from collections.abc import Collection
 from itertools import chain, islice
 
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import LaunchFailed
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LaunchFailed
 
 
 def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> list[int]:

@@ -11,17 +11,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from job_tracker import local_faults
 from job_tracker.backends.base import RankObservation
-from job_tracker.backends.log_ends import READ_BYTES, READ_LINES, evidence_of
 from job_tracker.backends.process import sweeping
 from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import LaunchFailed
+from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidence_of
+from job_tracker.common import local_faults
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.files.untrusted import Place
 from job_tracker.logs import segments
-from job_tracker.model import Phase, RankStatus
-from job_tracker.untrusted import Place
 
 log = logging.getLogger(__name__)
 

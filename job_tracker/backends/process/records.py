@@ -6,8 +6,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from job_tracker import local_faults
-from job_tracker.untrusted import Place
+from job_tracker.common import local_faults
+from job_tracker.files.untrusted import Place
 
 log = logging.getLogger(__name__)
 

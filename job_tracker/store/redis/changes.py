@@ -17,9 +17,9 @@ from typing import Any
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from job_tracker.errors import StoreUnavailable
-from job_tracker.feed import Feed
-from job_tracker.model import JobState
+from job_tracker.common.broadcast import Feed
+from job_tracker.domain.errors import StoreUnavailable
+from job_tracker.domain.job import JobState
 from job_tracker.store.redis import keys
 from job_tracker.store.redis.connection import Connection, explain
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
-from job_tracker.errors import StoreRefused
+from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.redis import keys, scripts
 from job_tracker.store.redis.connection import Connection, explain
 

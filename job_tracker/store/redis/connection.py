@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from job_tracker.errors import StoreRefused, StoreUnavailable
+from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.redis import keys
 from job_tracker.store.redis.scripts import Script
 

@@ -7,8 +7,9 @@ from itertools import chain
 
 from pydantic import TypeAdapter
 
-from job_tracker.model import Ending, Job, JobSpec, JobState, Move, Progress, RankStatus
-from job_tracker.telemetry import Artifact, AttemptReport, MetricSeries, SeriesPoint
+from job_tracker.domain.group import RankStatus
+from job_tracker.domain.job import Ending, Job, JobSpec, JobState, Move, Progress
+from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries, SeriesPoint
 
 SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)

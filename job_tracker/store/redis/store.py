@@ -10,24 +10,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from job_tracker.errors import (
-    Deposed,
+from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
+    LeadershipLost,
     LimitExceeded,
     RequestKeyConflict,
     StaleJob,
     StoreRefused,
     StoreUnavailable,
 )
-from job_tracker.model import TRANSITIONS, Job, JobSpec, JobState, new_job
-from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
-from job_tracker.store.redis import rows, scripts
-from job_tracker.store.redis.changes import Changes
-from job_tracker.store.redis.checks import open_checked
-from job_tracker.store.redis.connection import Address, Connection
-from job_tracker.store.redis.scripts import Script
-from job_tracker.telemetry import (
+from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, new_job
+from job_tracker.domain.telemetry import (
     MOST_ARTIFACTS,
     MOST_POINTS,
     MOST_SERIES,
@@ -35,6 +29,12 @@ from job_tracker.telemetry import (
     AttemptReport,
     MetricSeries,
 )
+from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
+from job_tracker.store.redis import rows, scripts
+from job_tracker.store.redis.changes import Changes
+from job_tracker.store.redis.checks import open_checked
+from job_tracker.store.redis.connection import Address, Connection
+from job_tracker.store.redis.scripts import Script
 
 _DELETED_AT_ONCE = 100
 
@@ -275,7 +275,7 @@ class RedisStore:
     async def _run_fenced(self, script: Script, term: Term | None, *arguments: str | int) -> list[Any]:
         answer = await self._run(script, term.token if term else "", *arguments)
         if term is not None and answer[0] == b"deposed":
-            raise Deposed(f"term {term.number} is over")
+            raise LeadershipLost(f"term {term.number} is over")
         return answer
 
     async def _to_look_at(self) -> list[tuple[int, JobState]]:

@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from job_tracker.errors import StoreRefused
+from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.sqlite import files, mark, schema
 
 _REPLACED = ".replaced-"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from job_tracker.errors import StoreRefused
+from job_tracker.domain.errors import StoreRefused
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Callable
 from datetime import timedelta
 
-from job_tracker.clock import boot_seconds
-from job_tracker.errors import Deposed
+from job_tracker.common.clock import boot_seconds
+from job_tracker.domain.errors import LeadershipLost
 from job_tracker.store.base import Term
 
 
@@ -41,6 +41,6 @@ class Lease:
         return True
 
     def check(self, term: Term | None) -> None:
-        """Raise Deposed for a term that is not the last."""
+        """Raise LeadershipLost for a term that is not the last."""
         if term is not None and term != self._term:
-            raise Deposed(f"term {term.number} is over")
+            raise LeadershipLost(f"term {term.number} is over")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from job_tracker.errors import StoreLost, StoreUnavailable
+from job_tracker.domain.errors import StoreLost, StoreUnavailable
 from job_tracker.store.sqlite.contents import OpenContents
 from job_tracker.store.sqlite.files import Loss, OpenFiles, lock_of, wal_of
 

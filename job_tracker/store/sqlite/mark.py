@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from job_tracker.errors import StoreRefused, StoreUnavailable
+from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.sqlite import files
 
 log = logging.getLogger(__name__)

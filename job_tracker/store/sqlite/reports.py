@@ -7,9 +7,8 @@ from itertools import groupby
 
 from pydantic import TypeAdapter
 
-from job_tracker.model import JobState
-from job_tracker.store.sqlite import rows
-from job_tracker.telemetry import (
+from job_tracker.domain.job import JobState
+from job_tracker.domain.telemetry import (
     MOST_ARTIFACTS,
     MOST_POINTS,
     MOST_SERIES,
@@ -19,6 +18,7 @@ from job_tracker.telemetry import (
     MetricSeries,
     SeriesPoint,
 )
+from job_tracker.store.sqlite import rows
 
 _ARTIFACT = TypeAdapter(Artifact)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from job_tracker.model import Ending, Job, JobSpec, JobState, Move, Progress, RankStatus
+from job_tracker.domain.group import RankStatus
+from job_tracker.domain.job import Ending, Job, JobSpec, JobState, Move, Progress
 
 SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)

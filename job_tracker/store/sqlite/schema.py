@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from job_tracker.errors import StoreRefused
+from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.sqlite import files, mark
 from job_tracker.store.sqlite.mark import Marker
 

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from job_tracker.errors import (
+from job_tracker.common.broadcast import Feed
+from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
     LimitExceeded,
@@ -18,15 +19,14 @@ from job_tracker.errors import (
     StaleJob,
     StoreUnavailable,
 )
-from job_tracker.feed import Feed
-from job_tracker.model import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
+from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
+from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
 from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
 from job_tracker.store.sqlite import files, reports, rows, schema
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
 from job_tracker.store.sqlite.writer import GroupCommitter
-from job_tracker.telemetry import Artifact, AttemptReport, MetricSeries
 
 T = TypeVar("T")
 

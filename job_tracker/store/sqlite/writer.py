@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from job_tracker.errors import StoreLost, StoreUnavailable, TrackerError
+from job_tracker.domain.errors import StoreLost, StoreUnavailable, TrackerError
 
 log = logging.getLogger(__name__)
 

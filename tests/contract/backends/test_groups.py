@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from job_tracker.backends.base import Observation
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.model import GroupRef, Phase
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import GroupRef, Phase
 from tests.support.backends import FakeGroups, World, printed, seen, started, text_of
 from tests.support.jobs import NOON, job
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 
 from job_tracker.backends.base import Backend
-from job_tracker.errors import LogsNotFound
-from job_tracker.model import Job, Phase
+from job_tracker.domain.errors import LogsNotFound
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job
 from tests.support.backends import World, seen, started, text_of
 from tests.support.jobs import NOON, job
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.errors import LogsNotFound
+from job_tracker.domain.errors import LogsNotFound
+from job_tracker.domain.group import GroupRef
 from job_tracker.logs.records import TIME, records_of
 from job_tracker.logs.writing import time_at
-from job_tracker.model import GroupRef
 from tests.support.backends import World, printed, seen, text_of
 from tests.support.jobs import NOON, job
 

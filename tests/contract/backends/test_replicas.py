@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from job_tracker.backends.base import Backend
-from job_tracker.model import GroupRef, Phase
+from job_tracker.domain.group import GroupRef, Phase
 from tests.support.backends import World, printed, seen, started, text_of
 from tests.support.jobs import job
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.outside import Result, observed
 from job_tracker.store.base import JobStore
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.redis_server import RedisServer, find_server, server_or_skip
 from tests.support.stores import Reopen
+from training_service.metrics.outside import Result, observed
 
 
 @pytest.fixture(scope="session")

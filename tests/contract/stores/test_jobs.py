@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
-from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, Progress, RankStatus
-from job_tracker.policies import Deadlines, RetryPolicy
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Progress
+from job_tracker.domain.policies import Deadlines, RetryPolicy
+from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.base import JobStore, RequestKey
-from job_tracker.telemetry import AttemptReport
 from tests.support.jobs import NOON, failures, spec
 from tests.support.stores import Reopen
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.errors import Deposed
-from job_tracker.model import Ending, Job, JobState
+from job_tracker.domain.errors import LeadershipLost
+from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.store.base import JobStore, Term
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
@@ -104,7 +104,7 @@ async def test_who_led_before_writes_nothing(store: JobStore) -> None:
         store.update(live.running(NOON), term=term),
         store.delete([ended.id], term=term),
     ):
-        with pytest.raises(Deposed, match="term 1 is over"):
+        with pytest.raises(LeadershipLost, match="term 1 is over"):
             await write
     assert await store.get(live.id) == live
     assert await store.get(ended.id) == ended
@@ -113,7 +113,7 @@ async def test_who_led_before_writes_nothing(store: JobStore) -> None:
 async def test_who_has_resigned_writes_nothing(store: JobStore) -> None:
     job, term = await submit(store), await won(store)
     await store.resign(term)
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         await store.update(job.admitted(NOON), term=term)
     assert await store.get(job.id) == job
 
@@ -126,7 +126,7 @@ async def test_a_refused_write_does_not_spoil_those_beside_it(store: JobStore) -
         store.update(jobs[2].admitted(NOON)),
         return_exceptions=True,
     )
-    assert [type(result) for result in results] == [Job, Deposed, Job]
+    assert [type(result) for result in results] == [Job, LeadershipLost, Job]
 
 
 async def test_users_write_whoever_leads(store: JobStore) -> None:
@@ -139,5 +139,5 @@ async def test_who_led_before_a_restart_writes_nothing(store: JobStore, reopen: 
     job, term = await submit(store), await won(store, SHORT)
     store = await reopen()
     await won(store)
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         await store.update(job.admitted(NOON), term=term)

@@ -4,9 +4,8 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from job_tracker.model import Ending, Job, JobState, Progress
-from job_tracker.store.base import JobStore
-from job_tracker.telemetry import (
+from job_tracker.domain.job import Ending, Job, JobState, Progress
+from job_tracker.domain.telemetry import (
     MOST_ARTIFACTS,
     MOST_POINTS,
     MOST_SERIES,
@@ -15,6 +14,7 @@ from job_tracker.telemetry import (
     MetricPoint,
     SeriesPoint,
 )
+from job_tracker.store.base import JobStore
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
 

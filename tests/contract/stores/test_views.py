@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.errors import JobNotFound
-from job_tracker.model import Ending, Job, JobState
-from job_tracker.policies import Deadlines
+from job_tracker.domain.errors import JobNotFound
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.policies import Deadlines
 from job_tracker.store.base import LARGEST_LIST, JobFilter, JobStore, RequestKey, Tally
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen

@@ -9,15 +9,16 @@ from typing import Any
 import grpc
 import pytest
 
-from job_tracker.artifacts import ModelFiles
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.catalog import Algorithm, Dataset, Parameter
-from job_tracker.log_collector import LogCollector
-from job_tracker.model import JobState
-from job_tracker.reports import ReportBook, ReportTokens
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.job import JobState
+from job_tracker.files.artifacts import ModelFiles
+from job_tracker.logs.collector import LogCollector
+from job_tracker.reports import ReportBuffer, ReportTokens
 from job_tracker.store.base import JobFilter, Tally
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracker import Tracker, utc_now
+from job_tracker.tracking.tracker import Tracker
 from tests.support.leadership import elected
 from training_service import main
 from training_service._generated import training_service_pb2 as pb
@@ -83,7 +84,7 @@ class Service:
             self.settings, self.store, await self.store.store_id(), Engine(backend), self.metrics
         )
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
-        self.reports = ReportBook(self.store, utc_now)
+        self.reports = ReportBuffer(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())
         reporter = ReporterServicer(self.tokens, self.reports)
         self.server, self.health = main._make_server(self.servicer, reporter, self.metrics)

@@ -5,8 +5,8 @@ from datetime import timedelta
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
-from job_tracker.diagnosis import Category
-from job_tracker.policies import Deadlines, RetryPolicy
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.policies import Deadlines, RetryPolicy
 from tests.integration.api.conftest import Service, metadata
 from training_service._generated import training_service_pb2 as pb
 

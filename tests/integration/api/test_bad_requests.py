@@ -57,7 +57,7 @@ async def test_a_request_without_anything_is_refused(door: Service) -> None:
 async def test_an_unknown_algorithm_is_refused_saying_which_there_are(door: Service) -> None:
     for name in ("nope", "Program", " program", "program\n", "../program", "😀", "\x00", LONG):
         details = await door.refuses(door.train(algorithm=name), NOT_FOUND)
-        assert details == f"algorithm: {shown(name)} doesn't exist; configured are: program, strict"
+        assert details == f"algorithm: {quoted(name)} doesn't exist; configured are: program, strict"
 
 
 async def test_an_unknown_dataset_is_refused_saying_which_there_are(door: Service) -> None:
@@ -110,14 +110,14 @@ async def test_what_could_lead_out_of_the_storage_is_refused(door: Service, fiel
     for value in NO_PATH_PARTS:
         details = await door.refuses(door.train(**{field: value}), INVALID)
         assert details.startswith(
-            f"{field}: {shown(value)} is not allowed: at most 128 of the letters A to Z"
+            f"{field}: {quoted(value)} is not allowed: at most 128 of the letters A to Z"
         )
 
 
 async def test_a_name_of_other_characters_is_refused(door: Service) -> None:
     for name in NO_JOB_NAMES:
         details = await door.refuses(door.train(name=name), INVALID)
-        assert details.startswith(f"name: {shown(name)} is not allowed: begin with a letter or digit, then ")
+        assert details.startswith(f"name: {quoted(name)} is not allowed: begin with a letter or digit, then ")
 
 
 async def test_a_name_that_is_too_long_is_refused(door: Service) -> None:
@@ -150,7 +150,7 @@ async def test_more_instances_than_there_can_be_are_refused(door: Service) -> No
     ):
         call = door.train({"PARALLEL_INSTANCES": value}, algorithm=algorithm)
         assert await door.refuses(call, INVALID) == (
-            f"parameters.PARALLEL_INSTANCES: {shown(value)} is not a whole number of at least 1 "
+            f"parameters.PARALLEL_INSTANCES: {quoted(value)} is not a whole number of at least 1 "
             f"and of at most {most}"
         )
 
@@ -176,7 +176,7 @@ async def test_a_parameter_of_another_type_or_range_is_refused(door: Service) ->
 async def test_a_parameter_that_is_none_of_the_choices_is_refused(door: Service) -> None:
     for value in ("rmsprop", "", "SGD", "😀" * 4000):
         details = await door.refuses(door.train({"OPTIMISER": value}), INVALID)
-        assert details == f"parameters.OPTIMISER: {shown(value)} is not allowed; allowed are sgd, adam"
+        assert details == f"parameters.OPTIMISER: {quoted(value)} is not allowed; allowed are sgd, adam"
 
 
 async def test_a_value_with_control_characters_is_refused(door: Service) -> None:
@@ -204,7 +204,7 @@ async def test_a_name_that_no_variable_can_have_is_refused(door: Service) -> Non
     for name in NO_PARAMETER_NAMES:
         details = await door.refuses(door.train({name: "1"}), INVALID)
         assert details == (
-            f"parameters.{shown(name)[1:-1]}: a parameter's name has letters, digits and _, "
+            f"parameters.{quoted(name)[1:-1]}: a parameter's name has letters, digits and _, "
             "no digit first, 128 at most"
         )
 
@@ -287,7 +287,7 @@ async def test_a_page_token_that_is_none_is_refused(door: Service) -> None:
     for token in ("x", "-1", "1.5", " 1", "1\n", "٣", "0x1", "1; DROP TABLE jobs", LONG):
         call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_token=token))
         details = await door.refuses(call, INVALID)
-        assert details == f"page_token: {shown(token)} is not the next_page_token of an earlier page"
+        assert details == f"page_token: {quoted(token)} is not the next_page_token of an earlier page"
 
 
 async def test_a_page_token_of_many_digits_is_before_no_job(door: Service) -> None:
@@ -319,7 +319,7 @@ async def test_a_request_key_that_is_too_long_or_not_printable_is_refused(door: 
     for key in ("x" * 129, LONG, "a\nb", "\x00", "\u202e", "a\u200bb"):
         details = await door.refuses(door.train({}, key), INVALID)
         assert details == (
-            f"request_key: {shown(key)} is not allowed: it has at most 128 characters, all of them printable"
+            f"request_key: {quoted(key)} is not allowed: it has at most 128 characters, all of them printable"
         )
 
 
@@ -366,7 +366,7 @@ async def test_the_service_goes_on_after_every_kind_of_nonsense(service: Service
     await service.seen(await service.train(), pb.succeed)
 
 
-def shown(text: str) -> str:
+def quoted(text: str) -> str:
     """How a message quotes what it was sent: escaped, and not without end."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 

@@ -15,11 +15,17 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from job_tracker.errors import BackendUnavailable, IllegalMove, LogsNotFound, StaleJob, StoreUnavailable
-from job_tracker.model import Job
+from job_tracker.domain.errors import (
+    BackendUnavailable,
+    IllegalMove,
+    LogsNotFound,
+    StaleJob,
+    StoreUnavailable,
+)
+from job_tracker.domain.job import Job
 from job_tracker.store.sqlite import SqliteStore
 from tests.integration.api.conftest import Serve, Service
-from training_service import logs
+from training_service import log_setup as logs
 from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub

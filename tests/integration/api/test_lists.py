@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.model import Job
+from job_tracker.domain.job import Job
 from job_tracker.store.base import LARGEST_LIST, Listing
 from job_tracker.store.sqlite import SqliteStore
 from tests.integration.api.conftest import Serve, Service

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from job_tracker.catalog import shown
+from job_tracker.common.printable import quoted
 from job_tracker.logs.archive import LogArchive
 from tests.integration.api.conftest import Service
 from tests.support.logs import NOON, SECOND, pieces_of, records
@@ -81,7 +81,7 @@ async def test_reading_begins_after_a_time_or_a_position(service: Service, job: 
         ({"position": "x"}, "position: 'x' is not the position of an earlier response"),
         ({"position": "1", "tail_lines": 3}, "tail_lines: a reader that goes on at a position has no use"),
         ({"position": "7"}, "position: '7' is not of the attempt that is asked for"),
-        *(({"position": text}, f"position: {shown(text)} is not the position") for text in NO_POSITIONS),
+        *(({"position": text}, f"position: {quoted(text)} is not the position") for text in NO_POSITIONS),
         ({"position": f"1 0={TIME} 2={TIME}"}, "position: it has rank 2, which job 1 lacks: it has 0 to 1"),
         ({"rank": 1, "all_ranks": True}, "rank: 1 was given together with all_ranks"),
         ({"since": Timestamp(seconds=2**60)}, "since: 1152921504606846976 s, 0 ns is no time"),

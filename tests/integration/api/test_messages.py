@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.tracker import utc_now
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.diagnosis import Category, Diagnosis
 from tests.integration.api.conftest import Service
 from training_service._generated import training_service_pb2 as pb
 
@@ -64,7 +64,7 @@ async def test_a_model_is_at_its_place_only_if_it_is_there(service: Service) -> 
 async def test_it_does_not_claim_a_model_of_which_nothing_is_known(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_tracker.artifacts._PROMPT_SECONDS", 0.0)  # storage never answers so soon
+    monkeypatch.setattr("job_tracker.files.artifacts._PROMPT_SECONDS", 0.0)  # storage never answers so soon
     ended = await service.seen(await service.train(), pb.succeed)
     assert not ended.HasField("has_model")
     assert ended.message == f"Training succeeded; its model, if it has written one, is at {ended.model_uri}."

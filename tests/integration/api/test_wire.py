@@ -11,8 +11,8 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import Message
 
-from job_tracker.model import Ending, Job, JobState
-from job_tracker.tracker import utc_now
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.job import Ending, Job, JobState
 from tests.integration.api.conftest import Serve, Service
 from training_service.client import AsyncTrainingClient, TrainingClient
 

@@ -11,9 +11,9 @@ import pytest
 from job_tracker.backends.docker import Access, DockerBackend
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import NotFound
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import LaunchFailed
-from job_tracker.model import Phase
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import Phase
 from tests.support.backends import DockerGroups, seen, started, text_of
 from tests.support.jobs import job
 

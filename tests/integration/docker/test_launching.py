@@ -9,9 +9,9 @@ import pytest
 
 from job_tracker.backends.docker import Access
 from job_tracker.backends.docker.client import DockerClient
-from job_tracker.diagnosis import Category
-from job_tracker.errors import LaunchFailed
-from job_tracker.model import Phase
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import Phase
 from tests.support.backends import DockerGroups, printed, started, text_of
 from tests.support.jobs import NOON, job
 

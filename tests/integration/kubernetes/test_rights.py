@@ -14,9 +14,10 @@ import yaml
 
 from job_tracker.backends.kubernetes import KubernetesBackend, PlanOptions
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.diagnosis import Category
-from job_tracker.errors import LaunchFailed, TrackerError
-from job_tracker.model import Job, JobState, Phase
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LaunchFailed, TrackerError
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job, JobState
 from tests.support import accounts
 from tests.support.accounts import Rule
 from tests.support.backends import KubernetesGroups, printed, seen, started, text_of

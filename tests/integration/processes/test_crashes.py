@@ -13,8 +13,8 @@ import pytest
 
 from job_tracker.backends.base import RankObservation
 from job_tracker.backends.process import rank as ranks
-from job_tracker.errors import BackendUnavailable
-from job_tracker.model import Phase
+from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, printed
 from tests.support.jobs import NOON, job
 

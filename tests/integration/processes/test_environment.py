@@ -15,7 +15,7 @@ from tests.support.jobs import job
 SHOW = "import json, os; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd()}))"
 
 
-async def shown(world: ProcessGroups, instances: int = 1, **options: object) -> list[dict[str, Any]]:
+async def quoted(world: ProcessGroups, instances: int = 1, **options: object) -> list[dict[str, Any]]:
     world.add("program", "python", "-I", "-c", SHOW)
     backend = world.open(**options)
     await backend.launch(backend.plan(job({"LR": "4"}, instances=instances)))
@@ -28,7 +28,7 @@ async def shown(world: ProcessGroups, instances: int = 1, **options: object) -> 
 async def test_a_process_is_told_exactly_this(world: ProcessGroups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_SERVICE", "x")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    told = (await shown(world, instances=3, inherit=("LANG", "NOT_SET")))[2]
+    told = (await quoted(world, instances=3, inherit=("LANG", "NOT_SET")))[2]
     folder = world.root / "live" / "program-1" / "program-1-2-worker"
     port = told["env"].pop("MASTER_PORT")
     assert told["env"].pop("PET_MASTER_PORT") == port
@@ -66,7 +66,7 @@ async def test_a_process_is_told_exactly_this(world: ProcessGroups, monkeypatch:
 
 
 async def test_ranks_have_folders_of_their_own_and_one_master(world: ProcessGroups) -> None:
-    told = await shown(world, instances=3)
+    told = await quoted(world, instances=3)
     assert len({each["cwd"] for each in told}) == 3
     assert len({each["env"]["MASTER_PORT"] for each in told}) == 1
     assert [each["env"]["RANK"] for each in told] == ["0", "1", "2"]

@@ -16,9 +16,9 @@ import pytest
 from job_tracker.backends.process import ProcessBackend
 from job_tracker.backends.process import rank as rank_module
 from job_tracker.backends.process.files import RankFolder
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import BackendUnavailable, LaunchFailed
-from job_tracker.model import Phase
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, printed, seen
 from tests.support.jobs import NOON, job
 from tests.support.redis_server import free_port

@@ -5,9 +5,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from job_tracker.domain.group import Phase
 from job_tracker.logs.records import TIME, nanoseconds, records_of, text_of
 from job_tracker.logs.writing import SMALLEST_LOG
-from job_tracker.model import Phase
 from tests.support.backends import ProcessGroups, seen, started
 from tests.support.backends import text_of as all_of
 from tests.support.jobs import job

@@ -12,8 +12,8 @@ from job_tracker.backends.process import backend as backend_module
 from job_tracker.backends.process.files import GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan
-from job_tracker.errors import LaunchFailed
-from job_tracker.model import Phase
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import Phase
 from tests.integration.processes.test_failures import rank_process
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job

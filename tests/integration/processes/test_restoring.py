@@ -3,11 +3,12 @@
 from datetime import timedelta
 from pathlib import Path
 
-from job_tracker import naming
-from job_tracker.model import Job, JobState, Phase
-from job_tracker.restoring import SKIPPED_IDS, Restored, catch_up
+from job_tracker.domain import naming
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job, JobState
 from job_tracker.store.base import JobStore
 from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking.restoring import SKIPPED_IDS, Restored, catch_up
 from tests.support.backends import ProcessGroups
 from tests.support.jobs import NOON, spec
 

@@ -7,7 +7,7 @@ import asyncio
 import time
 from datetime import timedelta
 
-from job_tracker.model import Phase
+from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
 from tests.support.logs import texts_of

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker import naming
 from job_tracker.backends.process import ProcessBackend
-from job_tracker.model import Job, Phase
+from job_tracker.domain import naming
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import NOON, job
 

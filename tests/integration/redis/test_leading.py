@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.errors import Deposed
+from job_tracker.domain.errors import LeadershipLost
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer
@@ -63,6 +63,6 @@ async def test_a_server_that_lost_its_last_second_gives_no_token_twice(
     assert second is not None
     assert (second.number, second.token != first.token) == (first.number, True)
     assert await one.lead("one", LONG, first) is None
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         await one.update(job.admitted(NOON), term=first)
     assert await other.update(job.admitted(NOON), term=second)

@@ -8,12 +8,13 @@ import pytest
 import redis
 
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.errors import StoreUnavailable
-from job_tracker.model import Job, JobState
-from job_tracker.reports import ReportBook
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.errors import StoreUnavailable
+from job_tracker.domain.job import Job, JobState
+from job_tracker.reports import ReportBuffer
 from job_tracker.store.redis import RedisStore
 from job_tracker.store.redis.changes import Changes
-from job_tracker.tracker import Tracker, TrackerOptions, utc_now
+from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.leadership import elected
@@ -123,7 +124,7 @@ async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open
     options = TrackerOptions(capacity=1)
     backend = FakeBackend()
     logs = collector(store, backend, tmp_path)
-    reports = ReportBook(store, utc_now)
+    reports = ReportBuffer(store, utc_now)
     tracker = asyncio.create_task(Tracker(store, backend, logs, options, await elected(store), reports).run())
     try:
         first = await store.submit(spec({"RUN_SECONDS": "0.5"}), NOON, None, 10)

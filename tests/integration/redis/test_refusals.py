@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import StoreRefused
+from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.redis.checks import problem_of
 from job_tracker.store.redis.keys import SCHEMA

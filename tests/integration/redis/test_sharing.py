@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from job_tracker.errors import StaleJob
-from job_tracker.model import Ending, Job, JobState, Progress
+from job_tracker.domain.errors import StaleJob
+from job_tracker.domain.job import Ending, Job, JobState, Progress
+from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.base import JobFilter, RequestKey
-from job_tracker.telemetry import AttemptReport
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer

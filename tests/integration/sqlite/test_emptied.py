@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import StoreRefused
-from job_tracker.model import Ending, JobState
+from job_tracker.domain.errors import StoreRefused
+from job_tracker.domain.job import Ending, JobState
 from job_tracker.store.base import JobStore
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.files import wal_of
 from tests.support.jobs import NOON, spec
 from training_service.settings import Settings
-from training_service.stores import open_store
+from training_service.store_opening import open_store
 
 USED = [
     "groups/live/1a2b3c4d.program-1",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import StoreRefused, StoreUnavailable
+from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.schema import MIGRATIONS
 from tests.support.jobs import NOON, spec

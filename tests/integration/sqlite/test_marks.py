@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import StoreRefused
+from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.sqlite import SqliteStore, files
 from tests.support.jobs import NOON, spec
 

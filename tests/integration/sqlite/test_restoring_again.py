@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from job_tracker import naming
-from job_tracker.restoring import SKIPPED_IDS
+from job_tracker.domain import naming
 from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking.restoring import SKIPPED_IDS
 from tests.support.jobs import NOON, spec
 from training_service.backups import back_up, restore
 from training_service.settings import Settings

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import StoreLost, StoreRefused, StoreUnavailable
-from job_tracker.leadership import Leadership, Tenure
+from job_tracker.domain.errors import StoreLost, StoreRefused, StoreUnavailable
 from job_tracker.store.sqlite import SqliteStore, files
+from job_tracker.tracking.leadership import Leadership, Tenure
 from tests.support.jobs import NOON, spec
 
 LOST = "lost with jobs.db"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import JobNotFound, StaleJob, StoreLost, StoreUnavailable
-from job_tracker.model import JobState
+from job_tracker.domain.errors import JobNotFound, StaleJob, StoreLost, StoreUnavailable
+from job_tracker.domain.job import JobState
 from job_tracker.store.base import Term
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.schema import open_file

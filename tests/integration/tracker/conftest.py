@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from job_tracker.artifacts import ModelFiles
+from job_tracker.admission.admission import Admission
 from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.job import Job, JobState
+from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs, JobView
-from job_tracker.log_collector import LogCollector
-from job_tracker.log_reader import LogReader
 from job_tracker.logs.archive import LogArchive
-from job_tracker.model import Job, JobState
-from job_tracker.reports import ReportBook
+from job_tracker.logs.collector import LogCollector
+from job_tracker.logs.reader import LogReader
+from job_tracker.reports import ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.submission import Door
-from job_tracker.tracker import Tracker, TrackerOptions, utc_now
+from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 
@@ -38,12 +39,12 @@ class Service:
 
     async def start(self) -> None:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
-        door = Door({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
+        door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
         reader = LogReader(self.store, self.backend, self.archive)
         models = ModelFiles(str(self.folder / "storage"))
         self.jobs = Jobs(self.store, reader, door, models, max_queued=1000)
         self.logs = LogCollector(self.store, self.backend, self.archive)
-        self.reports = ReportBook(self.store, utc_now)
+        self.reports = ReportBuffer(self.store, utc_now)
         options, tenure = TrackerOptions(**self.options), await elected(self.store)
         self.tracker = Tracker(
             self.store,

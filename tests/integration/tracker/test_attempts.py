@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import LaunchFailed
-from job_tracker.log_reader import LogRequest
-from job_tracker.model import GroupRef, JobState, Phase
-from job_tracker.policies import Deadlines, RetryPolicy
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import GroupRef, Phase
+from job_tracker.domain.job import JobState
+from job_tracker.domain.policies import Deadlines, RetryPolicy
+from job_tracker.logs.reader import LogRequest
 from tests.support.jobs import failures
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ async def test_a_failed_group_is_started_again_as_a_whole(service: Service) -> N
 async def test_the_log_names_the_failure_of_each_attempt_and_none_for_a_success(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "job_tracker.tracker")
+    caplog.set_level(logging.INFO, "job_tracker.tracking.tracker")
     job = await service.submit(FOREVER, retry=ON_CRASH)
     first = await service.reaches(job.id, JobState.RUNNING)
     service.world.end_rank(first.group, 0, 9)

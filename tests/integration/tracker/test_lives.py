@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import BackendUnavailable, LaunchFailed
-from job_tracker.model import GroupRef, JobState, Phase
-from job_tracker.policies import Elastic
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.domain.group import GroupRef, Phase
+from job_tracker.domain.job import JobState
+from job_tracker.domain.policies import Elastic
 from job_tracker.store.base import JobFilter
 from tests.support.jobs import NOON, failures
 

@@ -6,22 +6,24 @@ from typing import Any
 
 import pytest
 
-from job_tracker import callers, naming
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.errors import (
+from job_tracker.common import callers
+from job_tracker.domain import naming
+from job_tracker.domain.errors import (
     BackendUnavailable,
     InvalidField,
     LimitExceeded,
     LogsNotFound,
     StorageUnavailable,
 )
-from job_tracker.log_collector import LogCollector
-from job_tracker.log_reader import LogPiece, LogReader, LogRequest
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job, JobState
 from job_tracker.logs import archive as archives
 from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.collector import LogCollector
+from job_tracker.logs.open_logs import LogBounds
 from job_tracker.logs.positions import Position
-from job_tracker.model import GroupRef, Job, JobState
-from job_tracker.open_logs import LogBounds
+from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
 from tests.integration.tracker.conftest import Service
 from tests.support.jobs import job
 from tests.support.logs import pieces_of, records, time

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from job_tracker.diagnosis import Category
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.job import JobState
 from job_tracker.jobs import Jobs
-from job_tracker.model import JobState
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from job_tracker.backends.base import Observation
-from job_tracker.errors import NoRoom
-from job_tracker.model import JobState
+from job_tracker.domain.errors import NoRoom
+from job_tracker.domain.job import JobState
 
 if TYPE_CHECKING:
     from tests.integration.tracker.conftest import Service

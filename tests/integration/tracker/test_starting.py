@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from job_tracker.backends.base import Observation
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.model import GroupRef, JobState
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import JobState
 from tests.integration.tracker.conftest import Service
 
 

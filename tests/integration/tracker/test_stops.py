@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from job_tracker.backends.base import Observation
-from job_tracker.model import GroupRef, JobState
-from job_tracker.tracker import utc_now
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import JobState
 
 if TYPE_CHECKING:
     from tests.integration.tracker.conftest import Service

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from job_tracker.backends.fake import FakeBackend, FakeWorld
-from job_tracker.errors import Deposed
-from job_tracker.leadership import Tenure
-from job_tracker.log_collector import LogCollector
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.errors import LeadershipLost
+from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.logs.archive import LogArchive
-from job_tracker.model import Ending, Job, JobState
-from job_tracker.reports import ReportBook
+from job_tracker.logs.collector import LogCollector
+from job_tracker.reports import ReportBuffer
 from job_tracker.store.base import Term
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracker import Tracker, TrackerOptions, utc_now
+from job_tracker.tracking.leadership import Tenure
+from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import NOON, spec
 
 FOREVER = {"RUN_SECONDS": "forever"}
@@ -42,7 +43,7 @@ class WatchedTenure(Tenure):
     def check(self) -> None:
         try:
             super().check()
-        except Deposed:
+        except LeadershipLost:
             self.told.set()
             raise
 
@@ -54,7 +55,7 @@ class Replica:
         self.clock = Clock()
         self.tenure = WatchedTenure(term, self.clock)
         options = TrackerOptions(capacity=4, keep_finished=timedelta(hours=1))
-        backend, reports = FakeBackend(world), ReportBook(store, utc_now)
+        backend, reports = FakeBackend(world), ReportBuffer(store, utc_now)
         logs = LogCollector(store, backend, LogArchive("memory://logs"))
         self.tracker = Tracker(store, backend, logs, options, self.tenure, reports)
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import redis
 
-from job_tracker.diagnosis import Category
-from job_tracker.model import Job, JobState, Phase
-from job_tracker.policies import Deadlines, RetryPolicy
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.store.base import JobFilter, JobStore, RequestKey
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.redis.keys import SCHEMA

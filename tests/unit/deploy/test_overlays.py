@@ -21,8 +21,8 @@ from tests.support import schemas
 from tests.support.cluster import ON_CI
 from tests.support.jobs import job
 from tests.support.pod_security import violations
-from training_service.loading import load
 from training_service.settings import Settings
+from training_service.settings.loading import load
 
 ROOT = Path(__file__).parents[3]
 OVERLAYS = ["kind", "debian", "production"]

@@ -4,7 +4,7 @@ from typing import Any
 
 from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
 from job_tracker.catalog import Algorithm, ContainerOptions, DockerRecipe
-from job_tracker.model import Job
+from job_tracker.domain.job import Job
 
 NAME = "intent-classification"
 COMMAND = ("python", "-m", "intent_classification.train")

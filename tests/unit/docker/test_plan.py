@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from job_tracker.backends.docker.plan import DockerPlan
-from job_tracker.backends.labels import RESTARTS
+from job_tracker.backends.shared.labels import RESTARTS
 from job_tracker.catalog import ContainerOptions, DockerRecipe
-from job_tracker.diagnosis import Category
-from job_tracker.errors import LaunchFailed
-from job_tracker.model import Phase, RankStatus
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import Phase, RankStatus
 from tests.support.jobs import NOON, job
 from tests.unit.docker.conftest import NAME, algorithm, planned, variables_of
 

@@ -11,9 +11,9 @@ from job_tracker.backends.docker.groups import Group, Groups
 from job_tracker.backends.docker.launch import Launcher
 from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
 from job_tracker.catalog import Algorithm, DockerRecipe
-from job_tracker.diagnosis import Category
-from job_tracker.errors import LaunchFailed
-from job_tracker.model import Job
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.job import Job
 from tests.support.jobs import NOON, job
 
 ASKED = job(instances=3)

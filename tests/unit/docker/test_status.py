@@ -8,9 +8,9 @@ import pytest
 from job_tracker.backends.docker.containers import Container, inspected, listed
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.status import observe_rank
-from job_tracker.backends.labels import group_annotations, group_labels, rank_labels
-from job_tracker.diagnosis import Category
-from job_tracker.model import Phase
+from job_tracker.backends.shared.labels import group_annotations, group_labels, rank_labels
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.group import Phase
 from tests.support.jobs import NOON, job
 
 LABELS = {**group_labels(job(), "test"), **group_annotations(job(instances=2)), **rank_labels(0, "master")}

@@ -8,7 +8,7 @@ import pytest
 import typer.core
 import typer.main
 
-from job_tracker.diagnosis import Category
+from job_tracker.domain.diagnosis import Category
 from training_service.client.cli.app import app
 
 ROOT = Path(__file__).parents[3]

@@ -9,9 +9,9 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from job_tracker.artifacts import ModelFiles
-from job_tracker.errors import UnknownReference
-from job_tracker.model import Job, new_job
+from job_tracker.domain.errors import UnknownReference
+from job_tracker.domain.job import Job, new_job
+from job_tracker.files.artifacts import ModelFiles
 from tests.support.jobs import spec
 
 LONGEST_KEY = 1024

@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 
 from job_tracker.backends.base import Observation, RankObservation
-from job_tracker.decisions import Launch, Rest, Save, Stop, next_step
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import IllegalMove
-from job_tracker.model import TRANSITIONS, Ending, Job, JobState, Phase, RankStatus, new_job
-from job_tracker.policies import Deadlines, RetryPolicy
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import IllegalMove
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, new_job
+from job_tracker.domain.policies import Deadlines, RetryPolicy
+from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
 from tests.support.jobs import NOON, failures, job, spec
 
 WHY = Diagnosis(category=Category.CRASHED, summary="It broke.", resolution="Mend it.", rank=1)

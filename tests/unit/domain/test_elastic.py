@@ -4,10 +4,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
-from job_tracker.decisions import Launch, Rest, Save, Stop
-from job_tracker.diagnosis import Category
-from job_tracker.model import Ending, JobState, RankStatus
-from job_tracker.policies import Elastic, RetryPolicy
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.group import RankStatus
+from job_tracker.domain.job import Ending, JobState
+from job_tracker.domain.policies import Elastic, RetryPolicy
+from job_tracker.tracking.decisions import Launch, Rest, Save, Stop
 from tests.support.jobs import NOON, job
 from tests.unit.domain.test_decisions import WHY, F, R, S, seen, step
 

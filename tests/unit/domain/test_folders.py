@@ -1,7 +1,7 @@
 """Where a job's files are: below the home that it was accepted with, for all its life."""
 
-from job_tracker import naming
-from job_tracker.model import GroupRef
+from job_tracker.domain import naming
+from job_tracker.domain.group import GroupRef
 from tests.support.jobs import job
 
 HOME = naming.home("1a2b3c4d")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from job_tracker.backends.log_ends import evidence_of, failure_in, telling_line
+from job_tracker.backends.shared.log_ends import evidence_of, failure_in, telling_line
 
 TRACEBACK = """Traceback (most recent call last):
   File "train.py", line 3, in <module>

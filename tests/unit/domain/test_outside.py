@@ -5,8 +5,8 @@ from typing import Protocol
 
 import pytest
 
-from job_tracker.errors import BackendUnavailable, JobNotFound, StoreUnavailable
-from job_tracker.outside import Result, observed
+from job_tracker.domain.errors import BackendUnavailable, JobNotFound, StoreUnavailable
+from training_service.metrics.outside import Result, observed
 
 
 class Shop(Protocol):

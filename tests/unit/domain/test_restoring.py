@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.diagnosis import Category
-from job_tracker.model import Ending, Job, JobState
-from job_tracker.restoring import caught_up
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.tracking.restoring import caught_up
 from tests.support.jobs import NOON, job
 
 LATER = NOON + timedelta(hours=1)

@@ -6,9 +6,9 @@ import itertools
 import pytest
 
 from job_tracker.backends.base import Observation
-from job_tracker.errors import BackendUnavailable
-from job_tracker.model import GroupRef
-from job_tracker.stops import Stops
+from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.group import GroupRef
+from job_tracker.tracking.stops import Stops
 
 GROUP = GroupRef("a-1", 1, 1)
 OTHER = GroupRef("a-2", 2, 1)

@@ -3,8 +3,8 @@
 import asyncio
 from datetime import timedelta
 
-from job_tracker.feed import Feed
-from job_tracker.workqueue import WorkQueue
+from job_tracker.common.broadcast import Feed
+from job_tracker.common.work_queue import WorkQueue
 
 
 async def run(queue: WorkQueue[str], until: asyncio.Event) -> None:

@@ -10,10 +10,10 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from job_tracker.callers import FairTurns, caller
+from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.catalog import Dataset
-from job_tracker.dataset_versions import DatasetVersions
-from job_tracker.errors import StorageUnavailable
+from job_tracker.common.callers import FairTurns, caller
+from job_tracker.domain.errors import StorageUnavailable
 
 
 class Hanging(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from job_tracker.catalog import Algorithm, Dataset, PodPolicy
-from job_tracker.errors import InvalidField
-from job_tracker.model import JobSpec
-from job_tracker.policies import Elastic
+from job_tracker.admission.admission import Admission, JobRequest
+from job_tracker.catalog import Algorithm, Dataset, RequestLimits
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.job import JobSpec
+from job_tracker.domain.policies import Elastic
 from job_tracker.store.sqlite.rows import SPEC
-from job_tracker.submission import Door, JobRequest
 from training_service.settings.jobs import SchedulingSettings
 
 PROCESS = {"command": ("python", "train.py")}
@@ -35,14 +35,14 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
 async def accepted(
     storage: Path, algorithm: str, options: Mapping[str, Any] | None = None, **sent: str
 ) -> JobSpec:
-    door = Door(
+    door = Admission(
         {name: Algorithm.model_validate(values) for name, values in ALGORITHMS.items()},
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
         capacity=8,
         max_processes=64,
         models_uri="/models",
         checkpoints_uri="/checkpoints",
-        pod_policy=PodPolicy(),
+        pod_policy=RequestLimits(),
     )
     request = JobRequest(algorithm=algorithm, dataset_id="1", dataset_version="v1", parameters=sent)
     return await door.check(replace(request, pod_options=options or {}))

@@ -9,10 +9,10 @@ from typing import Any
 import psutil
 import pytest
 
-from job_tracker.callers import FairTurns, caller
-from job_tracker.catalog import Algorithm, PodPolicy
-from job_tracker.errors import InvalidField, LimitExceeded
-from job_tracker.parameter_check import ParameterCheck
+from job_tracker.admission.parameter_check import ParameterCheck
+from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.common.callers import FairTurns, caller
+from job_tracker.domain.errors import InvalidField, LimitExceeded
 from tests.support.jobs import spec
 
 Program = Callable[[str], tuple[str, ...]]
@@ -35,7 +35,7 @@ def checking(
     command: tuple[str, ...], *, seconds: float = 10, turns: FairTurns | None = None, **algorithm: Any
 ) -> ParameterCheck:
     made = Algorithm(check=command, **algorithm)
-    return ParameterCheck({"program": made}, PodPolicy(), os.defpath, seconds, turns)
+    return ParameterCheck({"program": made}, RequestLimits(), os.defpath, seconds, turns)
 
 
 async def test_parameters_that_the_algorithm_refuses_are_refused_with_its_reason(program: Program) -> None:

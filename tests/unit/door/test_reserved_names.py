@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from job_tracker.catalog import Algorithm
 from job_tracker.catalog.parameters import Parameter
-from job_tracker.errors import InvalidField
+from job_tracker.domain.errors import InvalidField
 
 TRUST = {"CHECKPOINT_WEIGHTS_ONLY": "false"}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from job_tracker.domain.policies import Elastic
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
-from job_tracker.policies import Elastic
 
 
 def layout(*roles: str, processes: int = 1, elastic: Elastic | None = None) -> GroupLayout:

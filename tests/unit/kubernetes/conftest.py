@@ -5,7 +5,7 @@ from typing import Any
 
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
 from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
-from job_tracker.model import Job
+from job_tracker.domain.job import Job
 from tests.support.jobs import job
 
 NAME = "intent-classification"

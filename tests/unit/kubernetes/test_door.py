@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from job_tracker.catalog import Dataset, PodPolicy
-from job_tracker.errors import InvalidField
-from job_tracker.model import Ending, JobSpec, JobState, Phase, RankStatus
+from job_tracker.admission.admission import Admission, JobRequest
+from job_tracker.catalog import Dataset, RequestLimits
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.job import Ending, JobSpec, JobState
 from job_tracker.store.sqlite.rows import SPEC
-from job_tracker.submission import Door, JobRequest
 from tests.support.jobs import NOON, job, spec
 from tests.unit.kubernetes.conftest import algorithm
 
@@ -22,8 +23,8 @@ OPTIONS = {"resources": {"nvidia.com/gpu": "2"}, "labels": {"team": "ml"}}
 _BEFORE = "2696d8a04a002ac9a69d66acac01dc75d05c7abb596ca5a40b13bd134bcfb17c"
 
 
-def door(storage: Path, policy: PodPolicy | None) -> Door:
-    return Door(
+def door(storage: Path, policy: RequestLimits | None) -> Admission:
+    return Admission(
         {"a": algorithm()},
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
         max_processes=64,
@@ -34,12 +35,12 @@ def door(storage: Path, policy: PodPolicy | None) -> Door:
     )
 
 
-async def accepted(storage: Path, options: dict[str, Any], policy: PodPolicy | None) -> JobSpec:
+async def accepted(storage: Path, options: dict[str, Any], policy: RequestLimits | None) -> JobSpec:
     return await door(storage, policy).check(replace(REQUEST, pod_options=options))
 
 
 async def test_options_that_are_allowed_are_kept(storage: Path) -> None:
-    kept = await accepted(storage, OPTIONS, PodPolicy(allowed_labels=frozenset({"team"})))
+    kept = await accepted(storage, OPTIONS, RequestLimits(allowed_labels=frozenset({"team"})))
     assert kept.pod_options == OPTIONS
     assert SPEC.validate_json(SPEC.dump_json(kept)) == kept
 
@@ -56,7 +57,7 @@ def test_a_spec_from_before_there_were_options_has_none() -> None:
 
 
 def test_the_key_of_a_request_stands_for_its_options_too(storage: Path) -> None:
-    at_the_door = door(storage, PodPolicy())
+    at_the_door = door(storage, RequestLimits())
     plain, other = at_the_door.key_of(REQUEST), at_the_door.key_of(replace(REQUEST, pod_options=OPTIONS))
     assert plain != other
     assert plain is not None

@@ -7,8 +7,8 @@ import pytest
 
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.status import observe_rank
-from job_tracker.diagnosis import Category
-from job_tracker.model import Phase, RankStatus
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.group import Phase, RankStatus
 from tests.support.pods import (
     DELETED,
     LATE,

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker import naming
-from job_tracker.backends import kept_logs
-from job_tracker.backends.kept_logs import KeptLogs
 from job_tracker.backends.kubernetes.api_errors import ApiError, NotFound, Unreachable
+from job_tracker.backends.shared import kept_logs
+from job_tracker.backends.shared.kept_logs import KeptLogs
+from job_tracker.domain import naming
+from job_tracker.domain.group import GroupRef
+from job_tracker.files.untrusted import place_of
 from job_tracker.logs import segments
-from job_tracker.model import GroupRef
-from job_tracker.untrusted import place_of
 
 GROUP = GroupRef("program-1", 1, 1)
 AWAY = Unreachable(500, "InternalError", "injected")

@@ -10,7 +10,7 @@ from job_tracker.backends.kubernetes.api_errors import Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Group, Groups
 from job_tracker.backends.kubernetes.logs import LiveLogs
-from job_tracker.model import GroupRef
+from job_tracker.domain.group import GroupRef
 from tests.support.pods import container, pod
 
 RUNNING = pod("Running", container({"running": {"startedAt": "2026-11-21T12:00:00Z"}}))

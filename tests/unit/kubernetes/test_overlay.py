@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.catalog.overlay import OverlayError, merged
+from job_tracker.catalog.strategic_merge import OverlayError, merged
 
 POD: dict[str, Any] = {
     "metadata": {"labels": {"a": "1"}},

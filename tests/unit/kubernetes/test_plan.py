@@ -11,15 +11,16 @@ import yaml
 
 from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by, rank_of, restarts_of
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
-from job_tracker.backends.labels import PLAN_DIGEST
+from job_tracker.backends.shared.labels import PLAN_DIGEST
 from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
 from job_tracker.catalog.groups import RoleRecipe
-from job_tracker.diagnosis import Category
-from job_tracker.errors import LaunchFailed
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import GroupRef, Phase, RankStatus
+from job_tracker.domain.job import Job
+from job_tracker.domain.policies import Elastic
 from job_tracker.frameworks import Traits
 from job_tracker.frameworks.pytorch import PyTorch
-from job_tracker.model import GroupRef, Job, Phase, RankStatus
-from job_tracker.policies import Elastic
 from tests.support.jobs import NOON, job
 from tests.unit.kubernetes.conftest import COMMAND, NAME, algorithm, planned, training_of, variables_of
 

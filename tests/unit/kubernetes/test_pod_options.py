@@ -5,14 +5,14 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions, PodPolicy, RequestedPodOptions
-from job_tracker.catalog.pod_policy import PodOptionName
+from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions, RequestedPodOptions, RequestLimits
 from job_tracker.catalog.pods import Toleration, VolumeMount
-from job_tracker.errors import InvalidField
+from job_tracker.catalog.request_limits import PodOptionName
+from job_tracker.domain.errors import InvalidField
 from tests.unit.kubernetes.conftest import algorithm, recipe
 from training_service.settings import Settings
 
-EVERY_OPTION = PodPolicy(
+EVERY_OPTION = RequestLimits(
     allowed=frozenset(get_args(PodOptionName)),
     max_resources={"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "4"},
     allowed_key_prefixes=("example.com", "kubernetes.io"),
@@ -20,7 +20,7 @@ EVERY_OPTION = PodPolicy(
 )
 
 
-def refused(policy: PodPolicy, sent: dict[str, Any], the_algorithm: Algorithm | None = None) -> str:
+def refused(policy: RequestLimits, sent: dict[str, Any], the_algorithm: Algorithm | None = None) -> str:
     with pytest.raises(InvalidField) as caught:
         policy.check(sent, the_algorithm or algorithm())
     return str(caught.value)
@@ -111,15 +111,17 @@ def test_what_is_not_allowed_is_named_with_its_value(sent: dict[str, Any], messa
     "sent", [{"node_selector": {"a": "b"}}, {"tolerations": []}, {"priority_class": "high"}]
 )
 def test_where_a_job_runs_and_before_whom_is_not_a_requests_by_default(sent: dict[str, Any]) -> None:
-    assert "allowed are: annotations, labels, nproc_per_node, resources" in refused(PodPolicy(), sent)
+    assert "allowed are: annotations, labels, nproc_per_node, resources" in refused(RequestLimits(), sent)
 
 
 def test_labels_of_requests_are_refused_by_default_and_annotations_without_a_prefix_are_not() -> None:
     for key in ("app", "team", "app.kubernetes.io/part-of", "example.com/team"):
         assert "allowed_key_prefixes (none) and those of allowed_labels (none)" in refused(
-            PodPolicy(), {"labels": {key: "x"}}
+            RequestLimits(), {"labels": {key: "x"}}
         )
-    assert PodPolicy().check({"annotations": {"note": "x"}}, algorithm()) == {"annotations": {"note": "x"}}
+    assert RequestLimits().check({"annotations": {"note": "x"}}, algorithm()) == {
+        "annotations": {"note": "x"}
+    }
 
 
 @pytest.mark.parametrize("engine", ["kubernetes", "docker"])
@@ -273,7 +275,7 @@ def test_the_policy_is_as_configured() -> None:
         }
     )
     policy = settings.kubernetes.pod_policy
-    assert policy == PodPolicy(
+    assert policy == RequestLimits(
         allowed=frozenset({"resources"}),
         max_resources={"nvidia.com/gpu": "8"},
         allowed_key_prefixes=("example.com",),

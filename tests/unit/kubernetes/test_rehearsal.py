@@ -7,13 +7,13 @@ import pytest
 
 from job_tracker.backends.kubernetes.api_errors import Unreachable
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
-from job_tracker.backends.kubernetes.rehearsal import DryRun
-from job_tracker.errors import InvalidField
-from job_tracker.model import Job
+from job_tracker.backends.kubernetes.preflight import DryRun
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.job import Job
 from tests.support.jobs import spec
 
 
-class Door:
+class Admission:
     """A backend whose check takes until `answer` is called."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Door:
         self._answered.set()
 
 
-def rehearsal_of(door: Door) -> DryRun:
+def rehearsal_of(door: Admission) -> DryRun:
     return DryRun(cast(KubernetesBackend, door))
 
 
@@ -46,7 +46,7 @@ async def submitted(rehearsal: DryRun, number: int, **changes: Any) -> list[asyn
 
 
 async def test_jobs_that_come_together_ask_once() -> None:
-    door = Door()
+    door = Admission()
     rehearsal = rehearsal_of(door)
     waiting = await submitted(rehearsal, 200)
     door.answer()
@@ -56,7 +56,7 @@ async def test_jobs_that_come_together_ask_once() -> None:
 
 
 async def test_other_options_are_asked_about_by_themselves() -> None:
-    door = Door()
+    door = Admission()
     rehearsal = rehearsal_of(door)
     waiting = [
         *await submitted(rehearsal, 2),
@@ -68,7 +68,7 @@ async def test_other_options_are_asked_about_by_themselves() -> None:
 
 
 async def test_each_of_them_hears_of_the_refusal_and_the_next_asks_again() -> None:
-    door = Door()
+    door = Admission()
     rehearsal = rehearsal_of(door)
     waiting = await submitted(rehearsal, 3)
     door.answer(InvalidField("pod_options", "no"))
@@ -81,7 +81,7 @@ async def test_each_of_them_hears_of_the_refusal_and_the_next_asks_again() -> No
 
 
 async def test_one_that_hangs_up_takes_the_answer_from_nobody() -> None:
-    door = Door()
+    door = Admission()
     rehearsal = rehearsal_of(door)
     first, second = await submitted(rehearsal, 2)
     first.cancel()
@@ -92,7 +92,7 @@ async def test_one_that_hangs_up_takes_the_answer_from_nobody() -> None:
 
 
 async def test_a_server_that_is_away_refuses_nobody_and_is_asked_again() -> None:
-    door = Door()
+    door = Admission()
     rehearsal = rehearsal_of(door)
     waiting = await submitted(rehearsal, 2)
     door.answer(Unreachable(0, "NoConnection", "away"))

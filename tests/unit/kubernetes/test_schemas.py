@@ -13,10 +13,10 @@ from jsonschema import ValidationError
 
 from job_tracker.backends.kubernetes.labels import group_of, rank_of
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
-from job_tracker.catalog import Parameter, PodPolicy
-from job_tracker.catalog.pod_policy import PodOptionName
-from job_tracker.environment import is_reserved
-from job_tracker.errors import InvalidField
+from job_tracker.catalog import Parameter, RequestLimits
+from job_tracker.catalog.request_limits import PodOptionName
+from job_tracker.domain.errors import InvalidField
+from job_tracker.frameworks.reserved_names import is_reserved
 from tests.support import schemas
 from tests.support.jobs import job
 from tests.unit.kubernetes.conftest import algorithm, planned, training_of
@@ -24,7 +24,7 @@ from tests.unit.kubernetes.test_plan import FOR_ALL, GOLDEN, OF_ALGORITHM, objec
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
-ANY_REQUEST = PodPolicy(
+ANY_REQUEST = RequestLimits(
     allowed=frozenset(get_args(PodOptionName)),
     allowed_key_prefixes=("example.com",),
 )

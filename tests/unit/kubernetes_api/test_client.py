@@ -21,7 +21,7 @@ from job_tracker.backends.kubernetes.api_errors import (
     Unreachable,
 )
 from job_tracker.backends.kubernetes.client import KubernetesClient, Patience
-from job_tracker.errors import BackendUnavailable
+from job_tracker.domain.errors import BackendUnavailable
 from tests.unit.kubernetes_api.conftest import IMPATIENT, Scripted, events, pod, pods, says, status
 
 A_POD = pod("a", 1)

@@ -11,9 +11,9 @@ from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import PlanOptions, plan
 from job_tracker.catalog import Algorithm, KubernetesRecipe
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.model import Ending, Job, JobState, new_job
-from job_tracker.policies import RetryPolicy
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.job import Ending, Job, JobState, new_job
+from job_tracker.domain.policies import RetryPolicy
 from tests.support import schemas
 from tests.support.jobs import NOON, spec
 from tests.unit.kubernetes_api.conftest import Scripted, says, status

@@ -10,7 +10,7 @@ import pytest
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.labels import group_annotations, group_labels
+from job_tracker.backends.shared.labels import group_annotations, group_labels
 from tests.support.jobs import NOON, job
 from tests.unit.kubernetes_api.conftest import Scripted, pod, pods, says, status
 

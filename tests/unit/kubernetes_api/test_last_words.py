@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-from job_tracker.model import Phase
+from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.fake_cluster import fake_cluster
 from tests.support.jobs import job

@@ -9,10 +9,11 @@ import pytest
 
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.backends.kubernetes.labels import owned_by
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import LaunchFailed
-from job_tracker.model import Job, Phase
-from job_tracker.policies import Elastic
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job
+from job_tracker.domain.policies import Elastic
 from tests.support.backends import KubernetesGroups, seen
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.jobs import NOON, job

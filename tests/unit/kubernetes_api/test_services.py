@@ -11,8 +11,9 @@ import pytest
 
 from job_tracker.backends.kubernetes.cache import WatchTiming
 from job_tracker.catalog import Algorithm, KubernetesRecipe
-from job_tracker.diagnosis import Category
-from job_tracker.model import Job, Phase
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job
 from tests.support.backends import KubernetesGroups, seen
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.jobs import job

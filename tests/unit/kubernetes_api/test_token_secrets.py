@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.kubernetes import KubernetesBackend, PlanOptions
-from job_tracker.diagnosis import Category
-from job_tracker.errors import LaunchFailed
-from job_tracker.model import Job
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.job import Job
 from tests.support.backends import KubernetesGroups
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.jobs import job

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from job_tracker.errors import Deposed, StoreUnavailable
-from job_tracker.feed import Feed
-from job_tracker.leadership import Leadership, Tenure
+from job_tracker.common.broadcast import Feed
+from job_tracker.domain.errors import LeadershipLost, StoreUnavailable
 from job_tracker.store.base import JobStore, Term
+from job_tracker.tracking.leadership import Leadership, Tenure
 
 SHORT = timedelta(milliseconds=200)
 LONG = timedelta(minutes=1)
@@ -185,7 +185,7 @@ async def test_who_slept_through_the_end_of_the_lease_knows_it_before_it_does_an
         tenure = await replica.leads()
         tenure.check()
         now = LONG.total_seconds()
-        with pytest.raises(Deposed, match="its lease could not be renewed in time"):
+        with pytest.raises(LeadershipLost, match="its lease could not be renewed in time"):
             tenure.check()
 
 
@@ -195,7 +195,7 @@ async def test_what_the_tracker_finds_out_ends_the_term_at_once(leases: Leases) 
         leases.elect()
         tenure.end("the store says so")
         await replica.leads_no_more()
-        with pytest.raises(Deposed, match="the store says so"):
+        with pytest.raises(LeadershipLost, match="the store says so"):
             tenure.check()
 
 

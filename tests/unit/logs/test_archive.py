@@ -12,11 +12,11 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from job_tracker.errors import LogsNotFound, StorageUnavailable
+from job_tracker.domain.errors import LogsNotFound, StorageUnavailable
+from job_tracker.domain.group import GroupRef
+from job_tracker.files.untrusted import Place
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.records import text_of
-from job_tracker.model import GroupRef
-from job_tracker.untrusted import Place
 from tests.support.logs import pieces_of, records, time
 
 GROUP = GroupRef("program-1", 1, 1)

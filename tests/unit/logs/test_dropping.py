@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from job_tracker.backends.process.files import Folders
-from job_tracker.model import GroupRef
-from job_tracker.untrusted import Place
+from job_tracker.domain.group import GroupRef
+from job_tracker.files.untrusted import Place
 from tests.support.jobs import NOON
 
 GROUP = GroupRef("program-1", 1, 1)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from job_tracker.log_context import about
-from training_service import logs
+from job_tracker.common.log_context import about
+from training_service import log_setup as logs
 from training_service.api.interceptors import request_id
 from training_service.settings import LoggingSettings
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from job_tracker.errors import LogsNotFound
+from job_tracker.domain.errors import LogsNotFound
 from job_tracker.logs.merging import merged
 from job_tracker.logs.records import TIME, records_of, text_of
 from job_tracker.logs.writing import time_at

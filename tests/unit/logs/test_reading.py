@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from job_tracker.errors import LogsNotFound
+from job_tracker.domain.errors import LogsNotFound
+from job_tracker.files.untrusted import place_of
 from job_tracker.logs.records import last_time, lines_of, records_of, text_of
 from job_tracker.logs.segments import read, tail
 from job_tracker.logs.writing import LONGEST_PART, SMALLEST_LOG, LogWriter
-from job_tracker.untrusted import place_of
 from tests.support.logs import made, record, records, time
 
 PIECE = 64 * 1024

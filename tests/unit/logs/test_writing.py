@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from job_tracker.files.untrusted import place_of
 from job_tracker.logs.records import TIME, last_time, records_of, text_of
 from job_tracker.logs.segments import end, read
 from job_tracker.logs.writing import LONGEST_PART, SMALLEST_LOG, LogWriter, RecordMaker
-from job_tracker.untrusted import place_of
 from tests.support.logs import NOON, SECOND, record, time
 
 LEFT_OUT = re.compile(

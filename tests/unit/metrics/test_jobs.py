@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.model import Ending, Job, JobState, Phase, RankStatus, new_job
-from job_tracker.policies import RetryPolicy
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.job import Ending, Job, JobState, new_job
+from job_tracker.domain.policies import RetryPolicy
 from tests.support.jobs import NOON, spec
 from training_service.metrics import Metrics
 

@@ -11,14 +11,15 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.errors import StoreUnavailable
-from job_tracker.log_collector import LogCollector
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.errors import StoreUnavailable
+from job_tracker.domain.job import JobState
 from job_tracker.logs.archive import LogArchive
-from job_tracker.model import JobState
-from job_tracker.reports import ReportBook
+from job_tracker.logs.collector import LogCollector
+from job_tracker.reports import ReportBuffer
 from job_tracker.store.base import Tally
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracker import Tracker, TrackerOptions, utc_now
+from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 from training_service.metrics import Metrics
@@ -121,7 +122,7 @@ async def test_a_busy_event_loop_holds_up_no_scrape_and_is_seen(metrics: Metrics
 async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
     store: MoodyStore, metrics: Metrics
 ) -> None:
-    options, reports = TrackerOptions(capacity=8), ReportBook(store, utc_now)
+    options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend, archive)
     tracker = Tracker(store, backend, logs, options, await elected(store), reports)
@@ -136,7 +137,7 @@ async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
 
 async def test_a_full_look_at_everything_is_written_down(store: MoodyStore) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    options, reports = TrackerOptions(capacity=8), ReportBook(store, utc_now)
+    options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend, archive)
     tracker = Tracker(store, backend, logs, options, await elected(store), reports, lambda: at)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from job_tracker import naming
+from job_tracker.domain import naming
 
 # RFC 1035: what Kubernetes asks of a Service, the strictest of all that get such a name.
 DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")

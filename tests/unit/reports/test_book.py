@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.errors import AttemptOver
-from job_tracker.model import Ending, Job, JobState
-from job_tracker.reports import Report, ReportBook
+from job_tracker.domain.errors import AttemptOver
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.telemetry import AttemptReport
+from job_tracker.reports import Report, ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.telemetry import AttemptReport
 from tests.support.jobs import NOON, spec
 
 
@@ -36,7 +36,7 @@ async def running(store: SqliteStore) -> Job:
 
 async def test_an_attempt_that_another_replica_has_ended_is_forgotten_and_refused(store: SqliteStore) -> None:
     clock, job = Clock(), await running(store)
-    book = ReportBook(store, clock)
+    book = ReportBuffer(store, clock)
     await book.take((job.id, 1), Report({"step": 1}))
     await book.write()
     await store.update(job.ended(Ending(JobState.FAILED, NOON), NOON))
@@ -50,7 +50,7 @@ async def test_an_attempt_that_another_replica_has_ended_is_forgotten_and_refuse
 
 async def test_who_has_not_reported_for_long_is_forgotten_and_may_come_back(store: SqliteStore) -> None:
     clock, jobs = Clock(), [await running(store) for _ in range(3)]
-    book = ReportBook(store, clock)
+    book = ReportBuffer(store, clock)
     for job in jobs:
         await book.take((job.id, 1), Report({"step": 1, "total_steps": 9}))
     await book.write()
@@ -66,7 +66,7 @@ async def test_who_has_not_reported_for_long_is_forgotten_and_may_come_back(stor
 
 async def test_an_attempt_that_is_closed_while_it_is_written_does_no_harm(store: SqliteStore) -> None:
     clock, job = Clock(), await running(store)
-    book = ReportBook(store, clock)
+    book = ReportBuffer(store, clock)
     await book.take((job.id, 1), Report({"step": 1}))
     record = store.record_reports
 
@@ -83,7 +83,7 @@ async def test_an_attempt_that_is_closed_while_it_is_written_does_no_harm(store:
 async def test_reports_go_on_being_written_after_a_failure_that_none_foresaw(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_tracker.reports.book._WRITE_SECONDS", 0.01)
+    monkeypatch.setattr("job_tracker.reports.buffer._WRITE_SECONDS", 0.01)
     job, record, troubles = await running(store), store.record_reports, iter([RuntimeError("no thread left")])
 
     async def fails_once(given: Sequence[AttemptReport]) -> Sequence[bool]:
@@ -92,7 +92,7 @@ async def test_reports_go_on_being_written_after_a_failure_that_none_foresaw(
         return await record(given)
 
     monkeypatch.setattr(store, "record_reports", fails_once)
-    book = ReportBook(store, Clock())
+    book = ReportBuffer(store, Clock())
     writing = asyncio.create_task(book.run())
     await book.take((job.id, 1), Report({"step": 1}))
     with store.changes() as changes:

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.errors import BackendUnavailable
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job
 from job_tracker.logs.records import BEGINNING, last_time
 from job_tracker.logs.writing import RecordMaker
-from job_tracker.model import GroupRef, Job
-from job_tracker.reports import LogFollower, Report, ReportBook
+from job_tracker.reports import LogFollower, Report, ReportBuffer
 from job_tracker.reports.turns import Turns
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracker import utc_now
 from tests.support.jobs import NOON, spec
 
 
@@ -67,8 +68,8 @@ async def backend() -> AsyncIterator[CountedBackend]:
 
 
 @pytest.fixture
-async def book(store: SqliteStore) -> ReportBook:
-    return ReportBook(store, utc_now)
+async def book(store: SqliteStore) -> ReportBuffer:
+    return ReportBuffer(store, utc_now)
 
 
 async def running(store: SqliteStore, backend: FakeBackend, *lines: str) -> Job:
@@ -88,7 +89,7 @@ def progress(step: int) -> str:
     return f'::progress:: {{"step": {step}}}'
 
 
-async def until_at(book: ReportBook, job: Job, step: int) -> None:
+async def until_at(book: ReportBuffer, job: Job, step: int) -> None:
     while (await book.progress_of((job.id, 1))).step != step:
         await asyncio.sleep(0.005)
 
@@ -99,7 +100,7 @@ async def until_reading(backend: CountedBackend, number: int) -> None:
 
 
 async def test_of_a_crowd_a_few_are_followed_at_once_and_none_is_passed_over(
-    store: SqliteStore, backend: CountedBackend, book: ReportBook
+    store: SqliteStore, backend: CountedBackend, book: ReportBuffer
 ) -> None:
     jobs = [await running(store, backend, progress(1)) for _ in range(12)]
     follower = LogFollower(book, backend, Turns(3, seconds=0.01))
@@ -122,7 +123,7 @@ async def test_of_a_crowd_a_few_are_followed_at_once_and_none_is_passed_over(
 
 
 async def test_a_log_that_cannot_be_read_for_a_while_is_followed_afterwards(
-    store: SqliteStore, backend: CountedBackend, book: ReportBook
+    store: SqliteStore, backend: CountedBackend, book: ReportBuffer
 ) -> None:
     job = await running(store, backend, progress(1))
     backend.troubles = 3
@@ -135,7 +136,7 @@ async def test_a_log_that_cannot_be_read_for_a_while_is_followed_afterwards(
 
 @pytest.mark.parametrize("when", ["before it is followed", "while it is followed"])
 async def test_the_log_of_an_attempt_that_reports_by_calls_is_not_followed(
-    store: SqliteStore, backend: CountedBackend, book: ReportBook, when: str
+    store: SqliteStore, backend: CountedBackend, book: ReportBuffer, when: str
 ) -> None:
     job = await running(store, backend, "nothing of interest")
     follower = LogFollower(book, backend)
@@ -154,11 +155,11 @@ async def test_the_log_of_an_attempt_that_reports_by_calls_is_not_followed(
 
 
 async def test_while_others_wait_a_log_without_reports_of_one_that_calls_another_replica_is_left(
-    store: SqliteStore, backend: CountedBackend, book: ReportBook
+    store: SqliteStore, backend: CountedBackend, book: ReportBuffer
 ) -> None:
     calls, prints_lines = await running(store, backend, "-"), await running(store, backend, progress(1))
     follower = LogFollower(book, backend, Turns(1, seconds=0.01))
-    elsewhere, step = ReportBook(store, utc_now), 1
+    elsewhere, step = ReportBuffer(store, utc_now), 1
     follower.follow(calls)
     follower.follow(prints_lines)
     task = next(each.task for each in follower._followers.values() if each.group == calls.group)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from job_tracker.model import Progress
+from job_tracker.domain.job import Progress
+from job_tracker.domain.telemetry import Artifact, MetricPoint
 from job_tracker.reports.lines import ARTIFACT, PROGRESS, parse
 from job_tracker.reports.report import MOST_METRICS, Report, advanced
-from job_tracker.telemetry import Artifact, MetricPoint
 from tests.support.jobs import NOON
 
 LATER = NOON + timedelta(hours=1)  # when a line is read, which does not count

@@ -2,7 +2,7 @@
 
 import pytest
 
-from job_tracker.errors import NotAllowed
+from job_tracker.domain.errors import NotAllowed
 from job_tracker.reports import ReportTokens
 
 TOKENS = ReportTokens(b"secret")

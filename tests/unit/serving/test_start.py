@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from job_tracker.errors import StoreUnavailable
+from job_tracker.domain.errors import StoreUnavailable
 from training_service import main
 from training_service.commands import app
 from training_service.settings import Settings

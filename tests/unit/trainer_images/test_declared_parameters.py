@@ -16,7 +16,7 @@ from trainer_kit import environment, meeting
 from trainer_kit.checkpoints.settings import Settings as CheckpointSettings
 
 from job_tracker.catalog import Algorithm, Parameter
-from job_tracker.environment import is_reserved
+from job_tracker.frameworks.reserved_names import is_reserved
 from training_service.settings.algorithms import default_algorithms
 
 ROOT = Path(__file__).parents[3]

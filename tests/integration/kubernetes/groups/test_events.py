@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.artifacts import ModelFiles
+from job_tracker.admission.admission import Admission
 from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.job import JobState
+from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
-from job_tracker.log_collector import LogCollector
-from job_tracker.log_reader import LogReader
 from job_tracker.logs.archive import LogArchive
-from job_tracker.model import JobState
-from job_tracker.reports import ReportBook
+from job_tracker.logs.collector import LogCollector
+from job_tracker.logs.reader import LogReader
+from job_tracker.reports import ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.submission import Door
-from job_tracker.tracker import Tracker, TrackerOptions, utc_now
+from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups
 from tests.support.jobs import spec
@@ -54,12 +55,12 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -> AsyncIterator[Tracked]:
     backend = world.open()
     options = TrackerOptions(capacity=4)
-    reports, tenure = ReportBook(store, utc_now), await elected(store)
+    reports, tenure = ReportBuffer(store, utc_now), await elected(store)
     archive = LogArchive(str(tmp_path / "storage" / "logs"))
     logs = LogCollector(store, backend, archive)
     tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
     tracking = asyncio.create_task(tracker.run())
-    door = Door({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
+    door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
     yield Tracked(
         backend, Jobs(store, LogReader(store, backend, archive), door, ModelFiles(""), max_queued=10)
     )

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from job_tracker.backends.kubernetes import KubernetesBackend
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.model import Phase
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import Phase
 from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
 from tests.support.cluster import CommandFailed

@@ -11,9 +11,9 @@ import pytest
 
 from job_tracker.backends.kubernetes import Access
 from job_tracker.backends.kubernetes.labels import owned_by
-from job_tracker.diagnosis import Category, Diagnosis
-from job_tracker.errors import BackendRefused, BackendUnavailable, InvalidField, LaunchFailed
-from job_tracker.model import Phase
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import BackendRefused, BackendUnavailable, InvalidField, LaunchFailed
+from job_tracker.domain.group import Phase
 from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, seen, started
 from tests.support.jobs import NOON, job

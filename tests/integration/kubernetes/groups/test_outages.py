@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from job_tracker.diagnosis import Category
-from job_tracker.errors import BackendUnavailable
-from job_tracker.model import Phase
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.group import Phase
 from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, seen, started, text_of
 from tests.support.jobs import job

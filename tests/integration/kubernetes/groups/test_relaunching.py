@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.diagnosis import Category
-from job_tracker.model import Job, JobState, Phase
-from job_tracker.policies import RetryPolicy
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.policies import RetryPolicy
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracker import utc_now
 from tests.crash.remote import PodWatch
 from tests.integration.kubernetes.groups.conftest import Place
 from tests.integration.tracker.conftest import Service

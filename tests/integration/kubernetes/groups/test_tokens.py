@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from job_tracker.backends.kubernetes import PlanOptions
-from job_tracker.model import Phase
+from job_tracker.domain.group import Phase
 from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.jobs import job

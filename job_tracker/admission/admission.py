@@ -1,0 +1,211 @@
+"""The door: what is asked for becomes a spec that can run, or an error that names the field."""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from job_tracker.admission.dataset_versions import DatasetVersions
+from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefaults, RequestLimits
+from job_tracker.catalog.groups import Composition
+from job_tracker.common.printable import quoted
+from job_tracker.domain import naming
+from job_tracker.domain.errors import InvalidField, UnknownReference
+from job_tracker.domain.job import JobSpec
+from job_tracker.store.base import RequestKey
+
+MAX_NAME = 128
+MAX_PARAMETERS = 256
+MAX_PARAMETER_BYTES = 64 * 1024
+
+# Ends up in paths and URIs: no separators, no "..", nothing that a shell or a URL would read otherwise.
+# "=" and "+" are there for hashes in base 64.
+_PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """A submission as it arrived; nothing of it is checked. An empty text is one that was not sent."""
+
+    algorithm: str
+    dataset_id: str
+    dataset_version: str
+    name: str = ""
+    model_name: str = ""
+    parameters: Mapping[str, str]
+    request_key: str = ""
+    pod_options: Mapping[str, Any] = field(default_factory=dict)
+    retry: Mapping[str, Any] = field(default_factory=dict)
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+
+
+_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines")
+
+
+class Admission:
+    """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity.
+
+    `pod_policy` says what they may set of pods; None, where there are none, is nothing. `job_policy` is
+    what they say of the job's life, where they do not say otherwise. `max_processes` bounds the training
+    processes of one job. `home` is that of new jobs.
+    """
+
+    def __init__(
+        self,
+        algorithms: Mapping[str, Algorithm],
+        datasets: Mapping[str, Dataset],
+        *,
+        capacity: int,
+        max_processes: int,
+        models_uri: str,
+        checkpoints_uri: str,
+        home: str = "",
+        pod_policy: RequestLimits | None = None,
+        job_policy: JobDefaults | None = None,
+    ) -> None:
+        self._algorithms = algorithms
+        self._versions = DatasetVersions(datasets)
+        self._capacity = capacity
+        self._max_processes = max_processes
+        self._models_uri = models_uri
+        self._checkpoints_uri = checkpoints_uri
+        self._home = home
+        self._pod_policy = pod_policy
+        self._job_policy = job_policy or JobDefaults()
+
+    def key_of(self, request: JobRequest) -> RequestKey | None:
+        """What makes the request repeatable, if it has a key. Raises InvalidField."""
+        key = request.request_key
+        if not key:
+            return None
+        if len(key) > MAX_NAME or not key.isprintable():
+            raise InvalidField(
+                "request_key",
+                f"{quoted(key)} is not allowed: it has at most {MAX_NAME} characters, all of them printable",
+            )
+        values = {**asdict(request), "request_key": ""}
+        for name in _YOUNGER_FIELDS:
+            if not values[name]:
+                del values[name]  # keys that were written before there were any still fit
+        content = json.dumps(values, sort_keys=True)
+        return RequestKey(key, hashlib.sha256(content.encode()).digest())
+
+    async def check(self, request: JobRequest) -> JobSpec:
+        """The spec of the job that was asked for.
+
+        Raises InvalidField or UnknownReference, naming the first field that is wrong, its value and
+        what is allowed; StorageUnavailable if the dataset cannot be looked at.
+        """
+        for required, text in (
+            ("algorithm", request.algorithm),
+            ("dataset_id", request.dataset_id),
+            ("train_data_version_hash", request.dataset_version),
+        ):
+            if not text:
+                raise InvalidField(required, "must not be empty")
+        algorithm = self._algorithm(request.algorithm)
+        name = _checked_name(request.name) or request.algorithm
+        _check_path_part("dataset_id", request.dataset_id)
+        _check_path_part("train_data_version_hash", request.dataset_version)
+        if request.model_name:
+            _check_path_part("output_model_name", request.model_name)
+        _check_amount(request.parameters)
+        environment = algorithm.resolve(request.parameters)
+        group = algorithm.composer.compose(request.parameters, self._capacity)
+        pod_options = self._pod_options(request.pod_options, algorithm)
+        self._check_processes(group, pod_options, algorithm)
+        retry = self._job_policy.retry_of(request.retry)
+        deadlines = self._job_policy.deadlines_of(request.deadlines)
+        return JobSpec(
+            algorithm=request.algorithm,
+            dataset_id=request.dataset_id,
+            dataset_version=request.dataset_version,
+            name=name,
+            model_name=(model_name := request.model_name or naming.slug(name, MAX_NAME)),
+            parameters=dict(request.parameters),
+            environment=environment,
+            instances=group.size,
+            roles=group.roles,
+            elastic=group.elastic,
+            ends_with_master=group.ends_with_master,
+            data_uri=await self._versions.uri_of(request.dataset_id, request.dataset_version),
+            model_root=f"{self._models_uri}/{model_name}",
+            checkpoint_root=self._checkpoints_uri,
+            pod_options=pod_options,
+            code_version=algorithm.version,
+            retry=retry,
+            deadlines=deadlines,
+            home=self._home,
+        )
+
+    def _algorithm(self, name: str) -> Algorithm:
+        if name not in self._algorithms:
+            known = ", ".join(sorted(self._algorithms)) or "none"
+            raise UnknownReference("algorithm", f"{quoted(name)} doesn't exist; configured are: {known}")
+        return self._algorithms[name]
+
+    def _pod_options(self, sent: Mapping[str, Any], algorithm: Algorithm) -> Mapping[str, Any]:
+        if sent and self._pod_policy is None:
+            raise InvalidField("pod_options", "must be empty: this service does not run jobs as pods")
+        return self._pod_policy.check(sent, algorithm) if self._pod_policy else {}
+
+    def _check_processes(
+        self, group: Composition, pod_options: Mapping[str, Any], algorithm: Algorithm
+    ) -> None:
+        """Raise InvalidField if the job has more training processes than one may have.
+
+        The capacity counts instances, however many processes are in each.
+        """
+        each = self._pod_policy.processes_of(pod_options, algorithm) if self._pod_policy else 1
+        total = each * group.trainers
+        if total <= self._max_processes:
+            return
+        allowed = (
+            f"a job may have at most {self._max_processes} (scheduling.max_processes): ask for fewer "
+            "processes or instances"
+        )
+        if "nproc_per_node" in pod_options:
+            raise InvalidField(
+                "pod_options.nproc_per_node",
+                f"{each} in each of {group.trainers} instances makes {total} training processes; {allowed}",
+            )
+        raise InvalidField(
+            f"parameters.{INSTANCES_PARAMETER}",
+            f"{group.trainers} instances of {each} processes each make {total} training processes; {allowed}",
+        )
+
+
+def _checked_name(name: str) -> str:
+    if len(name) > MAX_NAME:  # looked at first: to normalise takes time with the square of the length
+        raise InvalidField("name", f"has {len(name)} characters; at most {MAX_NAME} are allowed")
+    name = unicodedata.normalize("NFC", name)
+    if name and not (name[0].isalnum() and all(c.isalnum() or c in " ._-" for c in name)):
+        raise InvalidField(
+            "name",
+            f"{quoted(name)} is not allowed: begin with a letter or digit, then letters, digits, ' ._-'",
+        )
+    return name.strip()
+
+
+def _check_path_part(field: str, text: str) -> None:
+    if not _PATH_PART.fullmatch(text):
+        raise InvalidField(
+            field,
+            f"{quoted(text)} is not allowed: at most {MAX_NAME} of the letters A to Z, digits and . _ - + =, "
+            "the first a letter, a digit or _, no two dots in a row",
+        )
+
+
+def _check_amount(parameters: Mapping[str, str]) -> None:
+    if len(parameters) > MAX_PARAMETERS:
+        raise InvalidField(
+            "parameters", f"has {len(parameters)} entries; at most {MAX_PARAMETERS} are allowed"
+        )
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in parameters.items())
+    if size > MAX_PARAMETER_BYTES:
+        raise InvalidField(
+            "parameters", f"has {size} bytes in all; at most {MAX_PARAMETER_BYTES} are allowed"
+        )

@@ -1,0 +1,28 @@
+"""Options of instances in layers: for all algorithms, for one, for a request."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def overlay(kind: type[Options], below: Options, over: BaseModel) -> Options:
+    """The options `below` with those of this kind that `over` sets on top.
+
+    Tables are merged key by key, lists are joined (a volume replaces the one at its path), and any
+    other value is replaced.
+    """
+    values = {name: getattr(below, name) for name in below.model_fields_set & kind.model_fields.keys()}
+    for name in over.model_fields_set & kind.model_fields.keys():
+        value, under = getattr(over, name), getattr(below, name)
+        if name == "volumes":
+            paths = {volume.mount_path for volume in value}
+            value = (*(volume for volume in under if volume.mount_path not in paths), *value)
+        elif isinstance(value, Mapping):
+            value = {**under, **value}
+        elif isinstance(value, tuple):
+            value = (*(each for each in under if each not in value), *value)
+        values[name] = value
+    return kind(**values)

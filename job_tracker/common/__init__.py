@@ -1,0 +1,1 @@
+"""Small means that know nothing of jobs."""

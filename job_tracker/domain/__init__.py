@@ -1,0 +1,1 @@
+"""The words that everything else speaks: jobs, groups, diagnoses, policies, errors, names."""

@@ -1,0 +1,113 @@
+"""What a job has made: the files in the folder of its model, and what it reported besides."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import BinaryIO
+
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import InvalidField, StorageUnavailable, UnknownReference
+from job_tracker.domain.job import Job
+from job_tracker.domain.telemetry import MOST_ARTIFACTS, Artifact
+from job_tracker.files.job_files import JobFiles, job_files
+from job_tracker.files.remote import patiently
+from job_tracker.files.untrusted import Suspicious
+
+_PATIENCE_SECONDS = 20.0
+_PROMPT_SECONDS = 5.0  # the end of a job waits for it
+_PIECE = 256 * 1024
+"""Bytes that are read at once: what a download takes of memory."""
+_MOST_LOOKED_AT = 10 * MOST_ARTIFACTS
+"""Entries of a model's folder that a listing looks at: training may leave millions there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A file below the folder of a model; `name` is its path from there."""
+
+    name: str
+    uri: str
+    size: int
+
+
+class ModelFiles:
+    """What lies in the folders of models, below the storage's root."""
+
+    def __init__(self, storage_root: str) -> None:
+        """`storage_root` is an fsspec URI."""
+        self._root = storage_root
+
+    async def list(self, job: Job) -> Sequence[ModelFile]:
+        """The files of the job's model, by name, at most MOST_ARTIFACTS. Raises StorageUnavailable."""
+        uri = job.model_uri
+
+        def look() -> Sequence[ModelFile]:
+            found = job_files(uri, within=self._root).files(_MOST_LOOKED_AT)
+            return [ModelFile(name, f"{uri}/{name}", size) for name, size in found[:MOST_ARTIFACTS]]
+
+        return await patiently(look, f"the model at {uri}", seconds=_PATIENCE_SECONDS)
+
+    async def has_any(self, job: Job) -> bool | None:
+        """Whether there is any file of the job's model; None if storage does not say so soon."""
+        uri = job.model_uri
+
+        def look() -> bool:
+            return bool(job_files(uri, within=self._root).files(_MOST_LOOKED_AT))
+
+        try:
+            return await patiently(look, f"the model at {uri}", seconds=_PROMPT_SECONDS)
+        except StorageUnavailable:
+            return None
+
+    async def read(self, job: Job, name: str) -> AsyncIterator[bytes]:
+        """The content of one of them, in pieces.
+
+        Raises InvalidField, UnknownReference and StorageUnavailable.
+        """
+        path = PurePosixPath(name)
+        if not name or path.is_absolute() or ".." in path.parts or not name.isprintable():
+            raise InvalidField(
+                "name",
+                f"{quoted(name)} is not the name of an artifact; send one that "
+                "GetTrainingArtifacts lists as fetchable",
+            )
+        uri = job.model_uri
+        what = f"{quoted(name)} of the model at {uri}"
+        file = await patiently(
+            lambda: _open(job_files(uri, within=self._root), uri, str(path)),
+            what,
+            seconds=_PATIENCE_SECONDS,
+            dispose=lambda file: file.close(),
+        )
+        try:
+            while piece := await patiently(lambda: file.read(_PIECE), what, seconds=_PATIENCE_SECONDS):
+                yield piece
+        finally:
+            await asyncio.to_thread(file.close)
+
+
+def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
+    """All artifacts by name, and whether `read` gives them. What was reported says more of a file."""
+    told = {artifact.name: artifact for artifact in reported}
+    found = {file.name: file for file in files}
+    artifacts = [
+        (told.get(name) or Artifact(name=name, uri=found[name].uri, size=found[name].size), name in found)
+        for name in sorted(told.keys() | found.keys())
+    ]
+    return artifacts[:MOST_ARTIFACTS]
+
+
+def _open(files: JobFiles, uri: str, name: str) -> BinaryIO:
+    try:
+        return files.open(name)
+    except (FileNotFoundError, IsADirectoryError, Suspicious) as error:
+        raise UnknownReference("name", f"{quoted(name)} is not a file of the model at {uri}") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UnknownReference(
+                "name",
+                f"{quoted(name)} is too long for the name of a file: it has {len(name.encode())} bytes",
+            ) from error
+        raise

@@ -1,0 +1,157 @@
+"""Files of jobs in storage, which jobs can write as well as the service: models, and logs of ended groups.
+
+On this machine they are opened as hostile (untrusted.py); an object store has neither links nor pipes.
+Every call may block: make it in a thread (remote.py).
+"""
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import fsspec
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+from job_tracker.files.untrusted import Place
+
+_LONGEST_KEY = 1024
+"""Bytes that the name of an object may have in its bucket, in S3 and in Google Cloud Storage."""
+
+
+class JobFiles(Protocol):
+    """A folder in storage. Paths are relative to it; whatever is raised is of the storage's library."""
+
+    def files(self, most: int) -> list[tuple[str, int]]:
+        """Regular files in it and below, by name, each with its size; nothing if there is no such folder.
+
+        Looks at about `most` entries, however many there are.
+        """
+        ...
+
+    def is_there(self, path: str) -> bool:
+        """Whether there is such a file."""
+        ...
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a file for reading.
+
+        Raises FileNotFoundError, Suspicious for what is no regular file, and OSError with ENAMETOOLONG.
+        """
+        ...
+
+    def create(self, path: str) -> BinaryIO:
+        """Open a new file for writing, in folders that are made if need be."""
+        ...
+
+    def publish(self, source: str, target: str) -> None:
+        """Give a file that was written its name, in place of any other, and have it on the disk."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; nothing if there is none."""
+        ...
+
+
+def job_files(folder: str, *, within: str = "") -> JobFiles:
+    """The files below `folder`, an fsspec URI. `within` is a URI above it which only operators write."""
+    filesystem, path = fsspec.core.url_to_fs(folder)
+    if not isinstance(filesystem, LocalFileSystem):
+        filesystem.invalidate_cache()  # what another service wrote a moment ago is there
+        return _Objects(filesystem, path)
+    root = fsspec.core.url_to_fs(within)[1] if within else path
+    if not Path(path).is_relative_to(root):
+        root = path  # of a job that was accepted when the storage was elsewhere
+    return _LocalFiles(Place(Path(root), Path(path).relative_to(root).parts))
+
+
+class _LocalFiles:
+    """See JobFiles."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def files(self, most: int) -> list[tuple[str, int]]:
+        """See JobFiles."""
+        try:
+            return self._place.files(most)
+        except FileNotFoundError:
+            return []
+
+    def is_there(self, path: str) -> bool:
+        """See JobFiles."""
+        return (self._place / path).is_there()
+
+    def open(self, path: str) -> BinaryIO:
+        """See JobFiles."""
+        return (self._place / path).open()
+
+    def create(self, path: str) -> BinaryIO:
+        """See JobFiles."""
+        place = self._place / path
+        place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.make_folder()
+        return place.create()
+
+    def publish(self, source: str, target: str) -> None:
+        """See JobFiles."""
+        place = self._place / source
+        with place.open() as file:
+            os.fsync(file.fileno())
+        place.move_to(self._place / target)
+
+    def remove(self, path: str) -> None:
+        """See JobFiles."""
+        with suppress(FileNotFoundError):
+            (self._place / path).remove()
+
+
+class _Objects:
+    """See JobFiles."""
+
+    def __init__(self, filesystem: AbstractFileSystem, path: str) -> None:
+        self._filesystem: Any = filesystem
+        self._path = path
+
+    def files(self, most: int) -> list[tuple[str, int]]:
+        """See JobFiles."""
+        found: list[tuple[str, int]] = []
+        with suppress(FileNotFoundError):
+            for folder, _, files in self._filesystem.walk(self._path, detail=True):
+                inside = folder.removeprefix(self._path).strip("/")
+                named = ((f"{inside}/{name}" if inside else name, files[name]) for name in files)
+                found += [(name, int(status.get("size") or 0)) for name, status in named if name]
+                if len(found) >= most:
+                    break
+        return sorted(found)
+
+    def is_there(self, path: str) -> bool:
+        """See JobFiles."""
+        return bool(self._filesystem.exists(f"{self._path}/{path}"))
+
+    def open(self, path: str) -> BinaryIO:
+        """See JobFiles."""
+        whole = f"{self._path}/{path}"
+        # Not left to the store: S3 answers a HEAD with "bad request", which may as well mean other things.
+        if len(whole.lstrip("/").partition("/")[2].encode()) > _LONGEST_KEY:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        file: BinaryIO = self._filesystem.open(whole, "rb")
+        return file
+
+    def create(self, path: str) -> BinaryIO:
+        """See JobFiles."""
+        whole = f"{self._path}/{path}"
+        self._filesystem.makedirs(whole.rpartition("/")[0], exist_ok=True)
+        file: BinaryIO = self._filesystem.open(whole, "wb")
+        return file
+
+    def publish(self, source: str, target: str) -> None:
+        """See JobFiles."""
+        self._filesystem.mv(f"{self._path}/{source}", f"{self._path}/{target}")
+
+    def remove(self, path: str) -> None:
+        """See JobFiles."""
+        whole = f"{self._path}/{path}"
+        with suppress(FileNotFoundError):
+            self._filesystem.rm(whole, recursive=True)

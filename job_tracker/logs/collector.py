@@ -1,0 +1,135 @@
+"""Brings the logs of ended groups from where they ran into storage."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+
+from job_tracker.domain.errors import (
+    JobNotFound,
+    LogsNotFound,
+    StorageUnavailable,
+    StoreUnavailable,
+    TrackerError,
+)
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job
+from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.live import Spool
+from job_tracker.store.base import JobStore
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS = 30.0
+_PROMPT_SECONDS = 5.0
+_MOST_UPLOADS = 8
+
+
+class LogCollector:
+    """Keeps logs in storage, and then forgets them where they were.
+
+    The tracker has it done when a group has been stopped. What that could not bring there in time, for
+    storage was away or the service was killed, `run` does later: in every replica, as the logs are on
+    the machine of the one that was there. All of it may be repeated.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        backend: Spool,
+        archive: LogArchive,
+        *,
+        period: float = _PERIOD_SECONDS,
+        prompt: float = _PROMPT_SECONDS,
+    ) -> None:
+        """`period` is how often `run` looks, and `prompt` how long `collect` waits, in seconds."""
+        self._store = store
+        self._backend = backend
+        self._archive = archive
+        self._period = period
+        self._prompt = prompt
+        self._uploads = asyncio.Semaphore(_MOST_UPLOADS)
+        self._collecting: dict[GroupRef, asyncio.Task[None]] = {}
+
+    async def collect(self, job: Job) -> None:
+        """Keep the logs of the job's group, which has been stopped; if that takes long, in the background."""
+        group = job.group
+        if group not in self._collecting:
+            task = asyncio.create_task(self._keep(job, group, anew=True), name=f"logs of {group.name}")
+            self._collecting[group] = task
+            task.add_done_callback(lambda done: self._collected(group, done))
+        await asyncio.wait([self._collecting[group]], timeout=self._prompt)
+
+    async def forget(self, job: Job) -> None:
+        """Delete the kept logs of a job. It may be repeated. Raises StorageUnavailable."""
+        await self._archive.delete(job.folder)
+
+    async def run(self) -> None:
+        """Keep what was left behind, again and again, until cancelled."""
+        said = ""
+        while True:
+            try:
+                await self._look()
+                said = ""
+            except Exception as error:  # were this to end, what is left behind would stay so
+                unforeseen = None if isinstance(error, TrackerError) else error
+                if str(error) != said:
+                    log.warning("logs are not in storage yet: %s", said := str(error), exc_info=unforeseen)
+            await asyncio.sleep(self._period)
+
+    async def close(self) -> None:
+        """Leave what is being kept to a later service."""
+        tasks = list(self._collecting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _collected(self, group: GroupRef, task: "asyncio.Task[None]") -> None:
+        del self._collecting[group]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the logs of %s are not in storage yet: %s", group.name, error)
+
+    async def _look(self) -> None:
+        failures: list[Exception] = []
+        for found in await self._backend.stopped():
+            try:
+                await self._look_at(found)
+            except (StorageUnavailable, StoreUnavailable):
+                raise  # the others would wait for it as well
+            except Exception as error:  # of this group alone
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    async def _look_at(self, found: GroupRef) -> None:
+        try:
+            job = await self._store.get(found.job_id)
+        except JobNotFound:
+            await self._backend.drop_logs(found)
+            return
+        if job.spec.home and not found.home:  # of a job of that number in a store of the version before
+            await self._backend.drop_logs(found)
+            return
+        group = replace(found, home=job.spec.home)
+        is_live = job.state.is_live and job.attempt == group.attempt
+        if not is_live and group not in self._collecting:
+            await self._keep(job, group, anew=False)
+
+    async def _keep(self, job: Job, group: GroupRef, *, anew: bool) -> None:
+        """Without `anew`, a log that is there stays: who wrote it knew no less of it."""
+        keeping = (self._keep_rank(group, rank, anew=anew) for rank in range(job.spec.instances))
+        failures = [each for each in await asyncio.gather(*keeping, return_exceptions=True) if each]
+        if failures:
+            raise failures[0]
+        with suppress(StorageUnavailable):  # what is left goes with the job
+            await self._archive.tidy(group)
+        await self._backend.drop_logs(group)
+
+    async def _keep_rank(self, group: GroupRef, rank: int, *, anew: bool) -> None:
+        async with self._uploads:
+            if not anew and await self._archive.has(group, rank):
+                return
+            try:
+                await self._archive.write(group, rank, self._backend.logs(group, rank))
+            except LogsNotFound:
+                return

@@ -1,0 +1,219 @@
+"""What ranks printed, wherever it is by now: with the machines while they run, in storage afterwards."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import InvalidField, LogsNotFound, StorageUnavailable
+from job_tracker.domain.job import Job
+from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.live import LiveLogs
+from job_tracker.logs.merging import WINDOW_SECONDS, merged
+from job_tracker.logs.open_logs import OF_ENDED, OF_LIVE, LogBounds, OpenLogs
+from job_tracker.logs.positions import Position
+from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
+from job_tracker.store.base import JobStore
+
+# How often one who follows looks again for a log that a started job has not opened yet.
+_LOG_SECONDS = 0.2
+_IN_POSITION = 40
+"""Bytes that a rank takes in the text of a position."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRequest:
+    """Which log to read, and what of it."""
+
+    rank: int = 0
+    all_ranks: bool = False
+    """Of every rank, in the order of time."""
+    attempt: int = 0
+    """0 is the last."""
+    follow: bool = False
+    tail_lines: int | None = None
+    """Begin with the last so many lines, of each rank."""
+    since: datetime | None = None
+    position: str = ""
+    """Go on after this one, of an earlier piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Some of one rank's log, and how far that is."""
+
+    records: bytes
+    rank: int
+    position: Position
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to send: the position has a time of each rank."""
+        return len(self.records) + _IN_POSITION * len(self.position.read)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt printed it."""
+        return self.position.attempt
+
+    @property
+    def text(self) -> str:
+        """What was printed: whole lines, but for the last of a log, and for parts of very long ones."""
+        return text_of(self.records)
+
+    @property
+    def timed_text(self) -> str:
+        """The same, each line after its time."""
+        return timed_text_of(self.records)
+
+
+class LogReader:
+    """Reads logs of live and ended attempts alike."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        backend: LiveLogs,
+        archive: LogArchive,
+        live: LogBounds = OF_LIVE,
+        ended: LogBounds = OF_ENDED,
+    ) -> None:
+        self._store = store
+        self._backend = backend
+        self._archive = archive
+        self._live = OpenLogs("running", live)
+        self._kept = OpenLogs("ended", ended)
+
+    async def read(self, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
+        """What was printed in an attempt; nothing where there is no log.
+
+        With `follow` also what is going to be: in that attempt, or with 0 in this and all further ones,
+        until the job has ended. Raises JobNotFound, InvalidField for what the job does not have,
+        LimitExceeded if too many logs are open, and StorageUnavailable.
+        """
+        job = await self._store.get(job_id)
+        position = _start(job, wanted)
+        after = BEGINNING if wanted.since is None else time_of(wanted.since)
+        tail_lines = wanted.tail_lines
+        while True:
+            if wanted.follow:
+                job = await self._at_attempt(job_id, position.attempt)
+            if job.attempt < position.attempt:
+                return
+            ranks = range(job.spec.instances) if wanted.all_ranks else (wanted.rank,)
+            logs = {
+                rank: self._log(
+                    job,
+                    position.attempt,
+                    rank,
+                    follow=wanted.follow,
+                    after=max(after, position.after(rank)),
+                    tail_lines=tail_lines,
+                )
+                for rank in ranks
+            }
+            async with aclosing(_together(logs, follow=wanted.follow)) as pieces:
+                async for rank, records in pieces:
+                    if is_time(time := last_time(records)):  # else training has written there
+                        position = position.moved(rank, time)
+                    yield LogPiece(records, rank, position)
+            if wanted.attempt or not wanted.follow:
+                return
+            position, tail_lines = Position(position.attempt + 1), None
+
+    async def _log(
+        self, job: Job, attempt: int, rank: int, *, follow: bool, after: bytes, tail_lines: int | None
+    ) -> AsyncGenerator[bytes, None]:
+        group = job.groups[attempt - 1]
+        living = self._live, partial(self._backend.logs, group, rank, follow=follow)
+        kept = self._kept, partial(self._archive.logs, group, rank)
+        while True:
+            is_live, away = _is_live(job, attempt), None
+            # Of an ended one, what is still with its machine may be brought into storage meanwhile.
+            for bounded, source in (living,) if is_live else (kept, living, kept):
+                try:
+                    with bounded.one(job.id):
+                        async with aclosing(source(after=after, tail_lines=tail_lines)) as pieces:
+                            async for piece in pieces:
+                                after, tail_lines = last_time(piece), None
+                                yield piece
+                    return
+                except LogsNotFound:
+                    continue
+                except StorageUnavailable as error:
+                    away = error
+            if away is not None:
+                raise away
+            if not is_live:
+                return
+            if follow:
+                await asyncio.sleep(_LOG_SECONDS)
+            job = await self._store.get(job.id)
+            if not follow and _is_live(job, attempt):
+                return
+
+    async def _at_attempt(self, job_id: int, attempt: int) -> Job:
+        """The job once it has come to this attempt, or has ended."""
+        with self._store.changes(job_id) as changes:
+            while True:
+                job = await self._store.get(job_id)
+                if job.attempt >= attempt or job.state.is_terminal:
+                    return job
+                await anext(changes)
+
+
+def _together(
+    logs: dict[int, AsyncGenerator[bytes, None]], *, follow: bool
+) -> AsyncGenerator[tuple[int, bytes], None]:
+    if len(logs) == 1:
+        return _with_rank(*next(iter(logs.items())))
+    return merged(logs, window=WINDOW_SECONDS if follow else None)
+
+
+async def _with_rank(
+    rank: int, pieces: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[tuple[int, bytes], None]:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield rank, piece
+
+
+def _is_live(job: Job, attempt: int) -> bool:
+    return job.state.is_live and job.attempt == attempt
+
+
+def _start(job: Job, wanted: LogRequest) -> Position:
+    """Where reading begins. Raises InvalidField."""
+    latest = max(job.attempt, 1)
+    if not wanted.all_ranks and not 0 <= wanted.rank < job.spec.instances:
+        raise InvalidField(
+            "rank", f"{wanted.rank} is not a rank of job {job.id}: it has 0 to {job.spec.instances - 1}"
+        )
+    if wanted.all_ranks and wanted.rank:
+        raise InvalidField("rank", f"{wanted.rank} was given together with all_ranks; leave out one of them")
+    if not 0 <= wanted.attempt <= latest:
+        raise InvalidField(
+            "attempt",
+            f"{wanted.attempt} is not an attempt of job {job.id}: it is at {job.attempt}; 0 is the last",
+        )
+    if wanted.tail_lines is not None and wanted.tail_lines < 0:
+        raise InvalidField("tail_lines", f"{wanted.tail_lines} is negative")
+    if not wanted.position:
+        return Position(wanted.attempt or latest)
+    if wanted.tail_lines is not None:
+        raise InvalidField(
+            "tail_lines", "a reader that goes on at a position has no use for it; leave it out"
+        )
+    position = Position.parse(wanted.position)
+    if not 1 <= position.attempt <= latest or wanted.attempt not in (0, position.attempt):
+        raise InvalidField("position", f"{quoted(wanted.position)} is not of the attempt that is asked for")
+    if position.read and (rank := max(position.read)) >= job.spec.instances:
+        raise InvalidField(
+            "position",
+            f"it has rank {rank}, which job {job.id} lacks: it has 0 to {job.spec.instances - 1}; send the "
+            "position of an earlier response for this job",
+        )
+    return position

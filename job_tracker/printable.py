@@ -1,8 +1,0 @@
-"""Text of others on one line, so that it moves no cursor and fakes no record."""
-
-
-def printable(text: str) -> str:
-    r"""The text with every character that has no picture escaped: a line break becomes \n, ESC \x1b."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

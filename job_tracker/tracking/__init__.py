@@ -1,0 +1,1 @@
+"""Moves jobs through their lives: one leader decides a step, then takes it."""

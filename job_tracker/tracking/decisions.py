@@ -1,0 +1,159 @@
+"""What the tracker does next about one job: a pure function of what is written and what is seen."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from job_tracker.backends.base import Observation
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Ending, Job, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start the group of the job's attempt, or complete a start that was cut short; lost ranks, anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write this version of the job, then look again."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the group, then write the job's end."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do until something changes, or until so much time has passed."""
+
+    at_most: timedelta | None = None
+
+
+_CAUSE_SECONDS = 1.0
+
+Step = Launch | Save | Stop | Rest
+
+
+def next_step(
+    job: Job, seen: Observation | None, *, launched: bool, now: datetime, finish_grace: timedelta
+) -> Step:
+    """The next step for a job that has not ended.
+
+    `seen` is None when the backend has no such group. `launched` says whether the launch of this
+    attempt is known to be complete. A tracker that has just started has only the job's word for that;
+    where there is none, it launches once more. A group that was launched as a whole never is again: of
+    its ranks, those that are gone may have run. `finish_grace` is how long the workers may take to end
+    by themselves once the master has succeeded.
+    """
+    if job.ending is not None:
+        if seen is not None and (current := job.observed(seen.statuses)) != job:
+            return Save(current)  # whoever stops the group may die before saying how its ranks ended
+        return _end(job.ending, seen, now, finish_grace)
+    if (bounded := job.due_in_time(now)) != job:
+        return Save(bounded)
+    is_due = job.due_at is not None and now >= job.due_at
+    match job.state:
+        case JobState.QUEUED:
+            return Save(_given_up(job, now)) if is_due else Rest()
+        case JobState.BACKOFF:
+            return Save(job.queued_again(now)) if is_due else Rest()
+    if job.state is JobState.LAUNCHING and not (launched or job.was_launched):
+        return Launch()
+    if seen is None:
+        return Save(job.failed(_VANISHED, now))
+    if len(seen.ranks) != job.spec.instances:
+        return Save(job.failed(seen.first_failure or _VANISHED, now))
+    if not launched and any(rank.restarts for rank in job.ranks):
+        return Launch()  # what was to be started anew may have been cut short
+    current = job.observed(seen.statuses, seen.program)
+    master = seen.master.status.phase
+    if any(rank.restarts < job.restarts_of(rank.rank) for rank in seen.statuses):
+        return Launch()
+    if (lost := _replaceable(job, seen)) is not None:
+        return Save(current.restarting(*lost, now))
+    if seen.first_failure is not None:
+        if (wait := _cause_may_show(seen, now)) is not None:
+            return Rest(at_most=wait)
+        return Save(current.failed(seen.first_failure, now))
+    if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
+        return Save(current.failed(_VANISHED, now))
+    if job.state is JobState.LAUNCHING and master is not Phase.PENDING:
+        return Save(current.running(now))
+    if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
+        return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.ends_with_master)))
+    if is_due:
+        return Save(current.failed(_too_slow(current), now))
+    return Rest() if current == job else Save(current)
+
+
+def _replaceable(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
+    """A worker that failed and is to be started anew, as the others go on without it until then; and why."""
+    elastic = job.spec.elastic
+    if elastic is None or seen.master.status.phase is not Phase.RUNNING:
+        return None
+    if sum(rank.restarts for rank in job.ranks) >= elastic.max_restarts:
+        return None
+    return next(((rank.status.rank, rank.diagnosis) for rank in seen.ranks if rank.diagnosis), None)
+
+
+def _cause_may_show(seen: Observation, now: datetime) -> timedelta | None:
+    """How long to wait before a crash is taken for the cause; None: not at all.
+
+    It may be that of a rank whose peer was killed, and whose end was seen before the peer's.
+    """
+    failure, failed_at = seen.first_failure, seen.failed_at
+    if failure is None or failure.category is not Category.CRASHED or seen.has_ended or failed_at is None:
+        return None
+    left = failed_at + _CAUSE_SECONDS - now.timestamp()
+    return timedelta(seconds=left) if 0 < left <= _CAUSE_SECONDS else None
+
+
+def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: timedelta) -> Step:
+    if ending.state is JobState.SUCCEEDED and not ending.at_once and seen is not None and not seen.has_ended:
+        left = ending.decided_at + finish_grace - now
+        if timedelta(0) < left <= finish_grace:  # more than that is a clock that was set back
+            return Rest(at_most=left)
+    return Stop(ending)
+
+
+def _given_up(job: Job, now: datetime) -> Job:
+    """The job that has waited for too long: there is no group to stop, so it ends at once."""
+    why = Diagnosis(
+        category=Category.QUEUED_TOO_LONG,
+        summary=f"The job has waited in the queue for longer than it may ({job.spec.deadlines.queue}).",
+        resolution="Submit it again when there is less to do, with fewer instances, or with a longer "
+        "deadlines.queue.",
+    )
+    return job.ended(Ending(JobState.FAILED, now, why), now)
+
+
+def _too_slow(job: Job) -> Diagnosis:
+    if job.state is JobState.RUNNING:
+        return Diagnosis(
+            category=Category.DEADLINE_EXCEEDED,
+            summary=f"The attempt has run for longer than it may ({job.spec.deadlines.run}).",
+            resolution="Train for less (fewer epochs, more instances), or submit the job with a longer "
+            "deadlines.run.",
+        )
+    waiting = [f"Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note] or [job.waits_for]
+    return Diagnosis(
+        category=Category.NEVER_STARTED,
+        summary=f"The master has not come to run within {job.spec.deadlines.start}.",
+        resolution="See below what it waited for; ask for less (resources, node_selector), add machines, or "
+        "submit the job with a longer deadlines.start.",
+        detail="\n".join(waiting) or "Nothing is known of what it waited for.",
+    )
+
+
+_VANISHED = Diagnosis(
+    category=Category.GROUP_VANISHED,
+    summary="The group of processes is gone, and it left no result.",
+    resolution="Somebody or something removed it from outside; submit the job again.",
+    retryable=True,
+)

@@ -1,0 +1,167 @@
+"""Of several replicas one leads: it holds a lease in the store, and tracks only while it does.
+
+A term ends in one of two ways. The store gives the next one, and refuses every write of this one from
+then on. Or the leader cannot renew it in time: by its own clock it then stops before the store lets
+anybody else begin, since it counts from before it asked. The store fences its own writes; nothing
+fences machines, so whoever is about to start or stop a group asks `Tenure.check` first.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from job_tracker.common.clock import boot_seconds
+from job_tracker.domain.errors import LeadershipLost, StoreLost, StoreUnavailable
+from job_tracker.store.base import JobStore, Term
+
+log = logging.getLogger(__name__)
+
+_RENEWALS = 3  # in the time of one lease
+_CAMPAIGNS = 5
+_RETRIES = 20
+
+
+class Tenure:
+    """A term that was won, and how long it is certain by the clock of this machine that nobody else leads."""
+
+    def __init__(self, term: Term, until: float, clock: Callable[[], float] = boot_seconds) -> None:
+        """`until` is when the lease is over unless it is renewed, in seconds of `clock`."""
+        self.term = term
+        self.reason = "its lease could not be renewed in time"
+        self._until = until
+        self._clock = clock
+        self._ended = asyncio.Event()
+
+    @property
+    def seconds_left(self) -> float:
+        """How long it goes on; not more than 0 when it is over."""
+        return 0.0 if self._ended.is_set() else self._until - self._clock()
+
+    def extend(self, until: float) -> None:
+        """The lease was renewed."""
+        self._until = until
+
+    def end(self, reason: str) -> None:
+        """It is known to be over."""
+        if not self._ended.is_set():
+            self.reason = reason
+            self._ended.set()
+
+    def check(self) -> None:
+        """Raise LeadershipLost if it is over."""
+        if self.seconds_left <= 0:
+            raise LeadershipLost(self.reason)
+
+    async def is_over(self, *, within: float) -> bool:
+        """Whether it ends within so many seconds; returns as soon as that is known."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(within, max(0.0, self.seconds_left))):
+                await self._ended.wait()
+        return self.seconds_left <= 0
+
+
+class Leadership:
+    """Campaigns for the lease, and runs `track` in each term that is won."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        track: Callable[[Tenure], Awaitable[None]],
+        *,
+        holder: str,
+        lifetime: timedelta,
+        on_change: Callable[[bool], None] = lambda _: None,
+        clock: Callable[[], float] = boot_seconds,
+    ) -> None:
+        """`holder` names this replica to people; `on_change` is told whether it leads."""
+        self._store = store
+        self._track = track
+        self._holder = holder
+        self._lifetime = lifetime
+        self._seconds = lifetime.total_seconds()
+        self._on_change = on_change
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Lead whenever that can be had, until cancelled; then resign. Raises StoreLost."""
+        while True:
+            tenure = await self._elected()
+            await self._lead(tenure)
+
+    async def _elected(self) -> Tenure:
+        said = ""
+        with self._store.resignations() as resignations:
+            while True:
+                asked_at = self._clock()
+                try:
+                    term = await self._store.lead(self._holder, self._lifetime)
+                except StoreLost:
+                    raise
+                except StoreUnavailable as error:
+                    term = None
+                    if str(error) != said:
+                        log.warning("%s cannot stand for election: %s", self._holder, said := str(error))
+                if term is not None:
+                    return Tenure(term, asked_at + self._seconds, self._clock)
+                # Not all of them at the same moment, and none later than it has to be.
+                pause = self._seconds / _CAMPAIGNS * random.uniform(0.5, 1)  # noqa: S311
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await anext(resignations)
+
+    async def _lead(self, tenure: Tenure) -> None:
+        log.info("%s leads now (term %d)", self._holder, tenure.term.number)
+        self._on_change(True)
+        tracking = asyncio.ensure_future(self._track(tenure))
+        holding = asyncio.create_task(self._hold(tenure), name="lease")
+        try:
+            await asyncio.wait((tracking, holding), return_when=asyncio.FIRST_COMPLETED)
+            if tracking.done():
+                log.critical("the tracker ended, which it never should", exc_info=tracking.exception())
+                await asyncio.wait((holding,), timeout=self._seconds)
+            if holding.done():
+                holding.result()
+        finally:
+            await _cancelled(holding)
+            await _cancelled(tracking)
+            self._on_change(False)
+            await self._resign(tenure)
+
+    async def _hold(self, tenure: Tenure) -> None:
+        """Renew the lease until the tenure is over. Raises StoreLost."""
+        pause = self._seconds / _RENEWALS
+        while not await tenure.is_over(within=pause):
+            asked_at = self._clock()
+            try:
+                async with asyncio.timeout(tenure.seconds_left):
+                    term = await self._store.lead(self._holder, self._lifetime, tenure.term)
+            except StoreLost:
+                raise
+            except (StoreUnavailable, TimeoutError) as error:
+                log.warning("the lease was not renewed: %s", str(error) or "no answer in time")
+                pause = self._seconds / _RETRIES
+            else:
+                pause = self._seconds / _RENEWALS
+                if term is None:
+                    tenure.end("another leads")
+                else:
+                    tenure.extend(asked_at + self._seconds)
+
+    async def _resign(self, tenure: Tenure) -> None:
+        """Let others lead at once, if they would have to wait otherwise."""
+        left = tenure.seconds_left
+        if left <= 0:
+            log.warning("%s leads no more (term %d): %s", self._holder, tenure.term.number, tenure.reason)
+            return
+        with suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(left):  # then they need not wait any more
+                await self._store.resign(tenure.term)
+        log.info("%s leads no more (term %d): it has resigned", self._holder, tenure.term.number)
+
+
+async def _cancelled(task: "asyncio.Future[None]") -> None:
+    task.cancel()
+    await asyncio.wait((task,))

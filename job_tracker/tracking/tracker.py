@@ -1,0 +1,436 @@
+"""Admits, launches, observes and settles jobs: the only writer of those that are launching or running.
+
+Everything is done by looking at one job, as it is written and as it is seen, and taking one step
+(decisions.py). Events only say which job to look at; a slow periodic look at all of them repairs what
+an event missed. So a step that was cut short by a crash is simply taken again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from job_tracker.backends.base import Backend, Observation
+from job_tracker.common import log_context
+from job_tracker.common.clock import utc_now
+from job_tracker.common.work_queue import QueueHealth, WorkQueue
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import (
+    JobNotFound,
+    LaunchFailed,
+    LeadershipLost,
+    NoRoom,
+    StaleJob,
+    TrackerError,
+)
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import LIVE_STATES, Ending, Job, JobState
+from job_tracker.domain.observers import JobObserver, ignore_job
+from job_tracker.files.artifacts import ModelFiles
+from job_tracker.logs.collector import LogCollector
+from job_tracker.reports import LogFollower, ReportBuffer
+from job_tracker.scheduling.fifo import Verdict, judge
+from job_tracker.store.base import JobFilter, JobStore
+from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
+from job_tracker.tracking.leadership import Tenure
+from job_tracker.tracking.stops import Stops
+
+log = logging.getLogger(__name__)
+
+_ADMITTED_AT_ONCE = 32
+_PRUNE_BATCH = 100
+_DUE_BATCH = 1000
+_PAUSES_BATCH = 100
+_DEADLINE_TOLERANCE = timedelta(seconds=1)
+_DUE_PAUSE = timedelta(seconds=0.1)
+
+
+class PeriodicTask(Enum):
+    """Work that concerns no job in particular."""
+
+    ADMIT = "admission"
+    DUE = "deadlines"
+    REPAIR = "repair"
+    SWEEP = "sweeping"
+    PRUNE = "pruning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerOptions:
+    """How the tracker goes about it."""
+
+    capacity: int
+    """How many instances may run at once."""
+    stop_grace: timedelta = timedelta(seconds=10)
+    """How long a process may take to end after it was asked to."""
+    finish_grace: timedelta = timedelta(seconds=30)
+    """How long the workers may take to end once the master has succeeded."""
+    keep_finished: timedelta = timedelta(days=30)
+    """How long ended jobs and their logs are kept."""
+    keep_failed_group: timedelta = timedelta(0)
+    """For how long what is left of the group of a failed attempt stays for people to look at."""
+    keep_succeeded_group: timedelta = timedelta(0)
+    """The same, of one that succeeded."""
+    repair_period: timedelta = timedelta(seconds=30)
+    workers: int = 64
+    """How many jobs are worked on at once."""
+
+
+class Tracker:
+    """Moves jobs through their lives until `run` is cancelled. Groups then go on without it.
+
+    It writes in the term of its tenure, and asks whether that goes on before each call to the backend
+    that changes anything: a process that was stopped for long does not know that another has taken over.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        backend: Backend[Any],
+        logs: LogCollector,
+        options: TrackerOptions,
+        tenure: Tenure,
+        reports: ReportBuffer,
+        clock: Callable[[], datetime] = utc_now,
+        on_save: JobObserver = ignore_job,
+        models: ModelFiles | None = None,
+    ) -> None:
+        """Without `models`, it is not known of succeeded jobs whether they have left one."""
+        self._store = store
+        self._backend = backend
+        self._logs = logs
+        self._options = options
+        self._tenure = tenure
+        self._clock = clock
+        self._on_save = on_save
+        self._models = models
+        self._has_model: dict[GroupRef, bool | None] = {}
+        self.looked_at = clock()
+        """When it last looked at everything; before the first time, when it was made."""
+        self._queue: WorkQueue[int | PeriodicTask] = WorkQueue(
+            self._work, workers=options.workers, expected=(TrackerError,)
+        )
+        self._stops = Stops(lambda group: self._queue.add(group.job_id))
+        self._followers = LogFollower(reports, backend)
+        self._seen: dict[GroupRef, Observation] = {}
+        self._launched: set[GroupRef] = set()
+        self._has_looked = False
+        self._not_launched: set[int] = set()
+        """Jobs whose launch waits until this machine has room for it."""
+        self._has_room = True
+        """Whether the last launch found room; if not, one job at a time is admitted, to try."""
+        self._waiting_head: int | None = None
+        """The job that waits for others to end; those behind it need no look."""
+
+    @property
+    def queue_health(self) -> QueueHealth:
+        """How it keeps up with its work. Any thread may ask."""
+        return self._queue.health
+
+    async def run(self) -> None:
+        """Track until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_store())
+                tasks.create_task(self._follow_backend())
+                tasks.create_task(self._queue.run())
+                for chore in PeriodicTask:
+                    self._queue.add(chore)
+        finally:
+            await self._stops.close()
+            await self._followers.close()
+
+    async def _follow_store(self) -> None:
+        with self._store.changes() as changes:
+            async for job_id, state in changes:
+                self._look_at(job_id, state)
+
+    def _look_at(self, job_id: int, state: JobState) -> None:
+        """A job has changed: see to what follows from that, and to no more, as submissions come in crowds."""
+        if state.is_live:
+            self._queue.add(job_id)
+            return
+        if state is JobState.QUEUED:
+            # It may have a deadline that nobody here has set.
+            self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
+            if self._waiting_head is not None and job_id > self._waiting_head:
+                return
+        self._waiting_head = None
+        self._queue.add(PeriodicTask.ADMIT)
+
+    async def _follow_backend(self) -> None:
+        async for group, observation in self._backend.watch():
+            self._seen[group] = observation
+            self._queue.add(group.job_id)
+
+    async def _work(self, key: int | PeriodicTask) -> timedelta | None:
+        # It stays so until this worker's next key: the queue logs it if the work fails.
+        log_context.subject.set(None if isinstance(key, PeriodicTask) else log_context.Subject(key))
+        try:
+            return await self._work_on(key)
+        except LeadershipLost as error:
+            self._tenure.end(str(error))
+            return None
+
+    async def _work_on(self, key: int | PeriodicTask) -> timedelta | None:
+        match key:
+            case PeriodicTask.ADMIT:
+                await self._admit()
+                return None
+            case PeriodicTask.DUE:
+                return await self._look_at_what_is_due()
+            case PeriodicTask.REPAIR:
+                return await self._repair()
+            case PeriodicTask.SWEEP:
+                return await self._sweep()
+            case PeriodicTask.PRUNE:
+                return await self._prune()
+            case _:
+                return await self._settle(key)
+
+    async def _admit(self) -> None:
+        """Move queued jobs to LAUNCHING, in order, as far as the capacity and the room of this machine go."""
+        while not self._not_launched:
+            tallies = await self._store.tallies()
+            in_use = sum(tallies[state].instances for state in LIVE_STATES)
+            free = min(self._options.capacity - in_use, _ADMITTED_AT_ONCE) if self._has_room else 1
+            first = await self._store.first_queued(max(1, free))
+            moves, waiting = self._judge(first, in_use)
+            if not self._has_room:
+                self._not_launched.update(after.id for _, after in moves if after.state.is_live)
+            # All together: they share a commit.
+            saved = await asyncio.gather(*(self._save(*move) for move in moves), return_exceptions=True)
+            failed = {after.id: error for (_, after), error in zip(moves, saved, strict=True) if error}
+            self._not_launched.difference_update(failed)
+            if grave := [error for error in failed.values() if not isinstance(error, StaleJob)]:
+                raise grave[0]
+            if failed:
+                continue  # cancelled meanwhile: there may be room for others
+            if waiting is not None:
+                self._waiting_head = waiting.id
+            if waiting is not None or not first:
+                return
+
+    def _judge(self, first: Sequence[Job], in_use: int) -> tuple[list[tuple[Job, Job]], Job | None]:
+        """The first queued jobs, each as it is and as it is to be; and the one that has to wait, if any."""
+        moves = []
+        now = self._clock()
+        for head in first:
+            match judge(head, in_use=in_use, capacity=self._options.capacity):
+                case Verdict.ADMIT:
+                    in_use += head.spec.instances
+                    moves.append((head, head.admitted(now)))
+                case Verdict.NEVER_FITS:
+                    moves.append((head, head.ended(Ending(JobState.FAILED, now, self._too_large(head)), now)))
+                case Verdict.WAIT:
+                    return moves, head
+        return moves, None
+
+    async def _look_at_what_is_due(self) -> timedelta:
+        """Look at jobs whose time in their state is over; come again when the next one's is."""
+        now = self._clock()
+        first = await self._store.next_due(_DUE_BATCH)
+        for job_id, due_at in first:
+            if due_at > now:
+                return min(due_at - now, self._options.repair_period)
+            self._queue.add(job_id)
+        return _DUE_PAUSE if len(first) == _DUE_BATCH else self._options.repair_period
+
+    async def _repair(self) -> timedelta:
+        """Look at everything, in case an event was missed, and stop groups that no live job owns."""
+        known = set(self._seen)  # a group that is launched while we look is in neither
+        found = await self._backend.observe()
+        for group in known - set(found):
+            self._seen.pop(group, None)
+        self._seen.update(found)
+        now = self._clock()
+        # While the service was away, too, the clock may have been set back.
+        may_be_late = not self._has_looked or now < self.looked_at
+        self._has_looked, self.looked_at = True, now
+        if may_be_late:
+            await self._look_at_pauses()
+        # Asked after the look: jobs that became live, or due, during the first one were passed over.
+        live = [job.id for job in await self._store.live_jobs()]
+        for job_id in {*live, *(group.job_id for group in found)}:
+            self._queue.add(job_id)
+        self._queue.add(PeriodicTask.ADMIT)
+        self._queue.add(PeriodicTask.DUE)
+        return self._options.repair_period
+
+    async def _look_at_pauses(self) -> None:
+        """Look at all jobs between two attempts: by a clock that was set back, their pauses end too late."""
+        before: int | None = None
+        where = JobFilter(states=frozenset({JobState.BACKOFF}))
+        while page := (await self._store.list_jobs(where, limit=_PAUSES_BATCH, before=before)).jobs:
+            for job in page:
+                self._queue.add(job.id)
+            before = page[-1].id
+
+    async def _sweep(self) -> timedelta:
+        """Remove what was kept of stopped groups for long enough."""
+        self._tenure.check()
+        await self._backend.sweep(self._clock())
+        return self._options.repair_period
+
+    async def _prune(self) -> timedelta:
+        """Forget jobs that ended long ago."""
+        horizon = self._clock() - self._options.keep_finished
+        while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
+            for job in old:
+                for group in job.groups:
+                    self._tenure.check()
+                    await self._backend.discard(group)
+                await self._logs.forget(job)
+            await self._store.delete([job.id for job in old], term=self._tenure.term)
+            log.info("pruned %d jobs that ended before %s", len(old), horizon)
+        return self._options.repair_period
+
+    async def _settle(self, job_id: int) -> timedelta | None:
+        """Take steps for one job until there is nothing to do about it now."""
+        while self._has_looked:  # before, a running group would count as gone; the first look adds all
+            try:
+                job = await self._store.get(job_id)
+            except JobNotFound:
+                job = None
+            log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
+            if job is None or not job.state.is_live or job.ending is not None:
+                self._no_longer_waits(job_id)
+            if not self._strays_are_gone(job_id, job) or job is None or job.state.is_terminal:
+                return None
+            step = next_step(
+                job,
+                self._seen.get(job.group),
+                launched=job.group in self._launched,
+                now=self._clock(),
+                finish_grace=self._options.finish_grace,
+            )
+            if job.state is JobState.RUNNING and not self._stops.has_ended(job.group):
+                self._followers.follow(job)
+            try:
+                match step:
+                    case Launch():
+                        await self._launch(job)
+                    case Save(changed):
+                        await self._save(job, changed)
+                    case Stop(ending) if self._stops.has_ended(job.group):
+                        await self._end(job, ending)
+                    case Stop(ending):
+                        self._stops.begin(job.group, partial(self._stop, job, ending))
+                        return None
+                    case Rest(at_most):
+                        return at_most
+            except StaleJob:
+                continue  # somebody cancelled it meanwhile: look again
+        return None
+
+    async def _launch(self, job: Job) -> None:
+        try:
+            plan = self._backend.plan(job)
+            self._tenure.check()
+            self._seen[job.group] = await self._backend.launch(plan)
+            self._launched.add(job.group)
+        except NoRoom as error:
+            self._not_launched.add(job.id)
+            self._has_room = False
+            noted = job.noting(str(error)) if job.state is JobState.LAUNCHING else job
+            if noted != job:
+                await self._save(job, noted)
+            raise
+        except LaunchFailed as error:
+            await self._save(job, job.failed(error.diagnosis, self._clock()))
+            self._no_longer_waits(job.id)
+        else:
+            self._has_room = True
+            for waiting in [*self._not_launched]:
+                self._no_longer_waits(waiting)
+                self._queue.add(waiting)
+
+    def _no_longer_waits(self, job_id: int) -> None:
+        """The job's launch holds up the admission of others no more."""
+        if job_id in self._not_launched:
+            self._not_launched.discard(job_id)
+            self._queue.add(PeriodicTask.ADMIT)
+
+    async def _stop(self, job: Job, ending: Ending) -> Observation | None:
+        self._tenure.check()
+        seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
+        await self._followers.finish(job.group)
+        await self._logs.collect(job)
+        if self._models is not None and ending.state is JobState.SUCCEEDED:
+            self._has_model[job.group] = await self._models.has_any(job)
+        return seen
+
+    async def _end(self, job: Job, ending: Ending) -> None:
+        """Write the end of a job whose group has been stopped."""
+        seen = self._stops.outcome(job.group)
+        if seen is not None:
+            job = job.observed(seen.statuses, seen.program)
+        ending = replace(ending, has_model=self._has_model.get(job.group))
+        await self._save(job, job.ended(ending, self._clock()))
+        self._forget(job.group)
+
+    def _keep_until(self, ending: Ending) -> datetime | None:
+        """Until when what is left of a group with that end stays; None: not at all."""
+        options = self._options
+        periods = {
+            JobState.BACKOFF: options.keep_failed_group,
+            JobState.FAILED: options.keep_failed_group,
+            JobState.SUCCEEDED: options.keep_succeeded_group,
+        }
+        period = periods.get(ending.state)
+        return ending.decided_at + period if period else None
+
+    def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
+        """Whether no group of this job is there that should not be; if not, they are being stopped."""
+        owned = job.group if job is not None and job.state.is_live else None
+        strays = [group for group in self._seen if group.job_id == job_id and group != owned]
+        if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
+            strays.append(owned)  # it was one before the job was admitted: the launch waits until it is gone
+        for group in strays:
+            if self._stops.has_ended(group):
+                self._stops.outcome(group)
+                self._forget(group)
+            else:
+                self._stops.begin(group, partial(self._stop_stray, group))
+        return not any(self._stops.has_begun(group) for group in strays)
+
+    async def _stop_stray(self, group: GroupRef) -> Observation | None:
+        self._tenure.check()
+        log.warning("stopping group %s: no live job owns it", group.name)
+        return await self._backend.stop(group, self._options.stop_grace)
+
+    def _forget(self, group: GroupRef) -> None:
+        self._seen.pop(group, None)
+        self._launched.discard(group)
+        self._has_model.pop(group, None)
+        self._stops.forget(group)
+
+    async def _save(self, before: Job, after: Job) -> None:
+        await self._store.update(after, term=self._tenure.term)
+        if after.due_at is not None and after.due_at != before.due_at:
+            self._queue.add(PeriodicTask.DUE)
+        with log_context.about(after.id, after.attempt):
+            self._on_save(before, after)
+            if after.state is not before.state:
+                reason = after.moves[
+                    -1
+                ].diagnosis  # of this move: an earlier attempt's is no longer the reason
+                why = f" ({reason.category})" if reason else ""
+                log.info(
+                    "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why
+                )
+            for rank in after.ranks:
+                if rank.restarts > before.restarts_of(rank.rank):
+                    log.warning("job %d: rank %d: %s", after.id, rank.rank, rank.note)
+
+    def _too_large(self, job: Job) -> Diagnosis:
+        return Diagnosis(
+            category=Category.EXCEEDS_CAPACITY,
+            summary=f"The job needs {job.spec.instances} instances; the service now has a capacity of "
+            f"{self._options.capacity}.",
+            resolution="Submit it with fewer instances, or raise scheduling.capacity.",
+        )

@@ -1,0 +1,74 @@
+"""Calls to the outside, timed: what a store or a backend does, and how it ends, told to an observer."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar, cast
+
+from job_tracker.domain.errors import BackendUnavailable, StorageUnavailable, StoreUnavailable, TrackerError
+
+T = TypeVar("T")
+
+
+class Result(StrEnum):
+    """How a call ended. REFUSED is an answer as well, and FAILED is what nobody foresaw."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class OutsideObserver(Protocol):
+    """Is told of every call that ended; see metrics/."""
+
+    def __call__(self, operation: str, result: Result, seconds: float) -> None:
+        """`operation` is the name of the method, as in "update"."""
+        ...
+
+
+def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
+    """The target, but each call of a coroutine method that the protocol names is told to `observe`."""
+    return cast(T, _Observed(target, protocol, observe))
+
+
+class _Observed:
+    def __init__(self, target: object, protocol: type, observe: OutsideObserver) -> None:
+        self._target = target
+        for name, member in vars(protocol).items():
+            if inspect.iscoroutinefunction(member):
+                setattr(self, name, _timed(name, getattr(target, name), observe))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+
+def _timed(
+    name: str, method: Callable[..., Awaitable[Any]], observe: OutsideObserver
+) -> Callable[..., Awaitable[Any]]:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        started, result = time.perf_counter(), Result.OK
+        try:
+            return await method(*args, **kwargs)
+        except BaseException as error:
+            result = _result_of(error)
+            raise
+        finally:
+            observe(name, result, time.perf_counter() - started)
+
+    return call
+
+
+def _result_of(error: BaseException) -> Result:
+    match error:
+        case StoreUnavailable() | StorageUnavailable() | BackendUnavailable():
+            return Result.UNAVAILABLE
+        case TrackerError():
+            return Result.REFUSED
+        case asyncio.CancelledError():
+            return Result.CANCELLED
+        case _:
+            return Result.FAILED
