@@ -21,7 +21,7 @@ import yaml
 from tests.e2e.frameworks.cases import ALGORITHMS, CASES, Case, check, prepare_questions, train
 from tests.e2e.frameworks.test_processes import seen
 from tests.support.cluster import Cluster
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:

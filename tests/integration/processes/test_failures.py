@@ -21,7 +21,7 @@ from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, printed, seen
 from tests.support.jobs import NOON, job
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 
 MIB = 1 << 20
 

@@ -1,12 +1,13 @@
 """Real training processes, as the service starts them: with an environment and nothing else."""
 
 import os
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.support.ports import free_port
 
 TRAIN = ("-m", "intent_classification.train")
 PATIENCE = 60
@@ -100,10 +101,3 @@ def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
 def first_line_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout
     return process.stdout.readline()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -4,7 +4,7 @@ from trainer_kit.group import Place, join
 from trainer_kit.meeting import Meeting
 from trainer_kit.rendezvous import meet
 
-from tests.unit.trainer_images.support import free_port
+from tests.support.ports import free_port
 
 GROUP_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

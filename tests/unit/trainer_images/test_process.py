@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from tests.unit.trainer_images.support import Launcher, end_of, first_line_of, free_port
+from tests.support.ports import free_port
+from tests.unit.trainer_images.support import Launcher, end_of, first_line_of
 
 KIT = "import sys, threading, time; from trainer_kit import process, errors;"
 SAY_AND_WAIT = f"{KIT} process.main(lambda group: (print('here'), time.sleep(60)))"

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.frameworks import python_of
-from tests.unit.trainer_images.support import Ended, Launcher, end_of, free_port
+from tests.support.ports import free_port
+from tests.unit.trainer_images.support import Ended, Launcher, end_of
 
 GROUP_BATCH = 96
 """Examples in a step of the whole group, so that groups of 1, 2 and 3 take the same ones."""

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.unit.trainer_images.frameworks.support import ENDLESS, GROUP_BATCH, Trained, await_first_epoch
-from tests.unit.trainer_images.support import Launcher, end_of, free_port
+from tests.unit.trainer_images.support import Launcher, end_of
 
 SOON = 30
 """Seconds until those who lost a peer have ended, on a slow machine."""

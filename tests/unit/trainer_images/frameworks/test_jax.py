@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.ports import free_port
 from tests.unit.trainer_images.frameworks.support import (
     ENDLESS,
     GROUP_BATCH,
@@ -13,7 +14,7 @@ from tests.unit.trainer_images.frameworks.support import (
     await_first_epoch,
     start_jax,
 )
-from tests.unit.trainer_images.support import Launcher, end_of, free_port
+from tests.unit.trainer_images.support import Launcher, end_of
 
 SOON = 30
 """Seconds within which a loss is noticed, on a slow machine."""

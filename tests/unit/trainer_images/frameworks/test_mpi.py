@@ -10,8 +10,9 @@ import pytest
 from trainer_kit.mpi.agent import Daemon, daemon_of
 
 from tests.support.frameworks import ROOT
+from tests.support.ports import free_port
 from tests.unit.trainer_images.frameworks.support import Trained
-from tests.unit.trainer_images.support import Launcher, end_of, first_line_of, free_port
+from tests.unit.trainer_images.support import Launcher, end_of, first_line_of
 
 PYTHON = str(ROOT / ".venv" / "frameworks" / "mpi_questions" / "bin" / "python")
 MPI4PY = (PYTHON, "-m", "mpi4py")

@@ -17,7 +17,8 @@ from typing import Any
 from torch.multiprocessing.spawn import start_processes
 from trainer_kit.group import Group, join
 
-from tests.unit.trainer_images.support import Launcher, end_of, free_port
+from tests.support.ports import free_port
+from tests.unit.trainer_images.support import Launcher, end_of
 
 ROOT = Path(__file__).parents[4]
 
