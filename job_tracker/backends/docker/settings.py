@@ -1,16 +1,16 @@
-"""Where groups run: containers on a Docker engine."""
+"""Settings of the Docker backend."""
 
-from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from job_tracker.catalog import ContainerOptions, RequestLimits
-from job_tracker.catalog.containers import CONTAINER_RESOURCES, Pull
-from job_tracker.catalog.request_limits import OF_CONTAINERS, ContainerOptionName, of_containers
+from job_tracker.backends.docker.options import CONTAINER_RESOURCES, ContainerOptions, Pull
+from job_tracker.catalog.request_limits import RequestLimits
 from job_tracker.catalog.syntax import KeyPrefix, LabelKey, LabelValue, Resources
-from training_service.settings.section import Group
+from job_tracker.common.config import Config
 
+ContainerOptionName = Literal["resources", "nproc_per_node", "labels"]
+OF_CONTAINERS: frozenset[ContainerOptionName] = frozenset({"resources", "nproc_per_node", "labels"})
 HOST = "host.docker.internal"
 """The engine's machine, as containers know it by default."""
 
@@ -18,7 +18,7 @@ _Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,
 _Address = Annotated[str, StringConstraints(pattern=r"^(host-gateway|[0-9.]{7,15}|[0-9a-fA-F:.]{2,45})$")]
 
 
-class DockerSettings(Group):
+class DockerSettings(Config):
     """The Docker backend."""
 
     base_url: str | None = Field(
@@ -68,13 +68,12 @@ class DockerSettings(Group):
     )
 
     @property
-    def pod_policy(self) -> RequestLimits:
+    def limits(self) -> RequestLimits:
         """What a request may set of its containers."""
         return RequestLimits(
             allowed=frozenset(self.allowed_request_options),
             max_resources=self.max_resources,
             allowed_key_prefixes=self.allowed_key_prefixes,
             allowed_labels=self.allowed_labels,
-            configured=partial(of_containers, of_all=self.container),
             resource_names=CONTAINER_RESOURCES,
         )

@@ -6,15 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from job_tracker.catalog.layers import overlay
-from job_tracker.catalog.parameters import Config
-from job_tracker.catalog.pods import (
-    HOME,
-    MAX_PROCESSES_PER_INSTANCE,
-    SHARED_MEMORY,
-    TEMPORARY,
-    RequestedPodOptions,
-)
+from job_tracker.backends.shared.instances import HOME, SHARED_MEMORY, TEMPORARY
+from job_tracker.catalog.requested import MAX_PROCESSES_PER_INSTANCE
 from job_tracker.catalog.syntax import (
     CPU,
     AbsolutePath,
@@ -25,11 +18,14 @@ from job_tracker.catalog.syntax import (
     LabelValue,
     Resources,
 )
+from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
 
 MEMORY, GPU = "memory", "nvidia.com/gpu"
 CONTAINER_RESOURCES = frozenset({CPU, MEMORY, GPU})
 """What an engine can hold a container to."""
+
+_IDENTITY = {"run_as_user"}
 
 Pull = Literal["missing", "always", "never"]
 
@@ -112,9 +108,15 @@ class ContainerOptions(Config):
             taken.add(volume.mount_path)
         return self
 
-    def merged(self, over: "ContainerOptions | RequestedPodOptions") -> "ContainerOptions":
-        """These options with those that `over` sets on top; see overlay."""
-        return overlay(ContainerOptions, self, over)
+    @property
+    def identity(self) -> "ContainerOptions":
+        """What says as whom containers run. The operator may change it at any time, also for queued jobs."""
+        return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
+
+    @property
+    def without_identity(self) -> "ContainerOptions":
+        """The other options, which are part of what was accepted."""
+        return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
 
     @property
     def secret_names(self) -> frozenset[str]:

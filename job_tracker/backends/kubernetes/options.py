@@ -1,62 +1,29 @@
-"""Options of pods: what a request may set, what configuration may, and how an algorithm runs in them."""
+"""Options of pods: what configuration may set, and how an algorithm runs in them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from job_tracker.catalog import strategic_merge
-from job_tracker.catalog.layers import overlay
-from job_tracker.catalog.parameters import Config
+from job_tracker.backends.kubernetes import strategic_merge
+from job_tracker.backends.shared.instances import HOME, SHARED_MEMORY, TEMPORARY
+from job_tracker.catalog.requested import RequestedPodOptions
 from job_tracker.catalog.syntax import (
     CPU,
     AbsolutePath,
-    AnnotationValue,
     Bytes,
     EnvironmentName,
     Image,
-    Key,
-    LabelKey,
-    LabelValue,
     ObjectName,
-    OwnKey,
     RelativePath,
-    Resources,
     SecretKey,
     is_key_of_service,
 )
+from job_tracker.common.config import Config
 from job_tracker.frameworks.reserved_names import is_set_by_service
 
 CONTAINER = "training"
-HOME = "/home/training"
-TEMPORARY = "/tmp"  # noqa: S108  # the pod's own
-SHARED_MEMORY = "/dev/shm"  # noqa: S108  # likewise
-MAX_PROCESSES_PER_INSTANCE = 256
-_MANY = 64
-
-
-class Toleration(Config):
-    """A taint that the pods put up with."""
-
-    key: Key | None = Field(default=None, description="none, with operator Exists: every taint")
-    operator: Literal["Equal", "Exists"] = "Equal"
-    value: LabelValue = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        default=None, description="none: every effect"
-    )
-    toleration_seconds: int | None = Field(
-        default=None, ge=0, description="how long a NoExecute taint is put up with; none: for ever"
-    )
-
-    @model_validator(mode="after")
-    def _can_be_meant(self) -> "Toleration":
-        if self.operator == "Exists" and self.value:
-            raise ValueError(f"value {self.value!r} is not allowed with operator Exists; leave it out")
-        if self.operator == "Equal" and self.key is None:
-            raise ValueError("key is missing; only operator Exists can do without")
-        if self.toleration_seconds is not None and self.effect != "NoExecute":
-            raise ValueError("toleration_seconds is allowed with effect NoExecute only")
-        return self
+_IDENTITY = {"service_account", "runtime_class", "run_as_user", "run_as_group", "fs_group"}
 
 
 class SecretValue(Config):
@@ -73,27 +40,6 @@ class VolumeMount(Config):
     mount_path: AbsolutePath
     sub_path: RelativePath | None = None
     read_only: bool = False
-
-
-class RequestedPodOptions(Config):
-    """What a request may set, as far as configuration allows it."""
-
-    resources: Resources = Field(
-        default={},
-        max_length=_MANY,
-        description="what each instance gets, GPUs included: requested, and the limit",
-    )
-    nproc_per_node: int = Field(
-        default=1,
-        ge=1,
-        le=MAX_PROCESSES_PER_INSTANCE,
-        description="training processes in each instance; more than one are started by torchrun",
-    )
-    node_selector: dict[Key, LabelValue] = Field(default={}, max_length=_MANY)
-    tolerations: tuple[Toleration, ...] = Field(default=(), max_length=_MANY)
-    priority_class: ObjectName | None = None
-    labels: dict[LabelKey, LabelValue] = Field(default={}, max_length=_MANY)
-    annotations: dict[OwnKey, AnnotationValue] = Field(default={}, max_length=_MANY)
 
 
 class PodOptions(RequestedPodOptions):
@@ -142,14 +88,32 @@ class PodOptions(RequestedPodOptions):
             taken.add(volume.mount_path)
         return self
 
-    def merged(self, over: RequestedPodOptions) -> "PodOptions":
-        """These options with those that `over` sets on top; see overlay."""
-        return overlay(PodOptions, self, over)
+    @property
+    def identity(self) -> "PodOptions":
+        """What says as whom pods run. The operator may change it at any time, also for queued jobs."""
+        return PodOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
+
+    @property
+    def without_identity(self) -> "PodOptions":
+        """The other options, which are part of what was accepted."""
+        return PodOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
 
     @property
     def cpu_limit(self) -> str | None:
         """How much cpu an instance has at most; None if that is not known."""
         return self.resources.get(CPU) if self.limit_cpu else None
+
+
+class FrozenPod(PodOptions):
+    """The pods of a role as a job keeps them: all options resolved, and the overlay of its algorithm."""
+
+    pod_template: dict[str, Any] = Field(default={})
+
+    @classmethod
+    def of(cls, options: PodOptions, pod_template: Mapping[str, Any]) -> "FrozenPod":
+        """The options with an overlay, which was checked where it is configured."""
+        template = {"pod_template": pod_template} if pod_template else {}
+        return cls.model_validate({**options.model_dump(exclude_unset=True), **template})
 
 
 class KubernetesRecipe(PodOptions):

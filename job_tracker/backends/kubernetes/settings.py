@@ -1,57 +1,17 @@
-"""Where groups run: processes, pods. Containers: docker.py."""
+"""Settings of the Kubernetes backend."""
 
-import os
-import sys
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
-from pydantic import (
-    Field,
-    SecretStr,
-    model_validator,
-)
+from pydantic import Field
 
-from job_tracker.catalog import Algorithm, PodOptions, RequestLimits
-from job_tracker.catalog.request_limits import ALLOWED_BY_DEFAULT, Configured, PodOptionName, of_pods
+from job_tracker.backends.kubernetes.options import PodOptions
+from job_tracker.catalog.request_limits import ALLOWED_BY_DEFAULT, PodOptionName, RequestLimits
 from job_tracker.catalog.syntax import KeyPrefix, LabelKey, LabelValue, Namespace, Resources
-from training_service.settings.section import Duration, Group
+from job_tracker.common.config import Config, Duration
 
 
-class ProcessSettings(Group):
-    """The process backend."""
-
-    path: str = Field(
-        default=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
-        description="PATH of the processes; it begins with the folder of the service's own python",
-    )
-    inherit: tuple[str, ...] = Field(
-        default=("LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES"),
-        description="variables of the service's environment that processes get; no others are passed on",
-    )
-    secret_environment: dict[str, SecretStr] = Field(
-        default={}, description="variables for every process that are never shown, as of credentials"
-    )
-    first_port: int = Field(default=20000, ge=1024, le=65535, description="ports for MASTER_PORT: from …")
-    last_port: int = Field(default=29999, ge=1024, le=65535, description="… to")
-
-    @property
-    def pod_policy(self) -> RequestLimits:
-        """What a request may set of its instances."""
-
-        def configured(algorithm: Algorithm) -> Configured:
-            return Configured(processes=algorithm.process.nproc_per_node if algorithm.process else 1)
-
-        return RequestLimits(configured=configured, allowed=frozenset({"nproc_per_node"}))
-
-    @model_validator(mode="after")
-    def _ports_are_in_order(self) -> "ProcessSettings":
-        if self.last_port < self.first_port:
-            raise ValueError(f"last_port {self.last_port} is below first_port {self.first_port}")
-        return self
-
-
-class KubernetesSettings(Group):
+class KubernetesSettings(Config):
     """The Kubernetes backend."""
 
     kubeconfig: Path | None = Field(
@@ -106,10 +66,9 @@ class KubernetesSettings(Group):
     )
 
     @property
-    def pod_policy(self) -> RequestLimits:
+    def limits(self) -> RequestLimits:
         """What a request may set of its pods."""
         return RequestLimits(
-            configured=partial(of_pods, of_all=self.pod),
             allowed=frozenset(self.allowed_request_options),
             max_resources=self.max_resources,
             allowed_key_prefixes=self.allowed_key_prefixes,
