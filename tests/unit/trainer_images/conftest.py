@@ -7,7 +7,8 @@ import pytest
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
-from tests.unit.trainer_images.support import Ended, Launcher, train
+from tests.support.trainers.frameworks import launcher_of
+from tests.support.trainers.launcher import Ended, Launcher, train
 
 JOB = {
     "JOB_ID": "7",
@@ -55,3 +56,31 @@ def trained(questions_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Cal
         return Trained(folder / "model", ends)
 
     return train_once
+
+
+@pytest.fixture
+def tensorflow(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("tensorflow_questions", tmp_path)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def jax(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("jax_questions", tmp_path)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def horovod(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("horovod_questions", tmp_path)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def mpi(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("mpi_questions", tmp_path)
+    yield launcher
+    launcher.close()
