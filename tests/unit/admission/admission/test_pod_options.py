@@ -66,6 +66,6 @@ def test_the_key_of_a_request_stands_for_its_options_too(storage: Path) -> None:
 
 
 def test_a_note_ends_with_the_wait() -> None:
-    waiting = job(ranks=(RankStatus(0, Phase.PENDING, note="Unschedulable"),))
+    waiting = replace(job(), ranks=(RankStatus(0, Phase.PENDING, note="Unschedulable"),))
     ended = waiting.ended(Ending(JobState.CANCELLED, NOON), NOON)
     assert ended.ranks == (RankStatus(0, Phase.STOPPED),)

@@ -15,7 +15,7 @@ from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase, RankStatus
 from tests.support.docker_plans import NAME, algorithm, planned, variables_of
-from tests.support.jobs import NOON, job
+from tests.support.jobs import NOON, job, job_of, spec
 
 REQUESTS = Path(__file__).with_name("requests")
 FOR_ALL = ContainerOptions.model_validate(
@@ -40,7 +40,9 @@ OF_REQUEST = {"resources": {"cpu": "8"}, "nproc_per_node": 2, "labels": {"experi
 GOLDEN = {
     "one": planned(job({"EPOCHS": "15"}, algorithm=NAME)),
     "everything": planned(
-        job({"EPOCHS": "15"}, job_id=7, attempt=2, algorithm=NAME, instances=2, pod_options=OF_REQUEST),
+        job_of(
+            spec({"EPOCHS": "15"}, algorithm=NAME, instances=2, pod_options=OF_REQUEST), job_id=7, attempt=2
+        ),
         algorithm(**OF_ALGORITHM),
         FOR_ALL,
     ),

@@ -9,10 +9,10 @@ from job_tracker.domain.group import RankStatus
 from job_tracker.domain.job import Ending, JobState
 from job_tracker.domain.policies import Elastic, RetryPolicy
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop
-from tests.support.jobs import NOON, job
+from tests.support.jobs import NOON, job_of, spec
 from tests.unit.tracking.decisions.test_every_state import WHY, F, R, S, seen, step
 
-ELASTIC = job(instances=3, state=JobState.RUNNING, elastic=Elastic(min_instances=1, max_restarts=2))
+ELASTIC = job_of(spec(instances=3, elastic=Elastic(min_instances=1, max_restarts=2)), state=JobState.RUNNING)
 
 
 def lost(restarts: int, *, of_master: bool = False) -> Observation:
@@ -75,7 +75,7 @@ def test_the_loss_of_the_master_ends_an_elastic_attempt_too() -> None:
 
 
 def test_those_that_serve_the_master_are_ended_with_it_at_once() -> None:
-    current = job(instances=2, state=JobState.RUNNING, ends_with_master=True)
+    current = job_of(spec(instances=2, ends_with_master=True), state=JobState.RUNNING)
     decided = step(current, seen(S, R))
     assert isinstance(decided, Save)
     assert decided.job.ending == Ending(JobState.SUCCEEDED, NOON, at_once=True)

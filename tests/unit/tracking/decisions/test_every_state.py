@@ -12,7 +12,7 @@ from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, new_job
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
-from tests.support.jobs import NOON, failures, job, spec
+from tests.support.jobs import NOON, failures, job, job_of, spec
 
 WHY = Diagnosis(category=Category.CRASHED, summary="It broke.", resolution="Mend it.", rank=1)
 P, R, S, F, X = Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED
@@ -142,7 +142,7 @@ def lost(*phases: Phase) -> Observation:
 
 @pytest.mark.parametrize("state", [JobState.LAUNCHING, JobState.RUNNING])
 def test_a_failure_that_is_worth_it_leads_to_another_attempt(state: JobState) -> None:
-    current = job(instances=2, state=state, retry=POLICY)
+    current = job_of(spec(instances=2, retry=POLICY), state=state)
     decided = step(current, lost(R, F))
     assert isinstance(decided, Save)
     assert decided.job.ending == Ending(JobState.BACKOFF, NOON, LOST)
@@ -157,20 +157,20 @@ def test_a_failure_that_is_worth_it_leads_to_another_attempt(state: JobState) ->
 
 def test_a_policy_may_name_failures_that_are_worth_another_attempt() -> None:
     policy = replace(POLICY, retry_on=(Category.CRASHED,))
-    decided = step(job(instances=2, retry=policy), seen(R, F))
+    decided = step(job_of(spec(instances=2, retry=policy)), seen(R, F))
     assert isinstance(decided, Save)
     assert decided.job.ending == Ending(JobState.BACKOFF, NOON, WHY)
 
 
 def test_a_job_in_backoff_is_queued_again_when_its_time_has_come() -> None:
-    waiting = job(retry=POLICY).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
+    waiting = job_of(spec(retry=POLICY)).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
     assert step(waiting, None, after=9.9) == Rest()
     assert step(waiting, None, after=10) == Save(waiting.queued_again(NOON + timedelta(seconds=10)))
 
 
 def test_a_clock_that_was_set_back_makes_no_wait_longer_than_the_policy_says() -> None:
     back, pause = timedelta(hours=-2), timedelta(seconds=10)
-    waiting = job(retry=POLICY).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
+    waiting = job_of(spec(retry=POLICY)).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
     assert step(waiting, None, after=-7200) == Save(replace(waiting, due_at=NOON + back + pause))
     queued = new_job(1, spec(deadlines=DEADLINES), NOON)
     launching = queued.admitted(NOON).observed(seen(P).statuses)
@@ -224,7 +224,7 @@ def test_an_attempt_that_runs_too_long_fails() -> None:
 
 
 def test_a_cancel_overrules_another_attempt_and_keeps_what_was_known_of_the_last() -> None:
-    failing = job(state=JobState.RUNNING, retry=POLICY).failed(LOST, NOON)
+    failing = job_of(spec(retry=POLICY), state=JobState.RUNNING).failed(LOST, NOON)
     cancelled = failing.decided(Ending(JobState.CANCELLED, NOON, at_once=True))
     assert cancelled.ending == Ending(JobState.CANCELLED, NOON, at_once=True)
     assert failures(cancelled) == [(1, LOST)]
@@ -289,7 +289,7 @@ def test_a_rank_that_fails_on_its_own_is_the_cause_although_another_has_finished
 
 
 def test_a_crash_is_the_cause_only_after_a_moment_in_which_another_may_show() -> None:
-    current = job(instances=2, state=JobState.RUNNING, retry=POLICY)
+    current = job_of(spec(instances=2, retry=POLICY), state=JobState.RUNNING)
     crashed = ended_one_after_the_other((WHY, 0.0), (None, 0.0))
     assert step(current, crashed, after=0.4) == Rest(at_most=timedelta(seconds=0.6))
     decided = step(current, crashed, after=1)

@@ -16,7 +16,7 @@ from job_tracker.domain.job import Job
 from job_tracker.domain.policies import Elastic
 from tests.support.backends import KubernetesGroups, seen
 from tests.support.fake_cluster import FakeCluster, fake_cluster
-from tests.support.jobs import NOON, job
+from tests.support.jobs import NOON, job, job_of, spec
 
 MASTER, WORKER, OTHER = "program-1-master", "program-1-1-worker", "program-1-2-worker"
 NO_GRACE = timedelta(0)
@@ -119,7 +119,7 @@ async def test_a_worker_that_was_deleted_while_its_group_was_launched_is_not_mad
 async def test_only_what_is_to_be_started_anew_is_made_of_a_group_that_was_launched(
     world: KubernetesGroups, cluster: FakeCluster, gone: str
 ) -> None:
-    asked = job(instances=3, elastic=Elastic(min_instances=1))
+    asked = job_of(spec(instances=3, elastic=Elastic(min_instances=1)))
     await launch(world.open(), asked)
     cluster.run(MASTER, WORKER, OTHER)
     cluster.end(WORKER, 1)

@@ -21,7 +21,7 @@ from job_tracker.domain.job import Job
 from job_tracker.domain.policies import Elastic
 from job_tracker.frameworks import Traits
 from job_tracker.frameworks.pytorch import PyTorch
-from tests.support.jobs import NOON, job
+from tests.support.jobs import NOON, job, job_of, spec
 from tests.support.kubernetes_plans import COMMAND, NAME, algorithm, planned, training_of, variables_of
 
 MANIFESTS = Path(__file__).with_name("manifests")
@@ -75,14 +75,16 @@ OF_REQUEST = {
     "tolerations": [{"key": "spot", "operator": "Exists"}],
 }
 EVERYTHING = planned(
-    job(
-        {"EPOCHS": "15", "NOTE": "costs $(AWS_SECRET_ACCESS_KEY) or $$5"},
+    job_of(
+        spec(
+            {"EPOCHS": "15", "NOTE": "costs $(AWS_SECRET_ACCESS_KEY) or $$5"},
+            algorithm=NAME,
+            instances=2,
+            data_uri="s3://bucket/versionedDatasets/1/v1",
+            pod_options=OF_REQUEST,
+        ),
         job_id=7,
         attempt=2,
-        algorithm=NAME,
-        instances=2,
-        data_uri="s3://bucket/versionedDatasets/1/v1",
-        pod_options=OF_REQUEST,
     ),
     algorithm(**OF_ALGORITHM),
     FOR_ALL,
@@ -268,8 +270,8 @@ def test_an_algorithm_that_is_gone_cannot_be_launched(configured: dict[str, Algo
 @pytest.mark.parametrize(
     ("the_job", "the_algorithm"),
     [
-        (job(algorithm=NAME, pod_options={"nproc_per_node": 2}), algorithm(command=())),
-        (job(algorithm=NAME, pod_options={"an_older_option": 1}), algorithm()),
+        (job_of(spec(algorithm=NAME, pod_options={"nproc_per_node": 2})), algorithm(command=())),
+        (job_of(spec(algorithm=NAME, pod_options={"an_older_option": 1})), algorithm()),
     ],
 )
 def test_options_that_no_longer_fit_are_a_failure_with_its_reason(
@@ -292,7 +294,9 @@ def test_other_roles_have_names_commands_and_resources_of_their_own() -> None:
         kubernetes=KubernetesRecipe(image="tf:1", command=("python",), resources={"nvidia.com/gpu": "1"}),
     )
     roles = {"master": 1, "worker": 1, "ps": 1}
-    asked = job(algorithm=NAME, instances=3, roles=roles, pod_options={"resources": {"nvidia.com/gpu": "2"}})
+    asked = job_of(
+        spec(algorithm=NAME, instances=3, roles=roles, pod_options={"resources": {"nvidia.com/gpu": "2"}})
+    )
     *trainers, server = planned(asked, recommender).pods
     assert server["metadata"]["name"] == f"{NAME}-1-2-ps"
     assert server["metadata"]["labels"]["training-service/role"] == "ps"
@@ -305,7 +309,7 @@ def test_other_roles_have_names_commands_and_resources_of_their_own() -> None:
 
 
 def test_a_rank_that_is_started_anew_is_of_the_same_plan() -> None:
-    elastic = job(algorithm=NAME, instances=2, elastic=Elastic(min_instances=1))
+    elastic = job_of(spec(algorithm=NAME, instances=2, elastic=Elastic(min_instances=1)))
     once = planned(elastic)
     again = planned(
         replace(elastic, ranks=(RankStatus(0, Phase.RUNNING), RankStatus(1, Phase.PENDING, restarts=3)))

@@ -18,7 +18,7 @@ from job_tracker.catalog.request_limits import PodOptionName
 from job_tracker.domain.errors import InvalidField
 from job_tracker.frameworks.reserved_names import is_reserved
 from tests.support import schemas
-from tests.support.jobs import job
+from tests.support.jobs import job_of, spec
 from tests.support.kubernetes_plans import algorithm, planned, training_of
 from tests.unit.backends.kubernetes.plan.test_manifests import FOR_ALL, GOLDEN, OF_ALGORITHM, objects_of
 
@@ -115,14 +115,16 @@ def test_whatever_is_accepted_is_valid(
             pod_options[key] = ANY_REQUEST.check({key: value}, how)[key]
         except InvalidField:
             del pod_options[key]
-    the_job = job(
-        parameters,
+    the_job = job_of(
+        spec(
+            parameters,
+            algorithm=name,
+            environment=how.resolve(parameters),
+            instances=instances,
+            pod_options=json.loads(json.dumps(pod_options)),  # as a store gives it back
+        ),
         job_id=job_id,
         attempt=attempt,
-        algorithm=name,
-        environment=how.resolve(parameters),
-        instances=instances,
-        pod_options=json.loads(json.dumps(pod_options)),  # as a store gives it back
     )
     the_plan = planned(the_job, how, FOR_ALL if with_everything else None)
     assert [rank_of(pod) for pod in the_plan.pods] == list(range(instances))
