@@ -1,5 +1,7 @@
-"""The tests of a file are found by its path."""
+"""The tests of a file are found by its path, and each says where it has from what it uses."""
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,31 @@ def test_a_test_is_the_one_of_a_file_or_one_of_several(test: str, is_one: bool) 
     assert mirrors(Path(test)) is is_one
 
 
+def test_what_tests_share_is_in_support_and_imported_by_name() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted(UNIT.parent.rglob("*.py"))
+        for line, name in imported(path)
+        if name.endswith(".*") or is_of_a_test(name)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("tests.e2e.conftest.Server", True),
+        ("tests.e2e.conftest", True),
+        ("tests.e2e.test_logs.text", True),
+        ("tests.e2e.test_logs", True),
+        ("tests.support.server.Server", False),
+        ("tests.crash.sweep.test_points", False),
+        ("package.conftest", False),
+    ],
+)
+def test_what_is_imported_from_a_test_is_known(name: str, is_one: bool) -> None:
+    assert is_of_a_test(name) is is_one
+
+
 def mirrors(test: Path) -> bool:
     """Whether there is the file or the folder that the test is for, or a file that its folder is for."""
     own = test.with_name(test.stem.removeprefix("test_"))
@@ -48,3 +75,19 @@ def is_file(path: Path) -> bool:
 def exists(path: Path) -> bool:
     """Whether there is a folder or a file of this name, whatever its suffix."""
     return path.exists() or any(path.parent.glob(f"{path.name}.*"))
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """The dotted names that a file imports, each with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+
+
+def is_of_a_test(name: str) -> bool:
+    """Whether it is a test file or a conftest.py of ours, or a name in one."""
+    path = (ROOT / name.replace(".", "/")).with_suffix(".py")
+    files = [path, path.parent.with_suffix(".py")]
+    return any(f.stem == "conftest" or f.stem.startswith("test_") for f in files if f.is_file())

@@ -124,3 +124,13 @@ fsspec.register_implementation("faulty", FaultyFileSystem, clobber=True)
 def files_below(folder: Path) -> list[Path]:
     """All of them, in order."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def parts_of(folder: Path, step: int) -> Path:
+    [parts] = folder.glob(f"*.step-{step:012}")
+    return parts
+
+
+def manifest_of(folder: Path, step: int) -> Path:
+    [manifest] = folder.glob(f"*.step-{step:012}.json")
+    return manifest

@@ -19,6 +19,14 @@ class Ended(NamedTuple):
     stderr: str
 
 
+class Trained(NamedTuple):
+    """What came of a training."""
+
+    model: Path
+    ends: list[Ended]
+    """How its processes ended, by rank."""
+
+
 class Launcher:
     """Starts processes of `python` with `folder` as their home, and ends what is left of them."""
 

@@ -19,7 +19,7 @@ from training_service.client import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.unit.client.conftest import Server
+    from tests.support.fake_service import Server
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from training_service.client import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.unit.client.conftest import ServerInThread
+    from tests.support.fake_service import ServerInThread
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.overlays import container, deployed, kubectl, one
 from tests.support.prometheus import promtool
-from tests.unit.deploy.test_overlays import container, deployed, kubectl, one
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"

@@ -1,14 +1,13 @@
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
 from tests.support.trainers.frameworks import launcher_of
-from tests.support.trainers.launcher import Ended, Launcher, train
+from tests.support.trainers.launcher import Launcher, Trained, train
 
 JOB = {
     "JOB_ID": "7",
@@ -19,12 +18,6 @@ JOB = {
     "MODEL_NAME": "questions",
 }
 PARAMETERS = {"LR": "4", "EPOCHS": "10", "BATCH_SIZE": "64", "FC_SIZE": "128"}
-
-
-class Trained(NamedTuple):
-    model: Path
-    ends: list[Ended]
-    """How its processes ended, by rank."""
 
 
 @pytest.fixture

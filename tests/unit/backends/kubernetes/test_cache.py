@@ -12,7 +12,7 @@ from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import Forbidden, Unreachable
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient, Patience
-from tests.unit.backends.kubernetes.conftest import Scripted, events, pod, pods, status
+from tests.support.scripted_api import Scripted, events, pod, pods, status
 
 QUICK = WatchTiming(silence=0.5, first_pause=0.01, longest_pause=0.02)
 

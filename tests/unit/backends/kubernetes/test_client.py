@@ -22,7 +22,7 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.client import KubernetesClient, Patience
 from job_tracker.domain.errors import BackendUnavailable
-from tests.unit.backends.kubernetes.conftest import IMPATIENT, Scripted, events, pod, pods, says, status
+from tests.support.scripted_api import IMPATIENT, Scripted, events, pod, pods, says, status
 
 A_POD = pod("a", 1)
 PATH = "/api/v1/namespaces/here/pods"

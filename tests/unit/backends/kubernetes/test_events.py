@@ -16,7 +16,7 @@ from job_tracker.domain.job import Ending, Job, JobState, new_job
 from job_tracker.domain.policies import RetryPolicy
 from tests.support import schemas
 from tests.support.jobs import NOON, spec
-from tests.unit.backends.kubernetes.conftest import Scripted, says, status
+from tests.support.scripted_api import Scripted, says, status
 
 OPTIONS = PlanOptions(namespace="here", instance="ours")
 LOST = Diagnosis(

@@ -12,7 +12,7 @@ from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.shared.labels import group_annotations, group_labels
 from tests.support.jobs import NOON, job
-from tests.unit.backends.kubernetes.conftest import Scripted, pod, pods, says, status
+from tests.support.scripted_api import Scripted, pod, pods, says, status
 
 GROUP = job().group
 

@@ -9,8 +9,8 @@ from job_tracker.domain.group import RankStatus
 from job_tracker.domain.job import Ending, JobState
 from job_tracker.domain.policies import Elastic, RetryPolicy
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop
+from tests.support.decisions import WHY, F, R, S, seen, step
 from tests.support.jobs import NOON, job_of, spec
-from tests.unit.tracking.decisions.test_every_state import WHY, F, R, S, seen, step
 
 ELASTIC = job_of(spec(instances=3, elastic=Elastic(min_instances=1, max_restarts=2)), state=JobState.RUNNING)
 

@@ -11,28 +11,9 @@ from job_tracker.domain.errors import IllegalMove
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, new_job
 from job_tracker.domain.policies import Deadlines, RetryPolicy
-from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
+from job_tracker.tracking.decisions import Launch, Rest, Save, Stop
+from tests.support.decisions import WHY, F, P, R, S, X, seen, step
 from tests.support.jobs import NOON, failures, job, job_of, spec
-
-WHY = Diagnosis(category=Category.CRASHED, summary="It broke.", resolution="Mend it.", rank=1)
-P, R, S, F, X = Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED
-
-
-def seen(*phases: Phase) -> Observation:
-    return Observation(
-        tuple(RankObservation(RankStatus(n, p), WHY if p is F else None) for n, p in enumerate(phases))
-    )
-
-
-def step(current: Job, observation: Observation | None, *, launched: bool = True, after: float = 0) -> object:
-    return next_step(
-        current,
-        observation,
-        launched=launched,
-        now=NOON + timedelta(seconds=after),
-        finish_grace=timedelta(seconds=30),
-    )
-
 
 LAUNCHING, RUNNING = job(instances=2), job(instances=2, state=JobState.RUNNING)
 

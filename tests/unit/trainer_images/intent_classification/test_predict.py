@@ -9,7 +9,7 @@ import pytest
 import torch
 from intent_classification import predict
 
-from tests.unit.trainer_images.conftest import Trained
+from tests.support.trainers.launcher import Trained
 
 
 @pytest.fixture

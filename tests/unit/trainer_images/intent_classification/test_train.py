@@ -17,8 +17,7 @@ from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
 from trainer_kit.progress import PROGRESS, Reporter, Silence
 
-from tests.support.trainers.launcher import TRAIN, Launcher, end_of, train
-from tests.unit.trainer_images.conftest import Trained
+from tests.support.trainers.launcher import TRAIN, Launcher, Trained, end_of, train
 
 SIZES = (1, 2, 3)
 NOISE = 0.04

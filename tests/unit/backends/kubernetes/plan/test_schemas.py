@@ -19,8 +19,15 @@ from job_tracker.domain.errors import InvalidField
 from job_tracker.frameworks.reserved_names import is_reserved
 from tests.support import schemas
 from tests.support.jobs import job_of, spec
-from tests.support.kubernetes_plans import algorithm, planned, training_of
-from tests.unit.backends.kubernetes.plan.test_manifests import FOR_ALL, GOLDEN, OF_ALGORITHM, objects_of
+from tests.support.kubernetes_plans import (
+    FOR_ALL,
+    GOLDEN,
+    OF_ALGORITHM,
+    algorithm,
+    objects_of,
+    planned,
+    training_of,
+)
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")

@@ -16,7 +16,8 @@ from training_service._generated import training_service_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.client.conftest import ServerInThread, Trainctl
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
 
 HOSTILE = "[red]evil\x1b[2J\nname"
 DIAGNOSIS = pb.Diagnosis(summary="It ran out of memory.", detail="Killed", resolution="Use less.")

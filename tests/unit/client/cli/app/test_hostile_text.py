@@ -11,7 +11,8 @@ from google.protobuf.message import Message
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.unit.client.conftest import ServerInThread, Trainctl
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
 
 HOSTILE = "x\x1b]0;pwned\x07\x9d0;pwned\x9c\x9b31m\b\x1b_pwned\u202ey"
 # Rich itself moves the cursor by CSI.

@@ -18,7 +18,8 @@ from training_service._generated import training_service_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.client.conftest import ServerInThread, Trainctl
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
 
 SUBMIT = ("submit", "bert", "--dataset", "questions", "--version", "3f2a")
 

@@ -14,7 +14,8 @@ from training_service._generated import training_service_pb2 as pb
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.client.conftest import ServerInThread, Trainctl
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
 
 HOSTILE = "[red]evil\x1b[2J$x$"
 

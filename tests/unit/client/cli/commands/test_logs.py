@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from training_service.client.cli.render.ranks import RankPrefixes
 
 if TYPE_CHECKING:
-    from tests.unit.client.conftest import ServerInThread, Trainctl
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
 
 
 def test_logs_pass_through_as_they_are(training: ServerInThread, trainctl: Trainctl) -> None:

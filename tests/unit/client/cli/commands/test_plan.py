@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.unit.client.conftest import Trainctl
+from tests.support.trainctl import Trainctl
 from training_service.client.cli.commands.plan import shown, size_of
 
 MODEL = ("--layers", "24", "--heads", "16", "--width", "2048", "--sequence", "1024", "--batch", "64")

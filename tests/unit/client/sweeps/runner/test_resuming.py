@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from tests.unit.client.conftest import ENDED
-from tests.unit.client.sweeps.conftest import FILE, settings
+from tests.support.fake_service import ENDED
+from tests.support.sweeps import FILE, settings
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import FailedPrecondition, InvalidRequest, TrainingClient
 from training_service.client.sweeps import folder as folders
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.unit.client.conftest import ServerInThread, Trainctl
-    from tests.unit.client.sweeps.conftest import Trainer
+    from tests.support.fake_service import ServerInThread
+    from tests.support.sweeps import Trainer
+    from tests.support.trainctl import Trainctl
     from training_service.client.sweeps.events import Event
 
 FAST = ("--every", "0.01")

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from rich.console import Console
 
-from tests.unit.client.sweeps.conftest import FILE, settings
+from tests.support.sweeps import FILE, settings
 from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli.render import sweeps
 from training_service.client.sweeps.history import Trial
@@ -19,8 +19,9 @@ from training_service.client.sweeps.history import Trial
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.client.conftest import ServerInThread, Trainctl
-    from tests.unit.client.sweeps.conftest import Trainer
+    from tests.support.fake_service import ServerInThread
+    from tests.support.sweeps import Trainer
+    from tests.support.trainctl import Trainctl
 
 
 def rows(printed: str) -> list[dict[str, Any]]:

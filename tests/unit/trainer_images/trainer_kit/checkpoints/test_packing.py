@@ -18,10 +18,9 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from trainer_kit.checkpoints.packing import Packing
 from trainer_kit.errors import UntrustedTypeError
 
-from tests.support.trainers.checkpoints import ALONE_IS_FINE, Start
+from tests.support.trainers.checkpoint_groups import Job, end_of
+from tests.support.trainers.checkpoints import ALONE_IS_FINE, Start, manifest_of, parts_of
 from tests.support.trainers.launcher import Launcher
-from tests.unit.trainer_images.trainer_kit.checkpoints.keeping.test_groups import Job, end_of
-from tests.unit.trainer_images.trainer_kit.checkpoints.test_resuming import manifest_of, parts_of
 
 pytestmark = [ALONE_IS_FINE, pytest.mark.timeout(500)]
 STEP = 2

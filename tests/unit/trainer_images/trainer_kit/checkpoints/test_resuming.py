@@ -6,19 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.trainers.checkpoints import ALONE_IS_FINE, Start
+from tests.support.trainers.checkpoints import ALONE_IS_FINE, Start, manifest_of, parts_of
 
 pytestmark = ALONE_IS_FINE
-
-
-def parts_of(folder: Path, step: int) -> Path:
-    [parts] = folder.glob(f"*.step-{step:012}")
-    return parts
-
-
-def manifest_of(folder: Path, step: int) -> Path:
-    [manifest] = folder.glob(f"*.step-{step:012}.json")
-    return manifest
 
 
 def flip_a_byte(folder: Path) -> None:

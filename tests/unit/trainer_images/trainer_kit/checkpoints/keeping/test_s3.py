@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.trainers.launcher import Launcher, end_of
-from tests.unit.trainer_images.trainer_kit.checkpoints.keeping.test_groups import (
+from tests.support.trainers.checkpoint_groups import (
     PROGRAM,
     Job,
     losses,
     read_until,
     weights,
 )
+from tests.support.trainers.launcher import Launcher, end_of
 
 pytestmark = pytest.mark.timeout(500)
 OVERLAY = Path(sys.prefix) / "s3"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.trainers.checkpoint_groups import Job, end_of, losses
 from tests.support.trainers.checkpoints import Start
 from tests.support.trainers.launcher import Launcher
-from tests.unit.trainer_images.trainer_kit.checkpoints.keeping.test_groups import Job, end_of, losses
 
 pytestmark = pytest.mark.timeout(500)
 ROUNDS = 3
