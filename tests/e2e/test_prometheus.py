@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.conftest import Server
 from tests.support.ports import free_port
 from tests.support.prometheus import program
+from tests.support.server import Server
 from training_service.client import TrainingClient
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
