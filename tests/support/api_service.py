@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 import pytest
-from training_service.engines import Engine
 
 from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.backends.registry import Opened
 from job_tracker.catalog import Algorithm, Parameter
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.job import JobState
@@ -81,7 +81,7 @@ class Service:
         """Serve at a free port; untracked, jobs stay as they are."""
         backend = FakeBackend(self.world)
         jobs = main.make_jobs(
-            self.settings, self.store, await self.store.store_id(), Engine(backend), self.metrics
+            self.settings, self.store, await self.store.store_id(), Opened(backend=backend), self.metrics
         )
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBuffer(self.store, utc_now)

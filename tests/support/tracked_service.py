@@ -19,6 +19,7 @@ from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
+from tests.support.catalog import fake_resolver
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 
@@ -37,7 +38,9 @@ class Service:
 
     async def start(self) -> None:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
-        door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
+        door = Admission(
+            {}, {}, fake_resolver(), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
+        )
         reader = LogReader(self.store, self.backend, self.archive)
         models = ModelFiles(str(self.folder / "storage"))
         self.jobs = Jobs(self.store, reader, door, models, max_queued=1000)

@@ -10,12 +10,26 @@ import psutil
 import pytest
 
 from job_tracker.admission.parameter_check import ParameterCheck
-from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.catalog import Algorithm
 from job_tracker.common.callers import FairTurns, caller
 from job_tracker.domain.errors import InvalidField, LimitExceeded
+from job_tracker.domain.job import JobSpec
+from tests.support.catalog import algorithm_of, fake_resolver, pod_resolver
 from tests.support.jobs import spec
 
 Program = Callable[[str], tuple[str, ...]]
+
+
+class Checking:
+    """A check that is given specs which are not resolved."""
+
+    def __init__(self, check: ParameterCheck, algorithm: Algorithm) -> None:
+        self._check = check
+        resolver = pod_resolver if algorithm.recipes else fake_resolver
+        self._resolver = resolver({"program": algorithm})
+
+    async def __call__(self, wanted: JobSpec) -> None:
+        await self._check.check(self._resolver.completed(wanted))
 
 
 @pytest.fixture
@@ -33,9 +47,9 @@ def program(tmp_path: Path) -> Program:
 
 def checking(
     command: tuple[str, ...], *, seconds: float = 10, turns: FairTurns | None = None, **algorithm: Any
-) -> ParameterCheck:
-    made = Algorithm(check=command, **algorithm)
-    return ParameterCheck({"program": made}, RequestLimits(), os.defpath, seconds, turns)
+) -> Checking:
+    made: Algorithm = algorithm_of(check=command, **algorithm)
+    return Checking(ParameterCheck({"program": made}, os.defpath, seconds, turns), made)
 
 
 async def test_parameters_that_the_algorithm_refuses_are_refused_with_its_reason(program: Program) -> None:
@@ -120,7 +134,7 @@ async def test_an_algorithm_without_a_check_is_not_asked() -> None:
     await checking(())(spec())
 
 
-async def check_as(check: ParameterCheck, who: str, parameters: dict[str, str]) -> None:
+async def check_as(check: Checking, who: str, parameters: dict[str, str]) -> None:
     """The check of a call of this caller."""
     caller.set(who)
     await check(spec(parameters))

@@ -22,6 +22,7 @@ from job_tracker.reports import ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.backends import KubernetesGroups
+from tests.support.catalog import pod_resolver
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 from tests.support.place import Place
@@ -60,7 +61,7 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     logs = LogCollector(store, backend, archive)
     tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
     tracking = asyncio.create_task(tracker.run())
-    door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
+    door = Admission({}, {}, pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
     yield Tracked(
         backend, Jobs(store, LogReader(store, backend, archive), door, ModelFiles(""), max_queued=10)
     )
