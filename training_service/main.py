@@ -157,7 +157,8 @@ def make_jobs(settings: Settings, store: JobStore, store_id: str, engine: Engine
         door,
         ModelFiles(settings.storage.root),
         max_queued=settings.scheduling.max_queued,
-        rehearsals=[own_rules, *([engine.rehearse] if engine.rehearse else [])],
+        own_rules=own_rules,
+        rehearsals=[engine.rehearse] if engine.rehearse else [],
         on_save=metrics.observe_job,
     )
 

@@ -13,6 +13,7 @@ from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefa
 from job_tracker.catalog.groups import Composition
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, UnknownReference
 from job_tracker.domain.job import JobSpec
 from job_tracker.store.base import RequestKey
@@ -93,7 +94,7 @@ class Admission:
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest())
 
-    async def check(self, request: JobRequest) -> JobSpec:
+    async def check(self, caller: Caller, request: JobRequest) -> JobSpec:
         """The spec of the job that was asked for.
 
         Raises InvalidField or UnknownReference, naming the first field that is wrong, its value and
@@ -131,7 +132,7 @@ class Admission:
             roles=group.roles,
             elastic=group.elastic,
             ends_with_master=group.ends_with_master,
-            data_uri=await self._versions.uri_of(request.dataset_id, request.dataset_version),
+            data_uri=await self._versions.uri_of(caller, request.dataset_id, request.dataset_version),
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
             pod_options=pod_options,

@@ -8,6 +8,7 @@ import pytest
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.catalog import Dataset, RequestLimits
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import Ending, JobSpec, JobState
@@ -36,7 +37,7 @@ def door(storage: Path, policy: RequestLimits | None) -> Admission:
 
 
 async def accepted(storage: Path, options: dict[str, Any], policy: RequestLimits | None) -> JobSpec:
-    return await door(storage, policy).check(replace(REQUEST, pod_options=options))
+    return await door(storage, policy).check(BUILT_IN, replace(REQUEST, pod_options=options))
 
 
 async def test_options_that_are_allowed_are_kept(storage: Path) -> None:

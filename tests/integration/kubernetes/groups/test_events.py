@@ -12,6 +12,7 @@ import pytest
 from job_tracker.admission.admission import Admission
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.common.clock import utc_now
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.job import JobState
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
@@ -35,7 +36,7 @@ class Tracked:
     jobs: Jobs
 
     async def reaches(self, job_id: int, state: JobState) -> None:
-        async with aclosing(self.jobs.watch(job_id)) as views:
+        async with aclosing(self.jobs.watch(BUILT_IN, job_id)) as views:
             async for view in views:
                 if view.job.state is state:
                     break
@@ -80,7 +81,7 @@ async def test_moves_are_described_on_the_pod_and_there_when_it_is_gone(
         assert "training-service" in line
         assert message in line
 
-    await tracked.jobs.cancel(submitted.id)
+    await tracked.jobs.cancel(BUILT_IN, submitted.id)
     await tracked.reaches(submitted.id, JobState.CANCELLED)
     told = await asyncio.to_thread(
         place.kubectl, "get", "events", "-l", "training-service/job-id=1", "-o", "json"
