@@ -29,6 +29,7 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportTokens
+from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import JobStore
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -186,7 +187,9 @@ def make_leadership(
 
     async def track(tenure: Tenure) -> None:
         models = ModelFiles(settings.storage.root)
-        tracker = Tracker(store, engine.backend, logs, options, tenure, reports, on_save=saved, models=models)
+        tracker = Tracker(
+            store, engine.backend, logs, options, tenure, reports, Fifo(), on_save=saved, models=models
+        )
         with metrics.observing(tracker):
             await tracker.run()
 

@@ -20,6 +20,7 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
+from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.integration.kubernetes.groups.conftest import Place
@@ -59,7 +60,9 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     reports, tenure = ReportBuffer(store, utc_now), await elected(store)
     archive = LogArchive(str(tmp_path / "storage" / "logs"))
     logs = LogCollector(store, backend, archive)
-    tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
+    tracker = Tracker(
+        store, backend, logs, options, tenure, reports, Fifo(), on_save=backend.events.job_saved
+    )
     tracking = asyncio.create_task(tracker.run())
     door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
     yield Tracked(
