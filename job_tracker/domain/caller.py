@@ -11,7 +11,7 @@ class Means(StrEnum):
     """How a caller is known."""
 
     OPEN = "open"
-    """The service asks nobody for a proof, so all that reach it are one caller, at many addresses."""
+    """By nothing: the service asks for no proof, so all that reach it are one caller, at many addresses."""
 
 
 class Role(StrEnum):
