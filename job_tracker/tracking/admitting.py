@@ -24,7 +24,7 @@ class Admitting:
         store: JobStore,
         policy: Policy,
         capacity: int,
-        save: Callable[[Job, Job], Awaitable[None]],
+        save: Callable[[Job, Job], Awaitable[object]],
         wake: Callable[[], None],
         clock: Callable[[], datetime],
     ) -> None:
@@ -53,7 +53,11 @@ class Admitting:
                 self._without_room.update(after.id for _, after in moves if after.state.is_live)
             # All together: they share a commit.
             saved = await asyncio.gather(*(self._save(*move) for move in moves), return_exceptions=True)
-            failed = {after.id: error for (_, after), error in zip(moves, saved, strict=True) if error}
+            failed = {
+                after.id: result
+                for (_, after), result in zip(moves, saved, strict=True)
+                if isinstance(result, BaseException)
+            }
             self._without_room.difference_update(failed)
             if grave := [error for error in failed.values() if not isinstance(error, StaleJob)]:
                 raise grave[0]
