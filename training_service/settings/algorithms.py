@@ -6,7 +6,7 @@ from importlib import resources
 from job_tracker.catalog import Algorithm
 
 
-def default_algorithms() -> dict[str, Algorithm]:
+def default_algorithms(model: type[Algorithm]) -> dict[str, Algorithm]:
     """The algorithms that come with the service, by name: those of algorithms.toml."""
     text = resources.files(__package__).joinpath("algorithms.toml").read_text(encoding="utf-8")
-    return {name: Algorithm.model_validate(values) for name, values in tomllib.loads(text).items()}
+    return {name: model.model_validate(values) for name, values in tomllib.loads(text).items()}
