@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.catalog import Dataset
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.job import JobSpec
 from job_tracker.domain.policies import Elastic
@@ -49,7 +50,7 @@ async def accepted(
         checkpoints_uri="/checkpoints",
     )
     request = JobRequest(algorithm=algorithm, dataset_id="1", dataset_version="v1", parameters=sent)
-    return await door.check(replace(request, pod_options=options or {}))
+    return await door.check(BUILT_IN, replace(request, pod_options=options or {}))
 
 
 async def test_a_group_is_a_master_and_its_workers(storage: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.admission.resolution import Resolver
 from job_tracker.catalog import Dataset
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Phase, RankStatus
 from job_tracker.domain.job import Ending, JobSpec, JobState
@@ -38,7 +39,7 @@ def door(storage: Path, resolver: Resolver) -> Admission:
 
 
 async def accepted(storage: Path, options: dict[str, Any], resolver: Resolver) -> JobSpec:
-    return await door(storage, resolver).check(replace(REQUEST, pod_options=options))
+    return await door(storage, resolver).check(BUILT_IN, replace(REQUEST, pod_options=options))
 
 
 async def test_options_that_are_allowed_are_kept(storage: Path) -> None:
