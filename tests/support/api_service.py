@@ -11,7 +11,7 @@ import pytest
 
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.registry import Opened
-from job_tracker.catalog import Algorithm, Parameter
+from job_tracker.catalog import Parameter
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.job import JobState
 from job_tracker.files.artifacts import ModelFiles
@@ -21,6 +21,7 @@ from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import JobFilter, Tally
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker
+from tests.support.catalog import algorithm_of
 from tests.support.leadership import elected
 from training_service import main
 from training_service._generated import training_service_pb2 as pb
@@ -35,7 +36,7 @@ CAPACITY = 8
 
 ALGORITHMS = {
     # Takes what it is given; the first four are what the fake backend understands.
-    "program": Algorithm(
+    "program": algorithm_of(
         free_parameters=True,
         environment={"MODE_OF_THE_SITE": "safe"},
         parameters={
@@ -51,7 +52,7 @@ ALGORITHMS = {
         },
     ),
     # Takes nothing but what is listed.
-    "strict": Algorithm(max_instances=2, parameters={"EPOCHS": Parameter(type="int", default="1")}),
+    "strict": algorithm_of(max_instances=2, parameters={"EPOCHS": Parameter(type="int", default="1")}),
 }
 
 

@@ -13,13 +13,16 @@ from jsonschema import ValidationError
 from pydantic import TypeAdapter
 
 from job_tracker.backends.kubernetes.labels import group_of, rank_of
+from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.catalog import Parameter, RequestLimits
+from job_tracker.catalog.groups import Composition
 from job_tracker.catalog.request_limits import PodOptionName
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.frameworks.reserved_names import is_reserved
 from tests.support import schemas
+from tests.support.catalog import pod_resolver
 from tests.support.jobs import job_of, spec
 from tests.support.kubernetes_plans import (
     FOR_ALL,
@@ -34,6 +37,7 @@ from tests.support.kubernetes_plans import (
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 OPTIONS = TypeAdapter(InstanceOptions)
+ONE = Composition({"master": 1}, None, ends_with_master=False)
 ANY_REQUEST = RequestLimits(
     allowed=frozenset(get_args(PodOptionName)),
     allowed_key_prefixes=("example.com",),
@@ -113,6 +117,7 @@ def test_whatever_is_accepted_is_valid(
     version: str,
 ) -> None:
     how = algorithm(**OF_ALGORITHM) if with_everything else algorithm()
+    pod = FOR_ALL if with_everything else PodOptions()
     declared = [key for key in parameters if not is_reserved(key)][1:]  # what is left goes as JSON
     how = how.model_copy(update={"parameters": dict.fromkeys(declared, Parameter())})
     for key, value in list(parameters.items()):
@@ -123,6 +128,7 @@ def test_whatever_is_accepted_is_valid(
     for key, value in list(pod_options.items()):
         try:
             kept = ANY_REQUEST.check({key: value})
+            pod_resolver({name: how}, pod=pod).resolve(name, ONE, kept)
             pod_options.update(OPTIONS.dump_python(kept, mode="json", exclude_defaults=True))
         except InvalidField:
             del pod_options[key]
@@ -137,7 +143,7 @@ def test_whatever_is_accepted_is_valid(
         job_id=job_id,
         attempt=attempt,
     )
-    the_plan = planned(the_job, how, FOR_ALL if with_everything else None)
+    the_plan = planned(the_job, how, pod)
     assert [rank_of(pod) for pod in the_plan.pods] == list(range(instances))
     assert (the_plan.service is None) == (instances == 1)
     for each in objects_of(the_plan):
