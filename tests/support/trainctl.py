@@ -11,6 +11,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
+from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli import app
 
 
@@ -60,3 +61,13 @@ class Trainctl:
 
     def _environment(self) -> dict[str, str]:
         return {"TRAINING_SERVICE_ADDRESS": self._address, "COLUMNS": "100", "TZ": "UTC"}
+
+
+HOSTILE_NAME = "[red]evil\x1b[2J$x$"
+HOSTILE = "[red]evil\x1b[2J\nname"
+DIAGNOSIS = pb.Diagnosis(summary="It ran out of memory.", detail="Killed", resolution="Use less.")
+SUBMIT = ("submit", "bert", "--dataset", "questions", "--version", "3f2a")
+
+
+def metadata(name: str) -> pb.TrainingJobMetadata:
+    return pb.TrainingJobMetadata(algorithm="bert", name=name, dataset_id="questions")

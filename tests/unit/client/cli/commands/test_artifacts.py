@@ -1,86 +1,18 @@
-"""trainctl plot, artifacts and fetch."""
+"""trainctl artifacts and fetch."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
 
 import pytest
-
-from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.fake_service import ServerInThread
     from tests.support.trainctl import Trainctl
-
-HOSTILE = "[red]evil\x1b[2J$x$"
-
-
-def series(job_id: int, name: str, *values: float) -> pb.MetricSeries:
-    points = [pb.MetricPoint(step=step, value=value) for step, value in enumerate(values, start=1)]
-    return pb.MetricSeries(job_id=job_id, name=name, points=points)
-
-
-@pytest.fixture
-def trained(training: ServerInThread) -> ServerInThread:
-    for job_id in (1, 2):
-        training.tell(job_id, status=pb.succeed, metadata=pb.TrainingJobMetadata(name=f"{HOSTILE}{job_id}"))
-        training.service.series[job_id] = [
-            series(job_id, "accuracy", 0.1, 0.5, 0.9),
-            series(job_id, f"loss {HOSTILE}", 3.0, 2.0, 1.0),
-        ]
-    training.service.files[1] = {"model.pt": b"weights", "sub/labels.json": b"[]"}
-    return training
-
-
-def test_plot_writes_a_line_for_each_point_in_a_pipe(trained: ServerInThread, trainctl: Trainctl) -> None:
-    result = trainctl("plot", "1", "2", "-m", "accuracy")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines() == [
-        f"{job}\taccuracy\t{step}\t{value}"
-        for job in (1, 2)
-        for step, value in ((1, 0.1), (2, 0.5), (3, 0.9))
-    ]
-
-
-def test_plot_writes_json(trained: ServerInThread, trainctl: Trainctl) -> None:
-    printed = trainctl("plot", "1", "--json").stdout.splitlines()
-    assert [json.loads(line)["name"] for line in printed] == ["accuracy", f"loss {HOSTILE}"]
-
-
-def test_plot_draws_on_a_terminal(trained: ServerInThread, trainctl: Trainctl) -> None:
-    picture = trainctl.on_terminal("plot", "1", "2").stdout
-    assert "accuracy" in picture
-    assert "job 1" in picture
-    assert "job 2" in picture
-    assert "\x1b[2J" not in picture
-
-
-@pytest.mark.parametrize("kind", ["svg", "png"])
-def test_plot_writes_a_picture(
-    trained: ServerInThread, trainctl: Trainctl, tmp_path: Path, kind: str
-) -> None:
-    picture = tmp_path / f"curves.{kind}"
-    result = trainctl("plot", "1", "2", "-o", str(picture))
-    assert (result.exit_code, result.stderr) == (0, f"trainctl: wrote {picture}\n")
-    if kind == "png":
-        assert picture.read_bytes().startswith(b"\x89PNG")
-    else:
-        assert ElementTree.parse(picture).getroot().tag.endswith("svg")
-
-
-def test_plot_refuses_what_it_cannot_draw(
-    trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
-) -> None:
-    assert "does not end in .png" in trainctl("plot", "1", "-o", str(tmp_path / "x.bmp")).stderr
-    result = trainctl("plot", "1", "-m", "nope")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "no such metric was reported" in result.stderr
-    assert "Job 9 doesn't exist" in trainctl("plot", "9").stderr
 
 
 def test_artifacts_are_lines_in_a_pipe_and_a_table_on_a_terminal(
