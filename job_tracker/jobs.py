@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.common.clock import utc_now
@@ -14,7 +15,9 @@ from job_tracker.domain.observers import JobObserver, ignore_job
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
-from job_tracker.store.base import JobFilter, JobStore
+from job_tracker.store.jobs import JobFilter, JobStore
+from job_tracker.store.queue import QueueView
+from job_tracker.store.reports import ReportStore
 
 # How often those who wait look again at the place in the queue, which changes with other jobs.
 _POSITION_SECONDS = 1.0
@@ -40,12 +43,16 @@ class Page:
     next_before: int | None
 
 
+class _Store(JobStore, QueueView, ReportStore, Protocol):
+    """What the operations need of a store."""
+
+
 class Jobs:
     """Submits, shows and cancels jobs. What happens to them then is the tracker's."""
 
     def __init__(
         self,
-        store: JobStore,
+        store: _Store,
         logs: LogReader,
         door: Admission,
         models: ModelFiles,

@@ -15,7 +15,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
 from job_tracker.domain.errors import InvalidField, UnknownReference
 from job_tracker.domain.job import JobSpec
-from job_tracker.store.base import RequestKey
+from job_tracker.store.jobs import RequestKey
 
 MAX_NAME = 128
 MAX_PARAMETERS = 256

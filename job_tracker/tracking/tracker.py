@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.common import log_context
@@ -34,7 +34,8 @@ from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import LogFollower, ReportBuffer
 from job_tracker.scheduling.fifo import Verdict, judge
-from job_tracker.store.base import JobFilter, JobStore
+from job_tracker.store.jobs import JobFilter, JobStore
+from job_tracker.store.queue import QueueView
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.stops import Stops
@@ -80,6 +81,10 @@ class TrackerOptions:
     """How many jobs are worked on at once."""
 
 
+class _Store(JobStore, QueueView, Protocol):
+    """What the tracker needs of a store."""
+
+
 class Tracker:
     """Moves jobs through their lives until `run` is cancelled. Groups then go on without it.
 
@@ -89,7 +94,7 @@ class Tracker:
 
     def __init__(
         self,
-        store: JobStore,
+        store: _Store,
         backend: Backend[Any],
         logs: LogCollector,
         options: TrackerOptions,

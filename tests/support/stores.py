@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import Store
 
-Reopen = Callable[[], Awaitable[JobStore]]
+Reopen = Callable[[], Awaitable[Store]]
 """Closes the store that it opened last, if any, and opens it (again), as a restart does."""

@@ -1,4 +1,4 @@
-"""JobStore on a Redis server, which any number of services may share."""
+"""A store on a Redis server, which any number of services may share."""
 
 import asyncio
 import secrets
@@ -29,7 +29,9 @@ from job_tracker.domain.telemetry import (
     AttemptReport,
     MetricSeries,
 )
-from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
+from job_tracker.store.jobs import LARGEST_LIST, JobFilter, Listing, RequestKey
+from job_tracker.store.lease import Term
+from job_tracker.store.queue import Tally
 from job_tracker.store.redis import rows, scripts
 from job_tracker.store.redis.changes import Changes
 from job_tracker.store.redis.checks import open_checked
@@ -110,7 +112,7 @@ class RedisStore:
         return None if outcome == b"none" else _submitted(outcome, rest, request_key.key)
 
     async def get(self, job_id: int) -> Job:
-        """See JobStore."""
+        """See JobReader."""
         _, pairs = await self._run(scripts.GET, job_id)
         job = rows.job_of(pairs)
         if job is None:
@@ -138,7 +140,7 @@ class RedisStore:
         return replace(job, version=job.version + 1)
 
     async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
-        """See JobStore."""
+        """See ReportStore."""
         return await asyncio.gather(*(self._record(report) for report in reports))  # they travel together
 
     async def _record(self, report: AttemptReport) -> bool:
@@ -155,24 +157,24 @@ class RedisStore:
         return bool(outcome == b"done")
 
     async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        """See JobStore."""
+        """See ReportStore."""
         _, found = await self._run(scripts.METRICS, job_id)
         return sorted(
             (rows.series_of(name, points) for name, points in found), key=lambda series: series.name
         )
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
-        """See JobStore."""
+        """See ReportStore."""
         _, found = await self._run(scripts.ARTIFACTS, job_id)
         artifacts = (rows.ARTIFACT.validate_json(content) for content in found)
         return sorted(artifacts, key=lambda artifact: artifact.name)
 
     async def store_id(self) -> str:
-        """See JobStore. It is the beginning of the id that the server keeps, a UUID."""
+        """See StoreIdentity. It is the beginning of the id that the server keeps, a UUID."""
         return self._connection.store_id[:8]
 
     async def secret(self) -> bytes:
-        """See JobStore."""
+        """See StoreIdentity."""
         _, found = await self._run(scripts.SECRET, secrets.token_hex(32))
         return bytes.fromhex(found.decode())
 
@@ -182,22 +184,22 @@ class RedisStore:
         return int(last)
 
     async def first_queued(self, limit: int) -> Sequence[Job]:
-        """See JobStore."""
+        """See QueueView."""
         _, found = await self._run(scripts.HEAD, limit)
         return _jobs(found)
 
     async def queue_position(self, job: Job) -> int:
-        """See JobStore."""
+        """See QueueView."""
         _, position = await self._run(scripts.POSITION, job.id)
         return int(position)
 
     async def live_jobs(self) -> Sequence[Job]:
-        """See JobStore."""
+        """See QueueView."""
         _, found = await self._run(scripts.LIVE)
         return _jobs(found)
 
     async def tallies(self) -> Mapping[JobState, Tally]:
-        """See JobStore."""
+        """See QueueView."""
         _, pairs = await self._run(scripts.TALLIES)
         counts = {name.decode(): int(value) for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
         return {
@@ -222,7 +224,7 @@ class RedisStore:
             below = f"({rest.decode()}"
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
-        """See JobStore."""
+        """See QueueView."""
         _, pairs = await self._run(scripts.DUE, limit)
         return [
             (int(job_id), datetime.fromtimestamp(float(score), UTC))
@@ -242,11 +244,11 @@ class RedisStore:
     def changes(
         self, job_id: int | None = None
     ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
-        """See JobStore. Those of other services arrive as they come; after a break, all that may be new."""
+        """See JobReader. Those of other services arrive as they come; after a break, all that may be new."""
         return self._changes.feed.subscribe(job_id)
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
-        """See JobStore. After a loss of the last second a number may come again, but never a token."""
+        """See LeaseStore. After a loss of the last second a number may come again, but never a token."""
         outcome, *rest = await self._run(
             *(scripts.LEAD, holder, round(lifetime.total_seconds() * 1000)),
             *(term.token if term else "", uuid.uuid4().hex),
@@ -254,15 +256,15 @@ class RedisStore:
         return Term(int(rest[0]), rest[1].decode()) if outcome == b"leads" else None
 
     async def resign(self, term: Term) -> None:
-        """See JobStore."""
+        """See LeaseStore."""
         await self._run(scripts.RESIGN, term.token)
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """See JobStore. After a break there is one in any case."""
+        """See LeaseStore. After a break there is one in any case."""
         return self._changes.resignations.subscribe()
 
     async def close(self) -> None:
-        """See JobStore."""
+        """See Store."""
         self._closed = True
         await self._changes.close()
         await self._connection.close()

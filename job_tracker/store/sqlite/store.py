@@ -21,7 +21,9 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
-from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
+from job_tracker.store.jobs import LARGEST_LIST, JobFilter, Listing, RequestKey
+from job_tracker.store.lease import Term
+from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import files, reports, rows, schema
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
@@ -34,7 +36,7 @@ _MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 
 
 class SqliteStore:
-    """JobStore on a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
+    """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader waits for nobody, and such a read
     takes less time than handing it to a thread. Lists are read in a thread.
@@ -115,7 +117,7 @@ class SqliteStore:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
 
     async def get(self, job_id: int) -> Job:
-        """See JobStore."""
+        """See JobReader."""
         known = self._known.get(job_id)
         if known is not None:
             return known
@@ -159,7 +161,7 @@ class SqliteStore:
         return replace(job, version=job.version + 1)
 
     async def record_reports(self, given: Sequence[AttemptReport]) -> Sequence[bool]:
-        """See JobStore."""
+        """See ReportStore."""
 
         def write(db: sqlite3.Connection) -> list[JobState | None]:
             return [reports.record(db, report) for report in given]
@@ -172,21 +174,21 @@ class SqliteStore:
         return [state is not None for state in await self._writer.run(write, committed)]
 
     async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        """See JobStore."""
+        """See ReportStore."""
         return await self._read(reports.series_of, reports.SERIES, job_id)
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
-        """See JobStore."""
+        """See ReportStore."""
         return await self._read(reports.artifacts_of, reports.ARTIFACTS, job_id)
 
     async def store_id(self) -> str:
-        """See JobStore."""
+        """See StoreIdentity."""
         row = self._one("SELECT id FROM identity")
         assert row is not None
         return str(row["id"])
 
     async def secret(self) -> bytes:
-        """See JobStore."""
+        """See StoreIdentity."""
         row = self._one("SELECT value FROM secrets")
         assert row is not None
         return bytes(row["value"])
@@ -205,12 +207,12 @@ class SqliteStore:
         return await self._writer.run(write)
 
     async def first_queued(self, limit: int) -> Sequence[Job]:
-        """See JobStore."""
+        """See QueueView."""
         query = "SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT ?"
         return [rows.job_of(row) for row in self._all(self._reader, query, limit)]
 
     async def queue_position(self, job: Job) -> int:
-        """See JobStore."""
+        """See QueueView."""
         row = self._one(
             "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE block < ?1 >> 8)"
             " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND id >= (?1 >> 8) << 8 AND id < ?1)",
@@ -220,11 +222,11 @@ class SqliteStore:
         return int(row[0])
 
     async def live_jobs(self) -> Sequence[Job]:
-        """See JobStore."""
+        """See QueueView."""
         return await self._list("SELECT * FROM jobs WHERE state IN (?, ?) ORDER BY id DESC", *LIVE_STATES)
 
     async def tallies(self) -> Mapping[JobState, Tally]:
-        """See JobStore."""
+        """See QueueView."""
         found = {
             JobState(row["state"]): Tally(row["jobs"], row["instances"])
             for row in self._all(self._reader, "SELECT * FROM tallies")
@@ -254,7 +256,7 @@ class SqliteStore:
             return await asyncio.to_thread(self._read_page, limit, query, *values)
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
-        """See JobStore."""
+        """See QueueView."""
         query = "SELECT id, due_at FROM jobs WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?"
         return [(row["id"], rows.moment(row["due_at"])) for row in self._all(self._reader, query, limit)]
 
@@ -281,7 +283,7 @@ class SqliteStore:
     def changes(
         self, job_id: int | None = None
     ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
-        """See JobStore."""
+        """See JobReader."""
         return self._feed.subscribe(job_id)
 
     async def lead(  # nobody else could see the holder
@@ -290,7 +292,7 @@ class SqliteStore:
         lifetime: timedelta,
         term: Term | None = None,
     ) -> Term | None:
-        """See JobStore."""
+        """See LeaseStore."""
         won: Term | None = None
 
         def lead(_: sqlite3.Connection) -> Term | None:
@@ -301,16 +303,16 @@ class SqliteStore:
         return await self._writer.run(lead)
 
     async def resign(self, term: Term) -> None:
-        """See JobStore."""
+        """See LeaseStore."""
         if await self._writer.run(lambda _: self._lease.resign(term)):
             self._resigned.publish(term.number, None)
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """See JobStore."""
+        """See LeaseStore."""
         return self._resigned.subscribe()
 
     async def close(self) -> None:
-        """See JobStore."""
+        """See Store."""
         await self._writer.close()
         async with self._listing:
             if self._watch.is_whole:

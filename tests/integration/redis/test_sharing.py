@@ -7,7 +7,7 @@ import pytest
 from job_tracker.domain.errors import StaleJob
 from job_tracker.domain.job import Ending, Job, JobState, Progress
 from job_tracker.domain.telemetry import AttemptReport
-from job_tracker.store.base import JobFilter, RequestKey
+from job_tracker.store.jobs import JobFilter, RequestKey
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer

@@ -11,7 +11,7 @@ from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import GroupRef, Phase
 from job_tracker.domain.job import JobState
 from job_tracker.domain.policies import Elastic
-from job_tracker.store.base import JobFilter
+from job_tracker.store.jobs import JobFilter
 from tests.support.jobs import NOON, failures
 
 if TYPE_CHECKING:
