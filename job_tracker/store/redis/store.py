@@ -29,6 +29,7 @@ from job_tracker.domain.telemetry import (
     AttemptReport,
     MetricSeries,
 )
+from job_tracker.store import encoding
 from job_tracker.store.jobs import LARGEST_LIST, JobFilter, Listing, RequestKey
 from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
@@ -90,9 +91,9 @@ class RedisStore:
                 scripts.SUBMIT,
                 *(write.token, max_queued, self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
-                rows.SPEC.dump_json(spec).decode(),
+                encoding.text_of(encoding.SPEC, spec),
                 *rows.due_fields(fresh),
-                rows.MOVES.dump_json(fresh.moves).decode(),
+                encoding.text_of(encoding.MOVES, fresh.moves),
             )
             if outcome == b"new":
                 job = replace(fresh, id=int(rest[0]))
@@ -148,7 +149,7 @@ class RedisStore:
             outcome, *rest = await self._run(
                 scripts.REPORT,
                 *(write.token, report.job_id, report.attempt, repr(report.at.timestamp())),
-                rows.PROGRESS.dump_json(report.progress).decode() if report.progress else "",
+                encoding.text_of(encoding.PROGRESS, report.progress) if report.progress else "",
                 *(MOST_SERIES, MOST_POINTS, MOST_ARTIFACTS),
                 *rows.report_fields(report),
             )
@@ -166,7 +167,7 @@ class RedisStore:
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
         """See ReportStore."""
         _, found = await self._run(scripts.ARTIFACTS, job_id)
-        artifacts = (rows.ARTIFACT.validate_json(content) for content in found)
+        artifacts = (encoding.ARTIFACT.validate_json(content) for content in found)
         return sorted(artifacts, key=lambda artifact: artifact.name)
 
     async def store_id(self) -> str:

@@ -13,7 +13,7 @@ from job_tracker.catalog import Algorithm, Dataset, RequestLimits
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.job import JobSpec
 from job_tracker.domain.policies import Elastic
-from job_tracker.store.sqlite.rows import SPEC
+from job_tracker.store.encoding import SPEC, text_of
 from training_service.settings.jobs import SchedulingSettings
 
 PROCESS = {"command": ("python", "train.py")}
@@ -61,7 +61,7 @@ async def test_other_roles_come_on_top(storage: Path) -> None:
     assert made.role_of_ranks == ("master", "worker", "worker", "ps", "ps", "evaluator")
     assert made.instances == 6
     assert made.ends_with_master
-    assert SPEC.validate_json(SPEC.dump_json(made)) == made
+    assert SPEC.validate_json(text_of(SPEC, made)) == made
 
 
 async def test_an_evaluator_ends_by_itself(storage: Path) -> None:

@@ -11,7 +11,7 @@ from job_tracker.catalog import Dataset, RequestLimits
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import Ending, JobSpec, JobState
-from job_tracker.store.sqlite.rows import SPEC
+from job_tracker.store.encoding import SPEC, text_of
 from tests.support.jobs import NOON, job, spec
 from tests.unit.kubernetes.conftest import algorithm
 
@@ -42,7 +42,7 @@ async def accepted(storage: Path, options: dict[str, Any], policy: RequestLimits
 async def test_options_that_are_allowed_are_kept(storage: Path) -> None:
     kept = await accepted(storage, OPTIONS, RequestLimits(allowed_labels=frozenset({"team"})))
     assert kept.pod_options == OPTIONS
-    assert SPEC.validate_json(SPEC.dump_json(kept)) == kept
+    assert SPEC.validate_json(text_of(SPEC, kept)) == kept
 
 
 async def test_a_service_without_pods_takes_no_options(storage: Path) -> None:
