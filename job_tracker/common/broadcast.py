@@ -36,12 +36,14 @@ class Feed(Generic[K, V]):
         self._of_all: set[Subscription[K, V]] = set()
         self._of_key: dict[K, set[Subscription[K, V]]] = {}
 
-    def publish(self, key: K, value: V) -> None:
-        """Tell those who subscribed to `key`, or to every key. Costs nothing for the others."""
-        for subscription in self._of_all:
-            subscription.put(key, value)
-        for subscription in self._of_key.get(key, ()):
-            subscription.put(key, value)
+    def publish(self, key: K, value: V, *, by: Subscription[K, V] | None = None) -> None:
+        """Pass a change on to those who subscribed to `key`, or to every key; but not to its author.
+
+        Costs nothing for the others.
+        """
+        for subscription in (*self._of_all, *self._of_key.get(key, ())):
+            if subscription is not by:
+                subscription.put(key, value)
 
     def watched(self) -> list[K]:
         """The keys that somebody subscribed to by themselves."""

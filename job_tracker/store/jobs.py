@@ -1,13 +1,17 @@
 """Jobs as they are kept: submitted, read, replaced, listed and forgotten."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from job_tracker.common.broadcast import Subscription
 from job_tracker.domain.job import Job, JobSpec, JobState
 from job_tracker.store.lease import Term
+
+Changes = Subscription[int, JobState]
+"""Ids of jobs whose record has changed, with the state that they are in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,7 @@ class JobReader(Protocol):
         """The job as it is now. Raises JobNotFound."""
         ...
 
-    def changes(
-        self, job_id: int | None = None
-    ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
+    def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
         """Ids of jobs whose record changes from now on, with the state they are in; of one, or of all.
 
         A hint to read again, not a log: several changes of a job may arrive as one.
@@ -73,11 +75,12 @@ class JobStore(JobReader, Protocol):
         """The job that was submitted with this key. Raises RequestKeyConflict as `submit` does."""
         ...
 
-    async def update(self, job: Job, *, term: Term | None = None) -> Job:
+    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
         Raises StaleJob if it is not, JobNotFound, and IllegalMove for a move that TRANSITIONS lacks.
         Its progress is left alone, but for that of an earlier attempt, which is forgotten.
+        If this returns, `by` has no hint of it: those are the changes that the writer itself follows.
         """
         ...
 

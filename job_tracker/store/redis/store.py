@@ -30,11 +30,11 @@ from job_tracker.domain.telemetry import (
     MetricSeries,
 )
 from job_tracker.store import encoding
-from job_tracker.store.jobs import LARGEST_LIST, JobFilter, Listing, RequestKey
+from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
 from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
 from job_tracker.store.redis import rows, scripts
-from job_tracker.store.redis.changes import Changes
+from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
 from job_tracker.store.redis.scripts import Script
@@ -58,7 +58,7 @@ class RedisStore:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._changes = Changes(connection, self._to_look_at)
+        self._changes = ChangeFeed(connection, self._to_look_at)
         self._last_seen = 0
         self._closed = False
 
@@ -120,7 +120,7 @@ class RedisStore:
             raise JobNotFound(job_id)
         return job
 
-    async def update(self, job: Job, *, term: Term | None = None) -> Job:
+    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
         """See JobStore."""
         with self._changes.writing() as write:
             outcome, *rest = await self._run_fenced(
@@ -130,7 +130,7 @@ class RedisStore:
                 *rows.changing_fields(job),
             )
             if outcome == b"done":
-                self._changes.tell(write, job.id, job.state)
+                self._changes.tell(write, job.id, job.state, by)
         match outcome:
             case b"missing":
                 raise JobNotFound(job.id)
@@ -242,9 +242,7 @@ class RedisStore:
         for start in range(0, len(job_ids), _DELETED_AT_ONCE):
             await self._run_fenced(scripts.DELETE, term, *job_ids[start : start + _DELETED_AT_ONCE])
 
-    def changes(
-        self, job_id: int | None = None
-    ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
+    def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
         """See JobReader. Those of other services arrive as they come; after a break, all that may be new."""
         return self._changes.feed.subscribe(job_id)
 

@@ -21,7 +21,7 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
-from job_tracker.store.jobs import LARGEST_LIST, JobFilter, Listing, RequestKey
+from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
 from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import files, reports, rows, schema
@@ -131,7 +131,7 @@ class SqliteStore:
             self._known[job_id] = job
         return job
 
-    async def update(self, job: Job, *, term: Term | None = None) -> Job:
+    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
         """See JobStore."""
         columns = rows.changing_columns(job)
         assignments = ", ".join(f"{name} = :{name}" for name in columns)
@@ -153,7 +153,7 @@ class SqliteStore:
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
 
         try:
-            await self._writer.run(write, lambda _: self._changed(job.id, job.state))
+            await self._writer.run(write, lambda _: self._changed(job.id, job.state, by))
         except (JobNotFound, StaleJob, IllegalMove):
             # What is known may be wrong: an operator can change a row by other programs.
             self._known.pop(job.id, None)
@@ -280,9 +280,7 @@ class SqliteStore:
 
         await self._writer.run(write, committed)
 
-    def changes(
-        self, job_id: int | None = None
-    ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
+    def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
         """See JobReader."""
         return self._feed.subscribe(job_id)
 
@@ -325,9 +323,9 @@ class SqliteStore:
         self._watch.close()
         os.close(self._lock)
 
-    def _changed(self, job_id: int, state: JobState) -> None:
+    def _changed(self, job_id: int, state: JobState, by: Changes | None = None) -> None:
         self._known.pop(job_id, None)
-        self._feed.publish(job_id, state)
+        self._feed.publish(job_id, state, by=by)
 
     def _one(self, query: str, *values: Any) -> sqlite3.Row | None:
         return next(iter(self._all(self._reader, query, *values)), None)

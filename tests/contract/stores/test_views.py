@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.domain.errors import JobNotFound
+from job_tracker.domain.errors import JobNotFound, StaleJob
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.policies import Deadlines
 from job_tracker.store.base import Store
@@ -165,6 +165,20 @@ async def test_changes_are_told_to_those_who_ask(store: Store) -> None:
         await store.update(first.admitted(NOON))
         second = await store.update(second.admitted(NOON))
         assert await anext(of_two) == (second.id, JobState.LAUNCHING)
+
+
+async def test_a_writer_has_hints_of_what_others_write_alone(store: Store) -> None:
+    first, second = await submit(store), await submit(store)
+    with store.changes() as own, store.changes() as of_others, store.changes(first.id) as of_first:
+        first = await store.update(first.admitted(NOON), by=own)
+        assert await anext(of_others) == await anext(of_first) == (first.id, JobState.LAUNCHING)
+        await store.update(first.running(NOON))
+        with pytest.raises(StaleJob):
+            await store.update(first.running(NOON), by=own)
+        await store.update(second.admitted(NOON), by=own)
+        assert await anext(own) == (first.id, JobState.RUNNING)
+        third = await submit(store)
+        assert await anext(own) == (third.id, JobState.QUEUED)
 
 
 async def test_a_repeated_submission_is_no_change(store: Store) -> None:

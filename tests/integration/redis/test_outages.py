@@ -13,7 +13,7 @@ from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import Job, JobState
 from job_tracker.reports import ReportBuffer
 from job_tracker.store.redis import RedisStore
-from job_tracker.store.redis.changes import Changes
+from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
@@ -180,7 +180,7 @@ async def test_a_store_is_closed_though_its_library_loses_a_cancel(
                 raise
             lost.set()
 
-    monkeypatch.setattr(Changes, "_follow", follow)
+    monkeypatch.setattr(ChangeFeed, "_follow", follow)
     store = await connect()
     await asyncio.sleep(0)  # it listens now
     async with asyncio.timeout(10):
