@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -17,11 +17,8 @@ from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
+from job_tracker.store.queue_moves import QueueMoves
 from job_tracker.store.reports import ReportStore
-
-# How often those who wait look again at the place in the queue, which changes with other jobs.
-_POSITION_SECONDS = 1.0
-
 
 Preflight = Callable[[JobSpec], Awaitable[None]]
 """Looks whether a spec could run, beyond what the door can tell by itself."""
@@ -71,6 +68,7 @@ class Jobs:
         self._rehearsals = rehearsals
         self._clock = clock
         self._on_save = on_save
+        self._queue_moves = QueueMoves(store)
 
     async def submit(self, request: JobRequest) -> Job:
         """Queue a job; it is durable when this returns. Raises as Admission.check and JobStore.submit."""
@@ -120,7 +118,8 @@ class Jobs:
 
     async def watch(self, job_id: int) -> AsyncGenerator[JobView, None]:
         """The job now and after every change, until it has ended. Raises JobNotFound."""
-        with self._store.changes(job_id) as changes:
+        with self._store.changes(job_id) as changes, ExitStack() as stack:
+            stack.callback(self._queue_moves.leave, changes)
             last: tuple[int, Progress | None, int] | None = None
             while True:
                 # No view is kept while its reader takes its time: the parameters of a job may be large.
@@ -132,9 +131,11 @@ class Jobs:
                     yield views.pop()
                 if state.is_terminal:
                     return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_POSITION_SECONDS if state is JobState.QUEUED else None):
-                        await anext(changes)
+                if state is JobState.QUEUED:
+                    self._queue_moves.watch(job_id, changes)
+                else:
+                    self._queue_moves.leave(changes)
+                await anext(changes)
 
     def logs(self, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """What the job's processes printed, and with `follow` what they are going to; see LogReader.read."""

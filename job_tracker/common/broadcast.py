@@ -22,11 +22,20 @@ class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
         self._arrived.set()
 
     async def __anext__(self) -> tuple[K, V]:
+        await self._some()
+        key = next(iter(self._pending))
+        return key, self._pending.pop(key)
+
+    async def batch(self) -> dict[K, V]:
+        """All changes since the last one taken, at least one."""
+        await self._some()
+        batch, self._pending = self._pending, {}
+        return batch
+
+    async def _some(self) -> None:
         while not self._pending:
             self._arrived.clear()
             await self._arrived.wait()
-        key = next(iter(self._pending))
-        return key, self._pending.pop(key)
 
 
 class Feed(Generic[K, V]):
