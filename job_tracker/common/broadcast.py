@@ -17,7 +17,7 @@ class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
         self._arrived = asyncio.Event()
 
     def put(self, key: K, value: V) -> None:
-        """Called by the feed: `value` is what `key` is now."""
+        """Take in that `value` is what `key` is now."""
         self._pending[key] = value
         self._arrived.set()
 

@@ -11,7 +11,7 @@ from job_tracker.domain.job import JobState
 from job_tracker.store.jobs import Changes, JobReader
 
 _ROUND_SECONDS = 1.0
-_PARTS = 10
+_PARTS = 20
 
 
 class QueueMoves:

@@ -76,7 +76,6 @@ class SqliteStore:
     async def submit(
         self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
     ) -> Job:
-        """See JobStore."""
         fresh = new_job(0, spec, at)
         values = {
             **rows.fixed_columns(fresh),
@@ -110,14 +109,12 @@ class SqliteStore:
         return job
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
-        """See JobStore."""
         try:
             return _find_submitted(self._reader, request_key)
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
 
     async def get(self, job_id: int) -> Job:
-        """See JobReader."""
         known = self._known.get(job_id)
         if known is not None:
             return known
@@ -132,7 +129,6 @@ class SqliteStore:
         return job
 
     async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
-        """See JobStore."""
         columns = rows.changing_columns(job)
         assignments = ", ".join(f"{name} = :{name}" for name in columns)
         values: dict[str, Any] = {**columns, "id": job.id, "version": job.version}
@@ -161,7 +157,6 @@ class SqliteStore:
         return replace(job, version=job.version + 1)
 
     async def record_reports(self, given: Sequence[AttemptReport]) -> Sequence[bool]:
-        """See ReportStore."""
 
         def write(db: sqlite3.Connection) -> list[JobState | None]:
             return [reports.record(db, report) for report in given]
@@ -174,27 +169,22 @@ class SqliteStore:
         return [state is not None for state in await self._writer.run(write, committed)]
 
     async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        """See ReportStore."""
         return await self._read(reports.series_of, reports.SERIES, job_id)
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
-        """See ReportStore."""
         return await self._read(reports.artifacts_of, reports.ARTIFACTS, job_id)
 
     async def store_id(self) -> str:
-        """See StoreIdentity."""
         row = self._one("SELECT id FROM identity")
         assert row is not None
         return str(row["id"])
 
     async def secret(self) -> bytes:
-        """See StoreIdentity."""
         row = self._one("SELECT value FROM secrets")
         assert row is not None
         return bytes(row["value"])
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:
-        """See JobStore."""
 
         def write(db: sqlite3.Connection) -> int:
             row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
@@ -207,12 +197,10 @@ class SqliteStore:
         return await self._writer.run(write)
 
     async def first_queued(self, limit: int) -> Sequence[Job]:
-        """See QueueView."""
         query = "SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT ?"
         return [rows.job_of(row) for row in self._all(self._reader, query, limit)]
 
     async def queue_position(self, job: Job) -> int:
-        """See QueueView."""
         row = self._one(
             "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE block < ?1 >> 8)"
             " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND id >= (?1 >> 8) << 8 AND id < ?1)",
@@ -222,11 +210,9 @@ class SqliteStore:
         return int(row[0])
 
     async def live_jobs(self) -> Sequence[Job]:
-        """See QueueView."""
         return await self._list("SELECT * FROM jobs WHERE state IN (?, ?) ORDER BY id DESC", *LIVE_STATES)
 
     async def tallies(self) -> Mapping[JobState, Tally]:
-        """See QueueView."""
         found = {
             JobState(row["state"]): Tally(row["jobs"], row["instances"])
             for row in self._all(self._reader, "SELECT * FROM tallies")
@@ -234,7 +220,6 @@ class SqliteStore:
         return {state: found.get(state, Tally()) for state in JobState}
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """See JobStore."""
         conditions: list[str] = []
         values: list[Any] = []
         if where.states:
@@ -256,17 +241,14 @@ class SqliteStore:
             return await asyncio.to_thread(self._read_page, limit, query, *values)
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
-        """See QueueView."""
         query = "SELECT id, due_at FROM jobs WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?"
         return [(row["id"], rows.moment(row["due_at"])) for row in self._all(self._reader, query, limit)]
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
-        """See JobStore."""
         query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
         return await self._list(query, moment.timestamp(), limit)
 
     async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """See JobStore."""
 
         def write(db: sqlite3.Connection) -> None:
             self._lease.check(term)
@@ -281,7 +263,6 @@ class SqliteStore:
         await self._writer.run(write, committed)
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
-        """See JobReader."""
         return self._feed.subscribe(job_id)
 
     async def lead(  # nobody else could see the holder
@@ -290,7 +271,6 @@ class SqliteStore:
         lifetime: timedelta,
         term: Term | None = None,
     ) -> Term | None:
-        """See LeaseStore."""
         won: Term | None = None
 
         def lead(_: sqlite3.Connection) -> Term | None:
@@ -301,16 +281,13 @@ class SqliteStore:
         return await self._writer.run(lead)
 
     async def resign(self, term: Term) -> None:
-        """See LeaseStore."""
         if await self._writer.run(lambda _: self._lease.resign(term)):
             self._resigned.publish(term.number, None)
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """See LeaseStore."""
         return self._resigned.subscribe()
 
     async def close(self) -> None:
-        """See Store."""
         await self._writer.close()
         async with self._listing:
             if self._watch.is_whole:
