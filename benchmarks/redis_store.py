@@ -34,7 +34,7 @@ from benchmarks.support import (
     workspace,
 )
 from job_tracker.domain.job import JobSpec
-from job_tracker.store.base import RequestKey
+from job_tracker.store.jobs import RequestKey
 from job_tracker.store.redis import Address, RedisStore
 from tests.support.redis_server import MISSING, RedisServer, find_server
 

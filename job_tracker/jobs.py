@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.admission.parameter_check import ParameterCheck
@@ -17,10 +18,10 @@ from job_tracker.domain.observers import JobObserver, ignore_job
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
-from job_tracker.store.base import JobFilter, JobStore
-
-# How often those who wait look again at the place in the queue, which changes with other jobs.
-_POSITION_SECONDS = 1.0
+from job_tracker.store.jobs import JobFilter, JobStore
+from job_tracker.store.queue import QueueView
+from job_tracker.store.queue_moves import QueueMoves
+from job_tracker.store.reports import ReportStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Page:
     next_before: int | None
 
 
+class _Store(JobStore, QueueView, ReportStore, Protocol):
+    """What the operations need of a store."""
+
+
 class Jobs:
     """Submits, shows and cancels jobs. What happens to them then is the tracker's.
 
@@ -47,7 +52,7 @@ class Jobs:
 
     def __init__(
         self,
-        store: JobStore,
+        store: _Store,
         logs: LogReader,
         admission: Admission,
         models: ModelFiles,
@@ -68,6 +73,7 @@ class Jobs:
         self._preflights = preflights
         self._clock = clock
         self._on_save = on_save
+        self._queue_moves = QueueMoves(store)
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
         """Queue a job; it is durable when this returns. Raises as Admission.check and JobStore.submit."""
@@ -119,7 +125,8 @@ class Jobs:
 
     async def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
         """The job now and after every change, until it has ended. Raises JobNotFound."""
-        with self._store.changes(job_id) as changes:
+        with self._store.changes(job_id) as changes, ExitStack() as stack:
+            stack.callback(self._queue_moves.leave, changes)
             last: tuple[int, Progress | None, int] | None = None
             while True:
                 # No view is kept while its reader takes its time: the parameters of a job may be large.
@@ -131,9 +138,11 @@ class Jobs:
                     yield views.pop()
                 if state.is_terminal:
                     return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_POSITION_SECONDS if state is JobState.QUEUED else None):
-                        await anext(changes)
+                if state is JobState.QUEUED:
+                    self._queue_moves.watch(job_id, changes)
+                else:
+                    self._queue_moves.leave(changes)
+                await anext(changes)
 
     def logs(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """What the job's processes printed, and with `follow` what they are going to; see LogReader.read."""

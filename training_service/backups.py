@@ -11,7 +11,8 @@ from pathlib import Path
 from job_tracker.backends.process.sweeping import supervised_elsewhere
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.errors import StoreRefused
-from job_tracker.store.base import JobStore, Term
+from job_tracker.store.base import Store
+from job_tracker.store.lease import Term
 from job_tracker.store.sqlite import SqliteStore, backup, files
 from job_tracker.tracking.restoring import Restored, catch_up
 from training_service.main import open_backend
@@ -75,7 +76,7 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
     return f"{path} is restored from {source}.\n{_told(restored)}{moved}"
 
 
-async def _catch_up(settings: Settings, store: JobStore, last_given: int = 0) -> Restored:
+async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Restored:
     async with AsyncExitStack() as stack:
         # A term of our own: no tracker of a replica works meanwhile, nor writes from before.
         term = await _lead(settings, store)
@@ -88,7 +89,7 @@ async def _catch_up(settings: Settings, store: JobStore, last_given: int = 0) ->
         return await catch_up(store, backend, term, utc_now(), last_given=last_given)
 
 
-async def _lead(settings: Settings, store: JobStore) -> Term:
+async def _lead(settings: Settings, store: Store) -> Term:
     """Win the lease, as soon as that of a service which was killed is over. Raises StoreRefused."""
     deadline = time.monotonic() + 2 * settings.store.lease_seconds
     while (term := await store.lead(f"restore on {socket.gethostname()}/{os.getpid()}", _LEASE)) is None:

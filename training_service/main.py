@@ -33,7 +33,7 @@ from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportTokens
 from job_tracker.scheduling.fifo import Fifo
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from training_service import log_setup as service_logs
@@ -82,7 +82,7 @@ async def serve(settings: Settings) -> None:
     told_to_stop = _stop_signal()
     async with AsyncExitStack() as stack:
         metrics = Metrics()
-        store = observed(await open_store(settings), JobStore, metrics.observe_outside("store"))
+        store = observed(await open_store(settings), Store, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
         metrics.observe_store(store, settings.scheduling.capacity)
         store_id = await store.store_id()
@@ -138,7 +138,7 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-def make_jobs(settings: Settings, store: JobStore, store_id: str, opened: Opened, metrics: Metrics) -> Jobs:
+def make_jobs(settings: Settings, store: Store, store_id: str, opened: Opened, metrics: Metrics) -> Jobs:
     """The operations behind the API."""
     resolver = make_resolver(settings)
     admission = Admission(
@@ -172,7 +172,7 @@ def log_archive(settings: Settings) -> LogArchive:
 
 def make_leadership(
     settings: Settings,
-    store: JobStore,
+    store: Store,
     opened: Opened,
     logs: LogCollector,
     reports: ReportBuffer,

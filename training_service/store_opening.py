@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import Store
 from training_service.settings import Settings
 from training_service.settings.service import StorageSettings
 
@@ -15,7 +15,7 @@ _OF_JOBS = ("groups/live", "groups/kept", "groups/ended", "logs")
 _OF_JOBS_IN_STORAGE = ("models", "checkpoints", "logs")
 
 
-async def open_store(settings: Settings) -> JobStore:
+async def open_store(settings: Settings) -> Store:
     """The store that `settings.store` names, opened. Raises StoreRefused."""
     if settings.store.url is None:
         from job_tracker.store.sqlite import SqliteStore

@@ -17,7 +17,7 @@ from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, UnknownReference
 from job_tracker.domain.group import GroupSpec, InstanceOptions
 from job_tracker.domain.job import JobSpec
-from job_tracker.store.base import RequestKey
+from job_tracker.store.jobs import RequestKey
 
 MAX_NAME = 128
 MAX_PARAMETERS = 256

@@ -17,16 +17,25 @@ class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
         self._arrived = asyncio.Event()
 
     def put(self, key: K, value: V) -> None:
-        """Called by the feed: `value` is what `key` is now."""
+        """Take in that `value` is what `key` is now."""
         self._pending[key] = value
         self._arrived.set()
 
     async def __anext__(self) -> tuple[K, V]:
+        await self._some()
+        key = next(iter(self._pending))
+        return key, self._pending.pop(key)
+
+    async def batch(self) -> dict[K, V]:
+        """All changes since the last one taken, at least one."""
+        await self._some()
+        batch, self._pending = self._pending, {}
+        return batch
+
+    async def _some(self) -> None:
         while not self._pending:
             self._arrived.clear()
             await self._arrived.wait()
-        key = next(iter(self._pending))
-        return key, self._pending.pop(key)
 
 
 class Feed(Generic[K, V]):
@@ -36,12 +45,14 @@ class Feed(Generic[K, V]):
         self._of_all: set[Subscription[K, V]] = set()
         self._of_key: dict[K, set[Subscription[K, V]]] = {}
 
-    def publish(self, key: K, value: V) -> None:
-        """Tell those who subscribed to `key`, or to every key. Costs nothing for the others."""
-        for subscription in self._of_all:
-            subscription.put(key, value)
-        for subscription in self._of_key.get(key, ()):
-            subscription.put(key, value)
+    def publish(self, key: K, value: V, *, by: Subscription[K, V] | None = None) -> None:
+        """Pass a change on to those who subscribed to `key`, or to every key; but not to its author.
+
+        Costs nothing for the others.
+        """
+        for subscription in (*self._of_all, *self._of_key.get(key, ())):
+            if subscription is not by:
+                subscription.put(key, value)
 
     def watched(self) -> list[K]:
         """The keys that somebody subscribed to by themselves."""

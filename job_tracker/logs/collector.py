@@ -16,7 +16,7 @@ from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.live import Spool
-from job_tracker.store.base import JobStore
+from job_tracker.store.jobs import JobReader
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class LogCollector:
 
     def __init__(
         self,
-        store: JobStore,
+        store: JobReader,
         backend: Spool,
         archive: LogArchive,
         *,

@@ -17,7 +17,7 @@ from job_tracker.logs.merging import WINDOW_SECONDS, merged
 from job_tracker.logs.open_logs import OF_ENDED, OF_LIVE, LogBounds, OpenLogs
 from job_tracker.logs.positions import Position
 from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
-from job_tracker.store.base import JobStore
+from job_tracker.store.jobs import JobReader
 
 # How often one who follows looks again for a log that a started job has not opened yet.
 _LOG_SECONDS = 0.2
@@ -76,7 +76,7 @@ class LogReader:
 
     def __init__(
         self,
-        store: JobStore,
+        store: JobReader,
         backend: LiveLogs,
         archive: LogArchive,
         live: LogBounds = OF_LIVE,

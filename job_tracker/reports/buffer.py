@@ -5,12 +5,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from job_tracker.domain.errors import AttemptOver, JobNotFound, StoreUnavailable
 from job_tracker.domain.job import Job, Progress
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricPoint
 from job_tracker.reports.report import Report, advanced
-from job_tracker.store.base import JobStore
+from job_tracker.store.jobs import JobReader
+from job_tracker.store.reports import ReportStore
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,10 @@ class _Page:
     artifacts: list[Artifact] = field(default_factory=list)
 
 
+class _Store(JobReader, ReportStore, Protocol):
+    """What the buffer needs of a store."""
+
+
 class ReportBuffer:
     """Reports of all attempts that report to this replica.
 
@@ -42,7 +48,7 @@ class ReportBuffer:
     report says more.
     """
 
-    def __init__(self, store: JobStore, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: _Store, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._clock = clock
         self._pages: dict[Attempt, _Page] = {}

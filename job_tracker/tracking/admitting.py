@@ -7,7 +7,7 @@ from datetime import datetime
 from job_tracker.domain.errors import StaleJob
 from job_tracker.domain.job import LIVE_STATES, Ending, Job, JobState
 from job_tracker.scheduling.policy import Admit, Decision, Policy, Refuse, Snapshot, Wait
-from job_tracker.store.base import JobStore
+from job_tracker.store.queue import QueueView
 
 _ADMITTED_AT_ONCE = 32
 
@@ -21,7 +21,7 @@ class Admitting:
 
     def __init__(
         self,
-        store: JobStore,
+        store: QueueView,
         policy: Policy,
         capacity: int,
         save: Callable[[Job, Job], Awaitable[object]],

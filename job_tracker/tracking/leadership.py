@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from job_tracker.common.clock import boot_seconds
 from job_tracker.domain.errors import LeadershipLost, StoreLost, StoreUnavailable
-from job_tracker.store.base import JobStore, Term
+from job_tracker.store.lease import LeaseStore, Term
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Leadership:
 
     def __init__(
         self,
-        store: JobStore,
+        store: LeaseStore,
         track: Callable[[Tenure], Awaitable[None]],
         *,
         holder: str,

@@ -16,7 +16,8 @@ from job_tracker.backends.base import Backend
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState
-from job_tracker.store.base import JobFilter, JobStore, Term
+from job_tracker.store.jobs import JobFilter, JobStore
+from job_tracker.store.lease import Term
 
 SKIPPED_IDS = 100_000
 """How many ids are left out: more than were given between the backup and the loss of the store."""

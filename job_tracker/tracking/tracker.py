@@ -8,11 +8,12 @@ an event missed. So a step that was cut short by a crash is simply taken again.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from job_tracker.backends.base import Backend, Observation
 from job_tracker.common import log_context
@@ -24,6 +25,7 @@ from job_tracker.domain.errors import (
     LeadershipLost,
     NoRoom,
     StaleJob,
+    StoreUnavailable,
     TrackerError,
 )
 from job_tracker.domain.group import GroupRef
@@ -33,7 +35,8 @@ from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import LogFollower, ReportBuffer
 from job_tracker.scheduling.policy import Policy
-from job_tracker.store.base import JobFilter, JobStore
+from job_tracker.store.jobs import Changes, JobFilter, JobStore
+from job_tracker.store.queue import QueueView
 from job_tracker.tracking.admitting import Admitting
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.tracking.leadership import Tenure
@@ -79,6 +82,10 @@ class TrackerOptions:
     """How many jobs are worked on at once."""
 
 
+class _Store(JobStore, QueueView, Protocol):
+    """What the tracker needs of a store."""
+
+
 class Tracker:
     """Moves jobs through their lives until `run` is cancelled. Groups then go on without it.
 
@@ -88,7 +95,7 @@ class Tracker:
 
     def __init__(
         self,
-        store: JobStore,
+        store: _Store,
         backend: Backend[Any],
         logs: LogCollector,
         options: TrackerOptions,
@@ -122,6 +129,8 @@ class Tracker:
         )
         self._stops = Stops(lambda group: self._queue.add(group.job_id))
         self._followers = LogFollower(reports, backend)
+        self._changes: Changes | None = None
+        """What others write: it has no hint of what this tracker writes itself."""
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
@@ -148,8 +157,8 @@ class Tracker:
             await self._followers.close()
 
     async def _follow_store(self) -> None:
-        with self._store.changes() as changes:
-            async for job_id, state in changes:
+        with self._store.changes() as self._changes:
+            async for job_id, state in self._changes:
                 self._look_at(job_id, state)
 
     def _look_at(self, job_id: int, state: JobState) -> None:
@@ -258,6 +267,13 @@ class Tracker:
                 job = await self._store.get(job_id)
             except JobNotFound:
                 job = None
+            with suppress(StaleJob):  # then it was cancelled meanwhile: look again
+                return await self._take_steps(job_id, job)
+        return None
+
+    async def _take_steps(self, job_id: int, job: Job | None) -> timedelta | None:
+        """Take them from this version of the job on. Raises StaleJob once another has written the job."""
+        while True:
             log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
             if job is None or not job.state.is_live or job.ending is not None:
                 self._admitting.no_longer_waits(job_id)
@@ -272,24 +288,20 @@ class Tracker:
             )
             if job.state is JobState.RUNNING and not self._stops.has_ended(job.group):
                 self._followers.follow(job)
-            try:
-                match step:
-                    case Launch():
-                        await self._launch(job)
-                    case Save(changed):
-                        await self._save(job, changed)
-                    case Stop(ending) if self._stops.has_ended(job.group):
-                        await self._end(job, ending)
-                    case Stop(ending):
-                        self._stops.begin(job.group, partial(self._stop, job, ending))
-                        return None
-                    case Rest(at_most):
-                        return at_most
-            except StaleJob:
-                continue  # somebody cancelled it meanwhile: look again
-        return None
+            match step:
+                case Launch():
+                    job = await self._launch(job)
+                case Save(changed):
+                    job = await self._save(job, changed)
+                case Stop(ending) if self._stops.has_ended(job.group):
+                    job = await self._end(job, ending)
+                case Stop(ending):
+                    self._stops.begin(job.group, partial(self._stop, job, ending))
+                    return None
+                case Rest(at_most):
+                    return at_most
 
-    async def _launch(self, job: Job) -> None:
+    async def _launch(self, job: Job) -> Job:
         try:
             plan = self._backend.plan(replace(job, spec=self._resolve(job.spec)))
             self._tenure.check()
@@ -302,11 +314,12 @@ class Tracker:
                 await self._save(job, noted)
             raise
         except LaunchFailed as error:
-            await self._save(job, job.failed(error.diagnosis, self._clock()))
+            job = await self._save(job, job.failed(error.diagnosis, self._clock()))
             self._admitting.no_longer_waits(job.id)
         else:
             for waiting in self._admitting.found_room():
                 self._queue.add(waiting)
+        return job
 
     async def _stop(self, job: Job, ending: Ending) -> Observation | None:
         self._tenure.check()
@@ -317,14 +330,15 @@ class Tracker:
             self._has_model[job.group] = await self._models.has_any(job)
         return seen
 
-    async def _end(self, job: Job, ending: Ending) -> None:
+    async def _end(self, job: Job, ending: Ending) -> Job:
         """Write the end of a job whose group has been stopped."""
         seen = self._stops.outcome(job.group)
         if seen is not None:
             job = job.observed(seen.statuses, seen.program)
         ending = replace(ending, has_model=self._has_model.get(job.group))
-        await self._save(job, job.ended(ending, self._clock()))
+        ended = await self._save(job, job.ended(ending, self._clock()))
         self._forget(job.group)
+        return ended
 
     def _keep_until(self, ending: Ending) -> datetime | None:
         """Until when what is left of a group with that end stays; None: not at all."""
@@ -362,8 +376,18 @@ class Tracker:
         self._has_model.pop(group, None)
         self._stops.forget(group)
 
-    async def _save(self, before: Job, after: Job) -> None:
-        await self._store.update(after, term=self._tenure.term)
+    async def _save(self, before: Job, after: Job) -> Job:
+        """Write the next version of a job, and add the work that follows from it.
+
+        The next step of a job that was live before is its caller's, who has the version that was written.
+        """
+        try:
+            saved = await self._store.update(after, term=self._tenure.term, by=self._changes)
+        except StoreUnavailable:
+            self._look_at(after.id, after.state)  # it may have been written all the same
+            raise
+        if not (before.state.is_live and after.state.is_live):
+            self._look_at(after.id, after.state)
         if after.due_at is not None and after.due_at != before.due_at:
             self._queue.add(PeriodicTask.DUE)
         with log_context.about(after.id, after.attempt):
@@ -379,3 +403,4 @@ class Tracker:
             for rank in after.ranks:
                 if rank.restarts > before.restarts_of(rank.rank):
                     log.warning("job %d: rank %d: %s", after.id, rank.rank, rank.note)
+        return saved

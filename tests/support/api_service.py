@@ -18,7 +18,8 @@ from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer, ReportTokens
 from job_tracker.scheduling.fifo import Fifo
-from job_tracker.store.base import JobFilter, Tally
+from job_tracker.store.jobs import JobFilter
+from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker
 from tests.support.catalog import algorithm_of

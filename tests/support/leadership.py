@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 from job_tracker.common.clock import boot_seconds
-from job_tracker.store.base import JobStore
+from job_tracker.store.lease import LeaseStore
 from job_tracker.tracking.leadership import Tenure
 
 _LIFETIME = timedelta(hours=1)
 
 
-async def elected(store: JobStore) -> Tenure:
+async def elected(store: LeaseStore) -> Tenure:
     """A tenure that outlasts the test. Nobody else may have one."""
     term = await store.lead("test", _LIFETIME)
     assert term is not None, "somebody else leads"

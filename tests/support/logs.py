@@ -9,13 +9,13 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.records import text_of
 from job_tracker.logs.writing import RecordMaker, time_at
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import Store
 
 SECOND = 10**9
 NOON = 1_795_262_400 * SECOND
 
 
-def collector(store: JobStore, backend: Backend[Any], folder: Path) -> LogCollector:
+def collector(store: Store, backend: Backend[Any], folder: Path) -> LogCollector:
     """One that keeps logs below a folder."""
     return LogCollector(store, backend, LogArchive(str(folder / "storage" / "logs")))
 

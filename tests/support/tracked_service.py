@@ -1,6 +1,7 @@
 """A tracker on a real store and a simulated world, stopped and started at will."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import timedelta
@@ -19,11 +20,13 @@ from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
 from job_tracker.scheduling.fifo import Fifo
+from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.catalog import fake_resolver
 from tests.support.jobs import spec
 from tests.support.leadership import elected
+from training_service.metrics.outside import observed
 
 
 class Service:
@@ -36,6 +39,8 @@ class Service:
         """By how much the tracker's clock was set back."""
         self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
         self.backend = FakeBackend(self.world)
+        self.store_calls: Counter[str] = Counter()
+        """What the tracker has asked of the store."""
         self.archive = LogArchive(str(folder / "storage" / "logs"))
 
     async def start(self) -> None:
@@ -50,7 +55,7 @@ class Service:
         self.reports = ReportBuffer(self.store, utc_now)
         options, tenure = TrackerOptions(**self.options), await elected(self.store)
         self.tracker = Tracker(
-            self.store,
+            observed(self.store, Store, lambda operation, *_: self.store_calls.update([operation])),
             self.backend,
             self.logs,
             options,

@@ -20,7 +20,7 @@ from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.jobs import JobView
 from job_tracker.logs.reader import LogPiece, LogRequest
 from job_tracker.reports.lines import is_report
-from job_tracker.store.base import JobFilter
+from job_tracker.store.jobs import JobFilter
 from training_service._generated import training_service_pb2 as pb
 
 STATUSES: Mapping[JobState, pb.TrainingStatus.ValueType] = {

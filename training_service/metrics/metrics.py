@@ -9,7 +9,7 @@ import grpc
 from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector, disable_created_metrics
 
 from job_tracker.domain.job import Job
-from job_tracker.store.base import JobStore
+from job_tracker.store.queue import QueueView
 from job_tracker.tracking.tracker import Tracker
 from training_service.metrics.calls import CallMetrics
 from training_service.metrics.jobs import JobMetrics
@@ -64,7 +64,7 @@ class Metrics:
         """Show whether this replica leads."""
         self._leader.set(leads)
 
-    def observe_store(self, store: JobStore, capacity: int) -> None:
+    def observe_store(self, store: QueueView, capacity: int) -> None:
         """Show what the store says of its jobs at each scrape; to be called in the store's event loop."""
         self.registry.register(StoredJobs(store, capacity, asyncio.get_running_loop()))
 

@@ -31,16 +31,15 @@ class OutsideObserver(Protocol):
 
 
 def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
-    """The target, but each call of a coroutine method that the protocol names is told to `observe`."""
+    """The target; `observe` is called after each call of a coroutine method of the protocol or its bases."""
     return cast(T, _Observed(target, protocol, observe))
 
 
 class _Observed:
     def __init__(self, target: object, protocol: type, observe: OutsideObserver) -> None:
         self._target = target
-        for name, member in vars(protocol).items():
-            if inspect.iscoroutinefunction(member):
-                setattr(self, name, _timed(name, getattr(target, name), observe))
+        for name, _ in inspect.getmembers(protocol, inspect.iscoroutinefunction):
+            setattr(self, name, _timed(name, getattr(target, name), observe))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)

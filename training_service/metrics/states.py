@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from job_tracker.domain.errors import TrackerError
 from job_tracker.domain.job import LIVE_STATES, JobState
-from job_tracker.store.base import JobStore, Tally
+from job_tracker.store.queue import QueueView, Tally
 from job_tracker.tracking.tracker import Tracker
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class _Look:
 class StoredJobs(Collector):
     """What the store says of its jobs. Every replica on one store says the same."""
 
-    def __init__(self, store: JobStore, capacity: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, store: QueueView, capacity: int, loop: asyncio.AbstractEventLoop) -> None:
         """`loop` is the one that the store lives in."""
         self._store = store
         self._capacity = capacity

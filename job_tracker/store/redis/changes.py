@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from job_tracker.common.broadcast import Feed
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import JobState
+from job_tracker.store.jobs import Changes
 from job_tracker.store.redis import keys
 from job_tracker.store.redis.connection import Connection, explain
 
@@ -39,7 +40,7 @@ class Write:
     heard: tuple[int, JobState] | None = None
 
 
-class Changes:
+class ChangeFeed:
     """The feed of this process, kept up with the store's channel."""
 
     def __init__(
@@ -84,12 +85,12 @@ class Changes:
                 if write.heard is not None:
                     self.feed.publish(*write.heard)
 
-    def tell(self, write: Write, job_id: int, state: JobState) -> None:
-        """Tell our own at once, without waiting for the message."""
+    def tell(self, write: Write, job_id: int, state: JobState, by: Changes | None = None) -> None:
+        """Tell our own at once, without waiting for the message; but not `by`, whose change it is."""
         write.told = True
         if write.heard is not None:
             del self._writes[write.token]
-        self.feed.publish(job_id, state)
+        self.feed.publish(job_id, state, by=by)
 
     async def _listen(self, channel: PubSub) -> None:
         while True:

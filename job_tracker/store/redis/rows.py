@@ -5,18 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 
-from pydantic import TypeAdapter
-
-from job_tracker.domain.group import RankStatus
-from job_tracker.domain.job import Ending, Job, JobState, Move, Progress
-from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries, SeriesPoint
-from job_tracker.store import specs
-
-PROGRESS = TypeAdapter(Progress)
-_RANKS = TypeAdapter(tuple[RankStatus, ...])
-_ENDING = TypeAdapter(Ending)
-ARTIFACT = TypeAdapter(Artifact)
-MOVES = TypeAdapter(tuple[Move, ...])
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.telemetry import AttemptReport, MetricSeries, SeriesPoint
+from job_tracker.store import encoding, specs
 
 
 def job_of(pairs: Sequence[bytes]) -> Job | None:
@@ -35,13 +26,13 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         attempt=int(row["attempt"]),
         started_at=moment(row["started_at"]),
         finished_at=moment(row["finished_at"]),
-        ranks=_RANKS.validate_json(row["ranks"]),
-        ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
-        progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
+        ranks=encoding.RANKS.validate_json(row["ranks"]),
+        ending=encoding.ENDING.validate_json(row["ending"]) if row["ending"] else None,
+        progress=encoding.PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
         # What a store of schema 1 does not have.
         program=row.get("program", b"").decode(),
         due_at=moment(row.get("due_at", b"")),
-        moves=MOVES.validate_json(row.get("moves", b"[]")),
+        moves=encoding.MOVES.validate_json(row.get("moves", b"[]")),
     )
 
 
@@ -53,10 +44,10 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         text_of(job.finished_at),
         # An ended job always says when; one that did not would never be old.
         repr(job.finished_at.timestamp()) if job.finished_at else "+inf",
-        _RANKS.dump_json(job.ranks).decode(),
-        _ENDING.dump_json(job.ending).decode() if job.ending else "",
+        encoding.text_of(encoding.RANKS, job.ranks),
+        encoding.text_of(encoding.ENDING, job.ending) if job.ending else "",
         *due_fields(job),
-        MOVES.dump_json(job.moves).decode(),
+        encoding.text_of(encoding.MOVES, job.moves),
         job.program,
     )
 
@@ -72,7 +63,7 @@ def report_fields(report: AttemptReport) -> tuple[str | int, ...]:
         (p.name, p.step, repr(p.at.timestamp()), repr(p.value)) for p in report.points
     )
     made = (replace(artifact, attempt=report.attempt) for artifact in report.artifacts)
-    artifacts = ((artifact.name, ARTIFACT.dump_json(artifact).decode()) for artifact in made)
+    artifacts = ((artifact.name, encoding.text_of(encoding.ARTIFACT, artifact)) for artifact in made)
     return (len(report.points), *chain.from_iterable(points), *chain.from_iterable(artifacts))
 
 

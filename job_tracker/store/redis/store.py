@@ -1,4 +1,4 @@
-"""JobStore on a Redis server, which any number of services may share."""
+"""A store on a Redis server, which any number of services may share."""
 
 import asyncio
 import secrets
@@ -29,10 +29,12 @@ from job_tracker.domain.telemetry import (
     AttemptReport,
     MetricSeries,
 )
-from job_tracker.store import specs
-from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
+from job_tracker.store import encoding, specs
+from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
+from job_tracker.store.lease import Term
+from job_tracker.store.queue import Tally
 from job_tracker.store.redis import rows, scripts
-from job_tracker.store.redis.changes import Changes
+from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
 from job_tracker.store.redis.scripts import Script
@@ -56,7 +58,7 @@ class RedisStore:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._changes = Changes(connection, self._to_look_at)
+        self._changes = ChangeFeed(connection, self._to_look_at)
         self._last_seen = 0
         self._closed = False
 
@@ -81,7 +83,6 @@ class RedisStore:
     async def submit(
         self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
     ) -> Job:
-        """See JobStore."""
         key, digest = (request_key.key, request_key.digest.hex()) if request_key else ("", "")
         fresh = new_job(0, spec, at)
         with self._changes.writing() as write:
@@ -91,7 +92,7 @@ class RedisStore:
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
                 specs.dumped(spec),
                 *rows.due_fields(fresh),
-                rows.MOVES.dump_json(fresh.moves).decode(),
+                encoding.text_of(encoding.MOVES, fresh.moves),
             )
             if outcome == b"new":
                 job = replace(fresh, id=int(rest[0]))
@@ -106,20 +107,17 @@ class RedisStore:
         return _submitted(outcome, rest, key)
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
-        """See JobStore."""
         outcome, *rest = await self._run(scripts.FIND_SUBMITTED, request_key.key, request_key.digest.hex())
         return None if outcome == b"none" else _submitted(outcome, rest, request_key.key)
 
     async def get(self, job_id: int) -> Job:
-        """See JobStore."""
         _, pairs = await self._run(scripts.GET, job_id)
         job = rows.job_of(pairs)
         if job is None:
             raise JobNotFound(job_id)
         return job
 
-    async def update(self, job: Job, *, term: Term | None = None) -> Job:
-        """See JobStore."""
+    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
         with self._changes.writing() as write:
             outcome, *rest = await self._run_fenced(
                 *(scripts.UPDATE, term),
@@ -128,7 +126,7 @@ class RedisStore:
                 *rows.changing_fields(job),
             )
             if outcome == b"done":
-                self._changes.tell(write, job.id, job.state)
+                self._changes.tell(write, job.id, job.state, by)
         match outcome:
             case b"missing":
                 raise JobNotFound(job.id)
@@ -139,7 +137,6 @@ class RedisStore:
         return replace(job, version=job.version + 1)
 
     async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
-        """See JobStore."""
         return await asyncio.gather(*(self._record(report) for report in reports))  # they travel together
 
     async def _record(self, report: AttemptReport) -> bool:
@@ -147,7 +144,7 @@ class RedisStore:
             outcome, *rest = await self._run(
                 scripts.REPORT,
                 *(write.token, report.job_id, report.attempt, repr(report.at.timestamp())),
-                rows.PROGRESS.dump_json(report.progress).decode() if report.progress else "",
+                encoding.text_of(encoding.PROGRESS, report.progress) if report.progress else "",
                 *(MOST_SERIES, MOST_POINTS, MOST_ARTIFACTS),
                 *rows.report_fields(report),
             )
@@ -156,49 +153,41 @@ class RedisStore:
         return bool(outcome == b"done")
 
     async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        """See JobStore."""
         _, found = await self._run(scripts.METRICS, job_id)
         return sorted(
             (rows.series_of(name, points) for name, points in found), key=lambda series: series.name
         )
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
-        """See JobStore."""
         _, found = await self._run(scripts.ARTIFACTS, job_id)
-        artifacts = (rows.ARTIFACT.validate_json(content) for content in found)
+        artifacts = (encoding.ARTIFACT.validate_json(content) for content in found)
         return sorted(artifacts, key=lambda artifact: artifact.name)
 
     async def store_id(self) -> str:
-        """See JobStore. It is the beginning of the id that the server keeps, a UUID."""
+        """It is the beginning of the id that the server keeps, a UUID."""
         return self._connection.store_id[:8]
 
     async def secret(self) -> bytes:
-        """See JobStore."""
         _, found = await self._run(scripts.SECRET, secrets.token_hex(32))
         return bytes.fromhex(found.decode())
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:
-        """See JobStore."""
         _, last = await self._run(scripts.SKIP_IDS, max(beyond, self._last_seen), number)
         return int(last)
 
     async def first_queued(self, limit: int) -> Sequence[Job]:
-        """See JobStore."""
         _, found = await self._run(scripts.HEAD, limit)
         return _jobs(found)
 
     async def queue_position(self, job: Job) -> int:
-        """See JobStore."""
         _, position = await self._run(scripts.POSITION, job.id)
         return int(position)
 
     async def live_jobs(self) -> Sequence[Job]:
-        """See JobStore."""
         _, found = await self._run(scripts.LIVE)
         return _jobs(found)
 
     async def tallies(self) -> Mapping[JobState, Tally]:
-        """See JobStore."""
         _, pairs = await self._run(scripts.TALLIES)
         counts = {name.decode(): int(value) for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
         return {
@@ -207,7 +196,7 @@ class RedisStore:
         }
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """See JobStore. Each job is as it was at some moment of the call, not all at the same."""
+        """Each job is as it was at some moment of the call, not all at the same."""
         jobs: list[Job] = []
         size = 0
         below = "+inf" if before is None else f"({before}"
@@ -223,7 +212,6 @@ class RedisStore:
             below = f"({rest.decode()}"
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
-        """See JobStore."""
         _, pairs = await self._run(scripts.DUE, limit)
         return [
             (int(job_id), datetime.fromtimestamp(float(score), UTC))
@@ -231,23 +219,19 @@ class RedisStore:
         ]
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
-        """See JobStore."""
         _, found = await self._run(scripts.OLD, repr(moment.timestamp()), limit)
         return _jobs(found)
 
     async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """See JobStore."""
         for start in range(0, len(job_ids), _DELETED_AT_ONCE):
             await self._run_fenced(scripts.DELETE, term, *job_ids[start : start + _DELETED_AT_ONCE])
 
-    def changes(
-        self, job_id: int | None = None
-    ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
-        """See JobStore. Those of other services arrive as they come; after a break, all that may be new."""
+    def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
+        """Those of other services arrive as they come; after a break, all that may be new."""
         return self._changes.feed.subscribe(job_id)
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
-        """See JobStore. After a loss of the last second a number may come again, but never a token."""
+        """After a loss of the last second a number may come again, but never a token."""
         outcome, *rest = await self._run(
             *(scripts.LEAD, holder, round(lifetime.total_seconds() * 1000)),
             *(term.token if term else "", uuid.uuid4().hex),
@@ -255,15 +239,13 @@ class RedisStore:
         return Term(int(rest[0]), rest[1].decode()) if outcome == b"leads" else None
 
     async def resign(self, term: Term) -> None:
-        """See JobStore."""
         await self._run(scripts.RESIGN, term.token)
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """See JobStore. After a break there is one in any case."""
+        """After a break there is one in any case."""
         return self._changes.resignations.subscribe()
 
     async def close(self) -> None:
-        """See JobStore."""
         self._closed = True
         await self._changes.close()
         await self._connection.close()

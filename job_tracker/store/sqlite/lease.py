@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from job_tracker.common.clock import boot_seconds
 from job_tracker.domain.errors import LeadershipLost
-from job_tracker.store.base import Term
+from job_tracker.store.lease import Term
 
 
 class Lease:
@@ -23,7 +23,7 @@ class Lease:
         self._ends_at = 0.0
 
     def lead(self, lifetime: timedelta, term: Term | None) -> Term | None:
-        """See JobStore."""
+        """See LeaseStore."""
         now = self._clock()
         if term is None and (self._term is None or self._ends_at <= now):
             self._number += 1

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from pydantic import TypeAdapter
-
 from job_tracker.domain.job import JobState
 from job_tracker.domain.telemetry import (
     MOST_ARTIFACTS,
@@ -18,9 +16,8 @@ from job_tracker.domain.telemetry import (
     MetricSeries,
     SeriesPoint,
 )
+from job_tracker.store import encoding
 from job_tracker.store.sqlite import rows
-
-_ARTIFACT = TypeAdapter(Artifact)
 
 
 def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
@@ -33,7 +30,7 @@ def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
     if job is None:
         return None
     if report.progress is not None:
-        encoded = rows.PROGRESS.dump_json(report.progress).decode()
+        encoded = encoding.text_of(encoding.PROGRESS, report.progress)
         db.execute("UPDATE jobs SET progress = ? WHERE id = ?", (encoded, report.job_id))
     _add_points(db, report)
     for artifact in report.artifacts:
@@ -61,7 +58,7 @@ ARTIFACTS = "SELECT content FROM artifacts WHERE job_id = ? ORDER BY name"
 
 def artifacts_of(found: Iterable[sqlite3.Row]) -> list[Artifact]:
     """Artifacts from rows of ARTIFACTS."""
-    return [_ARTIFACT.validate_json(row["content"]) for row in found]
+    return [encoding.ARTIFACT.validate_json(row["content"]) for row in found]
 
 
 def _add_points(db: sqlite3.Connection, report: AttemptReport) -> None:
@@ -101,7 +98,7 @@ def _keep_artifact(db: sqlite3.Connection, job_id: int, artifact: Artifact) -> N
     known = db.execute("SELECT 1 FROM artifacts WHERE job_id = ? AND name = ?", (job_id, artifact.name))
     if known.fetchone() is None and _count(db, "artifacts", job_id) >= MOST_ARTIFACTS:
         return
-    content = _ARTIFACT.dump_json(artifact).decode()
+    content = encoding.text_of(encoding.ARTIFACT, artifact)
     db.execute("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?)", (job_id, artifact.name, content))
 
 

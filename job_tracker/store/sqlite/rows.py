@@ -4,16 +4,8 @@ import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from job_tracker.domain.group import RankStatus
-from job_tracker.domain.job import Ending, Job, JobState, Move, Progress
-from job_tracker.store import specs
-
-PROGRESS = TypeAdapter(Progress)
-_RANKS = TypeAdapter(tuple[RankStatus, ...])
-_ENDING = TypeAdapter(Ending)
-_MOVES = TypeAdapter(tuple[Move, ...])
+from job_tracker.domain.job import Job, JobState
+from job_tracker.store import encoding, specs
 
 
 def job_of(row: sqlite3.Row) -> Job:
@@ -27,12 +19,12 @@ def job_of(row: sqlite3.Row) -> Job:
         attempt=row["attempt"],
         started_at=moment(row["started_at"]) if row["started_at"] else None,
         finished_at=moment(row["finished_at"]) if row["finished_at"] else None,
-        ranks=_RANKS.validate_json(row["ranks"]),
-        ending=_ENDING.validate_json(row["ending"]) if row["ending"] else None,
-        progress=PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
+        ranks=encoding.RANKS.validate_json(row["ranks"]),
+        ending=encoding.ENDING.validate_json(row["ending"]) if row["ending"] else None,
+        progress=encoding.PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
         program=row["program"],
         due_at=moment(row["due_at"]) if row["due_at"] else None,
-        moves=_MOVES.validate_json(row["moves"]),
+        moves=encoding.MOVES.validate_json(row["moves"]),
     )
 
 
@@ -60,11 +52,11 @@ def changing_columns(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "started_at": job.started_at.timestamp() if job.started_at else None,
         "finished_at": job.finished_at.timestamp() if job.finished_at else None,
-        "ranks": _RANKS.dump_json(job.ranks).decode(),
-        "ending": _ENDING.dump_json(job.ending).decode() if job.ending else None,
+        "ranks": encoding.text_of(encoding.RANKS, job.ranks),
+        "ending": encoding.text_of(encoding.ENDING, job.ending) if job.ending else None,
         "program": job.program,
         "due_at": job.due_at.timestamp() if job.due_at else None,
-        "moves": _MOVES.dump_json(job.moves).decode(),
+        "moves": encoding.text_of(encoding.MOVES, job.moves),
     }
 
 

@@ -21,7 +21,9 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
-from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
+from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
+from job_tracker.store.lease import Term
+from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import files, reports, rows, schema
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
@@ -34,7 +36,7 @@ _MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 
 
 class SqliteStore:
-    """JobStore on a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
+    """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader waits for nobody, and such a read
     takes less time than handing it to a thread. Lists are read in a thread.
@@ -74,7 +76,6 @@ class SqliteStore:
     async def submit(
         self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
     ) -> Job:
-        """See JobStore."""
         fresh = new_job(0, spec, at)
         values = {
             **rows.fixed_columns(fresh),
@@ -108,14 +109,12 @@ class SqliteStore:
         return job
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
-        """See JobStore."""
         try:
             return _find_submitted(self._reader, request_key)
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
 
     async def get(self, job_id: int) -> Job:
-        """See JobStore."""
         known = self._known.get(job_id)
         if known is not None:
             return known
@@ -129,8 +128,7 @@ class SqliteStore:
             self._known[job_id] = job
         return job
 
-    async def update(self, job: Job, *, term: Term | None = None) -> Job:
-        """See JobStore."""
+    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
         columns = rows.changing_columns(job)
         assignments = ", ".join(f"{name} = :{name}" for name in columns)
         values: dict[str, Any] = {**columns, "id": job.id, "version": job.version}
@@ -151,7 +149,7 @@ class SqliteStore:
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
 
         try:
-            await self._writer.run(write, lambda _: self._changed(job.id, job.state))
+            await self._writer.run(write, lambda _: self._changed(job.id, job.state, by))
         except (JobNotFound, StaleJob, IllegalMove):
             # What is known may be wrong: an operator can change a row by other programs.
             self._known.pop(job.id, None)
@@ -159,7 +157,6 @@ class SqliteStore:
         return replace(job, version=job.version + 1)
 
     async def record_reports(self, given: Sequence[AttemptReport]) -> Sequence[bool]:
-        """See JobStore."""
 
         def write(db: sqlite3.Connection) -> list[JobState | None]:
             return [reports.record(db, report) for report in given]
@@ -172,27 +169,22 @@ class SqliteStore:
         return [state is not None for state in await self._writer.run(write, committed)]
 
     async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        """See JobStore."""
         return await self._read(reports.series_of, reports.SERIES, job_id)
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
-        """See JobStore."""
         return await self._read(reports.artifacts_of, reports.ARTIFACTS, job_id)
 
     async def store_id(self) -> str:
-        """See JobStore."""
         row = self._one("SELECT id FROM identity")
         assert row is not None
         return str(row["id"])
 
     async def secret(self) -> bytes:
-        """See JobStore."""
         row = self._one("SELECT value FROM secrets")
         assert row is not None
         return bytes(row["value"])
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:
-        """See JobStore."""
 
         def write(db: sqlite3.Connection) -> int:
             row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
@@ -205,12 +197,10 @@ class SqliteStore:
         return await self._writer.run(write)
 
     async def first_queued(self, limit: int) -> Sequence[Job]:
-        """See JobStore."""
         query = "SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT ?"
         return [rows.job_of(row) for row in self._all(self._reader, query, limit)]
 
     async def queue_position(self, job: Job) -> int:
-        """See JobStore."""
         row = self._one(
             "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE block < ?1 >> 8)"
             " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND id >= (?1 >> 8) << 8 AND id < ?1)",
@@ -220,11 +210,9 @@ class SqliteStore:
         return int(row[0])
 
     async def live_jobs(self) -> Sequence[Job]:
-        """See JobStore."""
         return await self._list("SELECT * FROM jobs WHERE state IN (?, ?) ORDER BY id DESC", *LIVE_STATES)
 
     async def tallies(self) -> Mapping[JobState, Tally]:
-        """See JobStore."""
         found = {
             JobState(row["state"]): Tally(row["jobs"], row["instances"])
             for row in self._all(self._reader, "SELECT * FROM tallies")
@@ -232,7 +220,6 @@ class SqliteStore:
         return {state: found.get(state, Tally()) for state in JobState}
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """See JobStore."""
         conditions: list[str] = []
         values: list[Any] = []
         if where.states:
@@ -254,17 +241,14 @@ class SqliteStore:
             return await asyncio.to_thread(self._read_page, limit, query, *values)
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
-        """See JobStore."""
         query = "SELECT id, due_at FROM jobs WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?"
         return [(row["id"], rows.moment(row["due_at"])) for row in self._all(self._reader, query, limit)]
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
-        """See JobStore."""
         query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
         return await self._list(query, moment.timestamp(), limit)
 
     async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """See JobStore."""
 
         def write(db: sqlite3.Connection) -> None:
             self._lease.check(term)
@@ -278,10 +262,7 @@ class SqliteStore:
 
         await self._writer.run(write, committed)
 
-    def changes(
-        self, job_id: int | None = None
-    ) -> AbstractContextManager[AsyncIterator[tuple[int, JobState]]]:
-        """See JobStore."""
+    def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
         return self._feed.subscribe(job_id)
 
     async def lead(  # nobody else could see the holder
@@ -290,7 +271,6 @@ class SqliteStore:
         lifetime: timedelta,
         term: Term | None = None,
     ) -> Term | None:
-        """See JobStore."""
         won: Term | None = None
 
         def lead(_: sqlite3.Connection) -> Term | None:
@@ -301,16 +281,13 @@ class SqliteStore:
         return await self._writer.run(lead)
 
     async def resign(self, term: Term) -> None:
-        """See JobStore."""
         if await self._writer.run(lambda _: self._lease.resign(term)):
             self._resigned.publish(term.number, None)
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """See JobStore."""
         return self._resigned.subscribe()
 
     async def close(self) -> None:
-        """See JobStore."""
         await self._writer.close()
         async with self._listing:
             if self._watch.is_whole:
@@ -323,9 +300,9 @@ class SqliteStore:
         self._watch.close()
         os.close(self._lock)
 
-    def _changed(self, job_id: int, state: JobState) -> None:
+    def _changed(self, job_id: int, state: JobState, by: Changes | None = None) -> None:
         self._known.pop(job_id, None)
-        self._feed.publish(job_id, state)
+        self._feed.publish(job_id, state, by=by)
 
     def _one(self, query: str, *values: Any) -> sqlite3.Row | None:
         return next(iter(self._all(self._reader, query, *values)), None)

@@ -1,4 +1,4 @@
-"""The stores that the contract of JobStore is held against."""
+"""The stores that the contract of Store is held against."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import Store
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.redis_server import RedisServer, find_server, server_or_skip
@@ -31,18 +31,18 @@ async def reopen(
     request: pytest.FixtureRequest, tmp_path: Path, shared_redis: RedisServer | None
 ) -> AsyncIterator[Reopen]:
     """Closes the store that it opened last, if any, and opens it (again), as a restart does."""
-    opened: list[JobStore] = []
+    opened: list[Store] = []
     prefix = f"test-{uuid.uuid4().hex}"
     server = shared_redis or (server_or_skip(tmp_path) if request.param == "redis" else None)
 
-    async def again() -> JobStore:
+    async def again() -> Store:
         while opened:
             await opened.pop().close()
         if request.param == "sqlite":
             opened.append(await SqliteStore.open(tmp_path / "jobs.db"))
         elif request.param == "observed":
-            store: JobStore = await SqliteStore.open(tmp_path / "jobs.db")
-            opened.append(observed(store, JobStore, _ignore))
+            store: Store = await SqliteStore.open(tmp_path / "jobs.db")
+            opened.append(observed(store, Store, _ignore))
         else:
             assert server is not None
             opened.append(await RedisStore.open(Address(server.url, prefix)))
@@ -58,6 +58,6 @@ def _ignore(operation: str, result: Result, seconds: float) -> None:
 
 
 @pytest.fixture
-async def store(reopen: Reopen) -> JobStore:
+async def store(reopen: Reopen) -> Store:
     """An empty store."""
     return await reopen()

@@ -13,22 +13,23 @@ from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Progress
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.domain.telemetry import AttemptReport
-from job_tracker.store.base import JobStore, RequestKey
+from job_tracker.store.base import Store
+from job_tracker.store.jobs import RequestKey
 from tests.support.jobs import NOON, failures, spec
 from tests.support.stores import Reopen
 
 MANY = 1_000_000
 
 
-async def submit(store: JobStore, **changes: object) -> Job:
+async def submit(store: Store, **changes: object) -> Job:
     return await store.submit(spec(**changes), NOON, None, MANY)  # type: ignore[arg-type]
 
 
-async def test_ids_start_at_one_and_grow(store: JobStore) -> None:
+async def test_ids_start_at_one_and_grow(store: Store) -> None:
     assert [(await submit(store)).id for _ in range(3)] == [1, 2, 3]
 
 
-async def test_a_submitted_job_is_queued_and_read_back_whole(store: JobStore, reopen: Reopen) -> None:
+async def test_a_submitted_job_is_queued_and_read_back_whole(store: Store, reopen: Reopen) -> None:
     wanted = spec({"LR": "4", "NAME": "größe"}, instances=3, name="größe")
     job = await store.submit(wanted, NOON, None, MANY)
     assert (job.state, job.spec, job.submitted_at, job.attempt) == (JobState.QUEUED, wanted, NOON, 0)
@@ -39,23 +40,23 @@ async def test_a_submitted_job_is_queued_and_read_back_whole(store: JobStore, re
 RETRYABLE = Diagnosis(category=Category.NODE_LOST, summary="Lost.", resolution="Wait.", retryable=True)
 
 
-async def report(store: JobStore, job_id: int, attempt: int, **told: Any) -> bool:
+async def report(store: Store, job_id: int, attempt: int, **told: Any) -> bool:
     [accepted] = await store.record_reports([AttemptReport(job_id=job_id, attempt=attempt, at=NOON, **told)])
     return accepted
 
 
-async def back_in_queue(store: JobStore, job: Job) -> Job:
+async def back_in_queue(store: Store, job: Job) -> Job:
     job = await store.update(job.ended(Ending(JobState.BACKOFF, NOON, RETRYABLE), NOON))
     return await store.update(job.queued_again(NOON))
 
 
-async def test_a_job_that_never_was_is_not_found(store: JobStore) -> None:
+async def test_a_job_that_never_was_is_not_found(store: Store) -> None:
     for job_id in (0, -1, 1, 2**31 - 1, 2**40):
         with pytest.raises(JobNotFound, match=f"Job {job_id} doesn't exist"):
             await store.get(job_id)
 
 
-async def test_an_update_is_read_back_whole(store: JobStore, reopen: Reopen) -> None:
+async def test_an_update_is_read_back_whole(store: Store, reopen: Reopen) -> None:
     job = (await submit(store, instances=2)).admitted(NOON)
     job = await store.update(job)
     ranks = (RankStatus(0, Phase.RUNNING), RankStatus(1, Phase.FAILED, 137))
@@ -71,7 +72,7 @@ async def test_an_update_is_read_back_whole(store: JobStore, reopen: Reopen) -> 
     assert job.ranks == (RankStatus(0, Phase.STOPPED), RankStatus(1, Phase.FAILED, 137))
 
 
-async def test_an_update_of_an_older_version_is_refused_and_changes_nothing(store: JobStore) -> None:
+async def test_an_update_of_an_older_version_is_refused_and_changes_nothing(store: Store) -> None:
     job = await submit(store)
     winner = await store.update(job.admitted(NOON))
     with pytest.raises(StaleJob):
@@ -79,7 +80,7 @@ async def test_an_update_of_an_older_version_is_refused_and_changes_nothing(stor
     assert await store.get(job.id) == winner
 
 
-async def test_of_many_updates_at_once_one_wins(store: JobStore) -> None:
+async def test_of_many_updates_at_once_one_wins(store: Store) -> None:
     job = await submit(store)
     results = await asyncio.gather(
         *(store.update(job.admitted(NOON)) for _ in range(20)), return_exceptions=True
@@ -90,7 +91,7 @@ async def test_of_many_updates_at_once_one_wins(store: JobStore) -> None:
     assert await store.get(job.id) == winners[0]
 
 
-async def test_an_update_of_a_job_that_never_was_is_refused(store: JobStore) -> None:
+async def test_an_update_of_a_job_that_never_was_is_refused(store: Store) -> None:
     job = await submit(store)
     with pytest.raises(JobNotFound):
         await store.update(replace(job.admitted(NOON), id=99))
@@ -99,7 +100,7 @@ async def test_an_update_of_a_job_that_never_was_is_refused(store: JobStore) -> 
 @pytest.mark.parametrize("source", JobState)
 @pytest.mark.parametrize("target", JobState)
 async def test_only_the_moves_of_the_table_are_stored(
-    store: JobStore, source: JobState, target: JobState
+    store: Store, source: JobState, target: JobState
 ) -> None:
     job = await submit(store)
     if source is not JobState.QUEUED:
@@ -120,7 +121,7 @@ async def test_only_the_moves_of_the_table_are_stored(
         assert await store.get(job.id) == job
 
 
-async def test_the_same_request_gives_the_same_job(store: JobStore, reopen: Reopen) -> None:
+async def test_the_same_request_gives_the_same_job(store: Store, reopen: Reopen) -> None:
     key = RequestKey("k", b"digest")
     first = await store.submit(spec(), NOON, key, MANY)
     again = [store.submit(spec(), NOON, key, MANY) for _ in range(10)]
@@ -131,13 +132,13 @@ async def test_the_same_request_gives_the_same_job(store: JobStore, reopen: Reop
     assert (await submit(store)).id == first.id + 1
 
 
-async def test_a_new_key_submitted_many_times_at_once_makes_one_job(store: JobStore) -> None:
+async def test_a_new_key_submitted_many_times_at_once_makes_one_job(store: Store) -> None:
     key = RequestKey("k", b"digest")
     jobs = await asyncio.gather(*(store.submit(spec(), NOON, key, MANY) for _ in range(20)))
     assert {job.id for job in jobs} == {1}
 
 
-async def test_a_key_used_for_another_request_is_refused(store: JobStore) -> None:
+async def test_a_key_used_for_another_request_is_refused(store: Store) -> None:
     await store.submit(spec(), NOON, RequestKey("k", b"one"), MANY)
     for attempt in (
         store.submit(spec(), NOON, RequestKey("k", b"two"), MANY),
@@ -149,7 +150,7 @@ async def test_a_key_used_for_another_request_is_refused(store: JobStore) -> Non
     assert (await submit(store)).id == 2
 
 
-async def test_a_full_queue_takes_no_more_until_a_job_has_left_it(store: JobStore) -> None:
+async def test_a_full_queue_takes_no_more_until_a_job_has_left_it(store: Store) -> None:
     jobs = [await store.submit(spec(), NOON, None, 2) for _ in range(2)]
     with pytest.raises(LimitExceeded, match="2 jobs are queued"):
         await store.submit(spec(), NOON, None, 2)
@@ -157,7 +158,7 @@ async def test_a_full_queue_takes_no_more_until_a_job_has_left_it(store: JobStor
     assert (await store.submit(spec(), NOON, None, 2)).id == 3
 
 
-async def test_progress_is_kept_beside_the_job_s_version(store: JobStore, reopen: Reopen) -> None:
+async def test_progress_is_kept_beside_the_job_s_version(store: Store, reopen: Reopen) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
     progress = Progress(3, 10, 1, 2, {"loss": 0.5}, NOON)
     await report(store, job.id, 1, progress=progress)
@@ -167,7 +168,7 @@ async def test_progress_is_kept_beside_the_job_s_version(store: JobStore, reopen
     assert (await (await reopen()).get(job.id)).progress == progress
 
 
-async def test_an_attempt_begins_without_the_progress_of_the_one_before(store: JobStore) -> None:
+async def test_an_attempt_begins_without_the_progress_of_the_one_before(store: Store) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
     await report(store, job.id, 1, progress=Progress(step=3))
     job = await back_in_queue(store, job)
@@ -176,7 +177,7 @@ async def test_an_attempt_begins_without_the_progress_of_the_one_before(store: J
     assert (await store.get(job.id)).progress is None
 
 
-async def test_a_failed_attempt_is_read_back_whole(store: JobStore, reopen: Reopen) -> None:
+async def test_a_failed_attempt_is_read_back_whole(store: Store, reopen: Reopen) -> None:
     policy = RetryPolicy(max_attempts=3, backoff=timedelta(seconds=7), retry_on=(Category.CRASHED,))
     deadlines = Deadlines(queue=timedelta(seconds=60), run=timedelta(days=2))
     job = await store.submit(spec(retry=policy, deadlines=deadlines), NOON, None, MANY)
@@ -198,7 +199,7 @@ async def test_a_failed_attempt_is_read_back_whole(store: JobStore, reopen: Reop
     assert await (await reopen()).get(job.id) == job
 
 
-async def test_progress_of_an_attempt_that_is_not_live_is_ignored(store: JobStore) -> None:
+async def test_progress_of_an_attempt_that_is_not_live_is_ignored(store: Store) -> None:
     job = await submit(store)
     progress = Progress(step=1)
     await report(store, job.id, 0, progress=progress)
@@ -213,7 +214,7 @@ async def test_progress_of_an_attempt_that_is_not_live_is_ignored(store: JobStor
 
 
 async def test_what_was_reported_before_the_end_counts_also_when_it_is_written_after_it(
-    store: JobStore,
+    store: Store,
 ) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
     later = NOON + timedelta(seconds=1)
@@ -222,7 +223,7 @@ async def test_what_was_reported_before_the_end_counts_also_when_it_is_written_a
     assert (await store.get(job.id)).progress == Progress(step=9)
 
 
-async def test_ids_that_are_left_out_are_not_given(store: JobStore, reopen: Reopen) -> None:
+async def test_ids_that_are_left_out_are_not_given(store: Store, reopen: Reopen) -> None:
     assert await store.skip_ids(beyond=0, number=10) == 10
     assert (await submit(store)).id == 11
     assert await store.skip_ids(beyond=5, number=10) == 21

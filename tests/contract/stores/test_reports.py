@@ -14,17 +14,17 @@ from job_tracker.domain.telemetry import (
     MetricPoint,
     SeriesPoint,
 )
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import Store
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
 
 
-async def running(store: JobStore) -> Job:
+async def running(store: Store) -> Job:
     job = await store.submit(spec(), NOON, None, 1000)
     return await store.update((await store.update(job.admitted(NOON))).running(NOON))
 
 
-async def report(store: JobStore, job: Job, **told: Any) -> bool:
+async def report(store: Store, job: Job, **told: Any) -> bool:
     values: dict[str, Any] = {"job_id": job.id, "attempt": job.attempt, "at": NOON, **told}
     [accepted] = await store.record_reports([AttemptReport(**values)])
     return accepted
@@ -34,7 +34,7 @@ def points(name: str, steps: range) -> tuple[MetricPoint, ...]:
     return tuple(MetricPoint(name, step, NOON + timedelta(seconds=step), step / 7) for step in steps)
 
 
-async def test_series_are_read_back_whole_by_name(store: JobStore, reopen: Reopen) -> None:
+async def test_series_are_read_back_whole_by_name(store: Store, reopen: Reopen) -> None:
     job = await running(store)
     odd = "val/loss 2 ü"
     assert await report(store, job, points=(*points("loss", range(3)), *points(odd, range(1))))
@@ -48,7 +48,7 @@ async def test_series_are_read_back_whole_by_name(store: JobStore, reopen: Reope
     assert await store.metrics(job.id + 1) == []
 
 
-async def test_a_long_series_is_thinned_evenly_and_never_longer_than_it_may_be(store: JobStore) -> None:
+async def test_a_long_series_is_thinned_evenly_and_never_longer_than_it_may_be(store: Store) -> None:
     job = await running(store)
     total = 5 * MOST_POINTS
     for start in range(0, total, 512):
@@ -59,7 +59,7 @@ async def test_a_long_series_is_thinned_evenly_and_never_longer_than_it_may_be(s
     assert steps == list(range(0, total, 8))
 
 
-async def test_there_are_no_more_series_and_artifacts_than_a_job_may_have(store: JobStore) -> None:
+async def test_there_are_no_more_series_and_artifacts_than_a_job_may_have(store: Store) -> None:
     job = await running(store)
     names = [f"m{number:04}" for number in range(MOST_SERIES + 50)]
     await report(store, job, points=tuple(MetricPoint(name, 1, NOON, 1.0) for name in names))
@@ -72,7 +72,7 @@ async def test_there_are_no_more_series_and_artifacts_than_a_job_may_have(store:
     assert [one.name for one in await store.artifacts(job.id)] == names[:MOST_ARTIFACTS]
 
 
-async def test_an_artifact_replaces_one_of_its_name(store: JobStore, reopen: Reopen) -> None:
+async def test_an_artifact_replaces_one_of_its_name(store: Store, reopen: Reopen) -> None:
     job = await running(store)
     first = Artifact(name="model", uri="old", at=NOON)
     last = Artifact(name="model", uri="new", kind="model", size=2**40, sha256="ab" * 32, at=NOON)
@@ -84,7 +84,7 @@ async def test_an_artifact_replaces_one_of_its_name(store: JobStore, reopen: Reo
     assert found[1].size == 2**40
 
 
-async def test_reports_of_many_jobs_are_taken_together_each_on_its_own_merits(store: JobStore) -> None:
+async def test_reports_of_many_jobs_are_taken_together_each_on_its_own_merits(store: Store) -> None:
     jobs = [await running(store) for _ in range(3)]
     ended = NOON - timedelta(seconds=9)
     await store.update(jobs[1].ended(Ending(JobState.FAILED, ended), ended))
@@ -97,7 +97,7 @@ async def test_reports_of_many_jobs_are_taken_together_each_on_its_own_merits(st
     assert [(await store.get(job.id)).progress for job in jobs] == [Progress(step=5), None, Progress(step=5)]
 
 
-async def test_reports_go_with_their_job(store: JobStore) -> None:
+async def test_reports_go_with_their_job(store: Store) -> None:
     job, other = await running(store), await running(store)
     for one in (job, other):
         await report(store, one, points=points("loss", range(3)), artifacts=(Artifact(name="m", uri="u"),))
@@ -107,13 +107,13 @@ async def test_reports_go_with_their_job(store: JobStore) -> None:
     assert (len(await store.metrics(other.id)), len(await store.artifacts(other.id))) == (1, 1)
 
 
-async def test_a_store_has_an_id_that_stays(store: JobStore, reopen: Reopen) -> None:
+async def test_a_store_has_an_id_that_stays(store: Store, reopen: Reopen) -> None:
     store_id = await store.store_id()
     assert re.fullmatch("[0-9a-f]{8}", store_id)
     assert store_id == await store.store_id() == await (await reopen()).store_id()
 
 
-async def test_the_secret_is_made_with_the_store(store: JobStore, reopen: Reopen) -> None:
+async def test_the_secret_is_made_with_the_store(store: Store, reopen: Reopen) -> None:
     secret = await store.secret()
     assert len(secret) == 32
     assert secret == await store.secret() == await (await reopen()).secret()

@@ -6,24 +6,26 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.domain.errors import JobNotFound
+from job_tracker.domain.errors import JobNotFound, StaleJob
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.policies import Deadlines
-from job_tracker.store.base import LARGEST_LIST, JobFilter, JobStore, RequestKey, Tally
+from job_tracker.store.base import Store
+from job_tracker.store.jobs import LARGEST_LIST, JobFilter, RequestKey
+from job_tracker.store.queue import Tally
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
 
 
-async def submit(store: JobStore, **changes: object) -> Job:
+async def submit(store: Store, **changes: object) -> Job:
     return await store.submit(spec(**changes), NOON, None, 1_000_000)  # type: ignore[arg-type]
 
 
-async def end(store: JobStore, job: Job, after: timedelta = timedelta(0)) -> Job:
+async def end(store: Store, job: Job, after: timedelta = timedelta(0)) -> Job:
     ending = Ending(JobState.CANCELLED, NOON + after)
     return await store.update(job.ended(ending, NOON + after))
 
 
-async def test_the_queue_is_first_in_first_out(store: JobStore, reopen: Reopen) -> None:
+async def test_the_queue_is_first_in_first_out(store: Store, reopen: Reopen) -> None:
     assert await store.first_queued(1) == []
     jobs = [await submit(store) for _ in range(3)]
     assert await store.first_queued(1) == jobs[:1]
@@ -34,7 +36,7 @@ async def test_the_queue_is_first_in_first_out(store: JobStore, reopen: Reopen) 
     assert await (await reopen()).first_queued(1) == [jobs[2]]
 
 
-async def test_a_job_that_comes_back_has_its_old_place_in_the_queue(store: JobStore) -> None:
+async def test_a_job_that_comes_back_has_its_old_place_in_the_queue(store: Store) -> None:
     jobs = [await submit(store) for _ in range(3)]
     job = await store.update(jobs[1].admitted(NOON))
     job = await store.update(replace(job, state=JobState.BACKOFF))
@@ -49,7 +51,7 @@ async def test_a_job_that_comes_back_has_its_old_place_in_the_queue(store: JobSt
     assert await store.queue_position(jobs[2]) == 0
 
 
-async def test_what_is_due_comes_in_the_order_of_time(store: JobStore, reopen: Reopen) -> None:
+async def test_what_is_due_comes_in_the_order_of_time(store: Store, reopen: Reopen) -> None:
     assert await store.next_due(10) == []
     waits = [timedelta(seconds=n) for n in (30, 10, 20)]
     jobs = [await submit(store, deadlines=Deadlines(queue=wait, run=wait)) for wait in waits]
@@ -67,7 +69,7 @@ async def test_what_is_due_comes_in_the_order_of_time(store: JobStore, reopen: R
 
 
 @pytest.mark.parametrize("count", [3, 700])
-async def test_a_position_counts_the_queued_jobs_before(store: JobStore, count: int) -> None:
+async def test_a_position_counts_the_queued_jobs_before(store: Store, count: int) -> None:
     jobs = await asyncio.gather(*(submit(store) for _ in range(count)))
     jobs.sort(key=lambda job: job.id)
     assert [await store.queue_position(job) for job in jobs] == list(range(count))
@@ -77,7 +79,7 @@ async def test_a_position_counts_the_queued_jobs_before(store: JobStore, count: 
     assert [await store.queue_position(job) for job in left] == list(range(len(left)))
 
 
-async def test_tallies_follow_every_move(store: JobStore, reopen: Reopen) -> None:
+async def test_tallies_follow_every_move(store: Store, reopen: Reopen) -> None:
     assert await store.tallies() == dict.fromkeys(JobState, Tally())
     jobs = [await submit(store, instances=size) for size in (1, 2, 4, 8)]
     running = await store.update((await store.update(jobs[1].admitted(NOON))).running(NOON))
@@ -98,7 +100,7 @@ async def test_tallies_follow_every_move(store: JobStore, reopen: Reopen) -> Non
     assert (await store.tallies())[JobState.CANCELLED] == Tally()
 
 
-async def test_live_jobs_are_those_that_launch_or_run(store: JobStore) -> None:
+async def test_live_jobs_are_those_that_launch_or_run(store: Store) -> None:
     jobs = [await submit(store) for _ in range(4)]
     launching = await store.update(jobs[1].admitted(NOON))
     running = await store.update((await store.update(jobs[2].admitted(NOON))).running(NOON))
@@ -106,7 +108,7 @@ async def test_live_jobs_are_those_that_launch_or_run(store: JobStore) -> None:
     assert {job.id for job in await store.live_jobs()} == {launching.id, running.id}
 
 
-async def test_lists_are_newest_first_and_come_in_pages(store: JobStore) -> None:
+async def test_lists_are_newest_first_and_come_in_pages(store: Store) -> None:
     jobs = [await submit(store) for _ in range(5)]
     first = await store.list_jobs(JobFilter(), limit=2)
     assert ([job.id for job in first.jobs], first.has_more) == ([5, 4], True)
@@ -114,7 +116,7 @@ async def test_lists_are_newest_first_and_come_in_pages(store: JobStore) -> None
     assert (list(second.jobs), second.has_more) == ([jobs[2], jobs[1], jobs[0]], False)
 
 
-async def test_a_list_of_large_jobs_is_cut(store: JobStore) -> None:
+async def test_a_list_of_large_jobs_is_cut(store: Store) -> None:
     large = {"NOTE": "x" * (LARGEST_LIST // 10)}
     for number in range(25):
         await submit(store, parameters=large, algorithm="even" if number % 2 == 0 else "odd")
@@ -128,14 +130,14 @@ async def test_a_list_of_large_jobs_is_cut(store: JobStore) -> None:
         assert ids + [job.id for job in listing.jobs] == list(wanted)
 
 
-async def test_a_list_has_one_job_at_least(store: JobStore) -> None:
+async def test_a_list_has_one_job_at_least(store: Store) -> None:
     for _ in range(2):
         await submit(store, parameters={"NOTE": "x" * LARGEST_LIST})
     listing = await store.list_jobs(JobFilter(), limit=100)
     assert ([job.id for job in listing.jobs], listing.has_more) == ([2], True)
 
 
-async def test_lists_are_filtered_by_state_name_and_algorithm(store: JobStore) -> None:
+async def test_lists_are_filtered_by_state_name_and_algorithm(store: Store) -> None:
     await submit(store, name="alpha", algorithm="a")
     await submit(store, name="alphabet", algorithm="b")
     await end(store, await submit(store, name="beta", algorithm="a"))
@@ -153,7 +155,7 @@ async def test_lists_are_filtered_by_state_name_and_algorithm(store: JobStore) -
     assert await ids(JobFilter(name_prefix="x")) == []
 
 
-async def test_changes_are_told_to_those_who_ask(store: JobStore) -> None:
+async def test_changes_are_told_to_those_who_ask(store: Store) -> None:
     with store.changes() as everything, store.changes(2) as of_two:
         first, second = await submit(store), await submit(store)
         assert [await anext(everything), await anext(everything)] == [
@@ -165,7 +167,21 @@ async def test_changes_are_told_to_those_who_ask(store: JobStore) -> None:
         assert await anext(of_two) == (second.id, JobState.LAUNCHING)
 
 
-async def test_a_repeated_submission_is_no_change(store: JobStore) -> None:
+async def test_a_writer_has_hints_of_what_others_write_alone(store: Store) -> None:
+    first, second = await submit(store), await submit(store)
+    with store.changes() as own, store.changes() as of_others, store.changes(first.id) as of_first:
+        first = await store.update(first.admitted(NOON), by=own)
+        assert await anext(of_others) == await anext(of_first) == (first.id, JobState.LAUNCHING)
+        await store.update(first.running(NOON))
+        with pytest.raises(StaleJob):
+            await store.update(first.running(NOON), by=own)
+        await store.update(second.admitted(NOON), by=own)
+        assert await anext(own) == (first.id, JobState.RUNNING)
+        third = await submit(store)
+        assert await anext(own) == (third.id, JobState.QUEUED)
+
+
+async def test_a_repeated_submission_is_no_change(store: Store) -> None:
     key = RequestKey("k", b"digest")
     await store.submit(spec(), NOON, key, 10)
     with store.changes() as changes:
@@ -174,7 +190,7 @@ async def test_a_repeated_submission_is_no_change(store: JobStore) -> None:
         assert await anext(changes) == (job.id, JobState.QUEUED)
 
 
-async def test_old_ended_jobs_are_found_and_forgotten(store: JobStore, reopen: Reopen) -> None:
+async def test_old_ended_jobs_are_found_and_forgotten(store: Store, reopen: Reopen) -> None:
     jobs = [await submit(store) for _ in range(4)]
     for age, job in enumerate(jobs[:3]):
         await end(store, job, after=timedelta(hours=-age))
@@ -188,7 +204,7 @@ async def test_old_ended_jobs_are_found_and_forgotten(store: JobStore, reopen: R
     assert (await submit(await reopen())).id == 5
 
 
-async def test_the_id_of_a_forgotten_job_is_not_used_again(store: JobStore, reopen: Reopen) -> None:
+async def test_the_id_of_a_forgotten_job_is_not_used_again(store: Store, reopen: Reopen) -> None:
     job = await end(store, await submit(store))
     await store.delete([job.id])
     assert (await submit(await reopen())).id == job.id + 1

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from job_tracker.domain.job import Job
-from job_tracker.store.base import LARGEST_LIST, Listing
+from job_tracker.store.jobs import LARGEST_LIST, Listing
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.api_service import Serve, Service
 from tests.support.http2 import unread_calls
@@ -25,7 +25,7 @@ class CountingStore(SqliteStore):
     reads = 0
 
     async def get(self, job_id: int) -> Job:
-        """See JobStore."""
+        """See JobReader."""
         self.reads += 1
         return await super().get(job_id)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from job_tracker.domain import naming
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job, JobState
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.restoring import SKIPPED_IDS, Restored, catch_up
 from tests.support.backends import ProcessGroups
@@ -16,7 +16,7 @@ LEASE = timedelta(minutes=1)
 GRACE = timedelta(seconds=5)
 
 
-async def submitted(store: JobStore) -> Job:
+async def submitted(store: Store) -> Job:
     return await store.submit(spec({}, home=naming.home(await store.store_id())), NOON, None, 100)
 
 

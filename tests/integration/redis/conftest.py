@@ -21,8 +21,8 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def server(redis_server: RedisServer) -> RedisServer:
-    """A running one."""
-    redis_server.start()
+    """A running one. What it has answered is there after a kill, however busy the disk is."""
+    redis_server.start("--appendfsync", "always")
     return redis_server
 
 

@@ -10,11 +10,12 @@ import redis
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.errors import StoreUnavailable
-from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.reports import ReportBuffer
 from job_tracker.scheduling.fifo import Fifo
+from job_tracker.store.queue_moves import QueueMoves
 from job_tracker.store.redis import RedisStore
-from job_tracker.store.redis.changes import Changes
+from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import NOON, spec
 from tests.support.leadership import elected
@@ -157,6 +158,24 @@ async def test_who_watches_hears_of_what_changed_during_an_outage(server: RedisS
                 pass
 
 
+async def test_who_is_queued_hears_that_the_queue_moved_during_an_outage(
+    server: RedisServer, connect: Open
+) -> None:
+    here, there = await connect(), await connect()
+    jobs = [await here.submit(spec(), NOON, None, 10) for _ in range(3)]
+    moves = QueueMoves(here)
+    with here.changes(jobs[2].id) as changes:
+        moves.watch(jobs[2].id, changes)
+        server.kill()
+        server.start()
+        await answers(there, jobs[1].id)
+        await there.update(jobs[1].ended(Ending(JobState.CANCELLED, NOON), NOON))
+        async with asyncio.timeout(10):
+            while await answers(here, jobs[2].id) and await here.queue_position(jobs[2]) != 1:
+                await anext(changes)
+        moves.leave(changes)
+
+
 async def test_a_write_whose_caller_has_gone_is_told_all_the_same(server: RedisServer, connect: Open) -> None:
     store = await connect()
     job = await store.submit(spec(), NOON, None, 10)
@@ -183,7 +202,7 @@ async def test_a_store_is_closed_though_its_library_loses_a_cancel(
                 raise
             lost.set()
 
-    monkeypatch.setattr(Changes, "_follow", follow)
+    monkeypatch.setattr(ChangeFeed, "_follow", follow)
     store = await connect()
     await asyncio.sleep(0)  # it listens now
     async with asyncio.timeout(10):

@@ -7,7 +7,8 @@ import pytest
 from job_tracker.domain.errors import StaleJob
 from job_tracker.domain.job import Ending, Job, JobState, Progress
 from job_tracker.domain.telemetry import AttemptReport
-from job_tracker.store.base import JobFilter, RequestKey
+from job_tracker.store.jobs import JobFilter, RequestKey
+from job_tracker.store.queue_moves import QueueMoves
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer
 from tests.support.stores import Open
@@ -28,6 +29,21 @@ async def test_one_hears_of_what_the_other_writes(server: RedisServer, connect: 
             assert await anext(changes) == (job.id, JobState.LAUNCHING)
             second = await there.submit(spec(), NOON, None, 10)
             assert await anext(of_two) == (second.id, JobState.QUEUED)
+
+
+async def test_who_waits_here_is_hinted_when_the_queue_is_moved_there(
+    server: RedisServer, connect: Open
+) -> None:
+    here, there = await connect(), await connect()
+    first, second = [await there.submit(spec(), NOON, None, 10) for _ in range(2)]
+    moves = QueueMoves(here)
+    with here.changes(second.id) as changes:
+        moves.watch(second.id, changes)
+        assert await anext(changes) == (second.id, JobState.QUEUED)
+        await there.update(first.admitted(NOON))
+        assert await asyncio.wait_for(anext(changes), 5) == (second.id, JobState.QUEUED)
+        assert await here.queue_position(second) == 0
+        moves.leave(changes)
 
 
 async def test_messages_of_others_on_the_channel_do_no_harm(server: RedisServer, connect: Open) -> None:

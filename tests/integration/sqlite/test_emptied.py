@@ -7,7 +7,7 @@ import pytest
 
 from job_tracker.domain.errors import StoreRefused
 from job_tracker.domain.job import Ending, JobState
-from job_tracker.store.base import JobStore
+from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.files import wal_of
 from tests.support.catalog import SETTINGS
@@ -31,7 +31,7 @@ def settings(folder: Path, **storage: object) -> Settings:
     return made
 
 
-async def opened(folder: Path, **storage: object) -> JobStore:
+async def opened(folder: Path, **storage: object) -> Store:
     return await open_store(settings(folder, **storage))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from job_tracker.domain.errors import JobNotFound, StaleJob, StoreLost, StoreUnavailable
 from job_tracker.domain.job import JobState
-from job_tracker.store.base import Term
+from job_tracker.store.lease import Term
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.schema import open_file
 from job_tracker.store.sqlite.writer import GroupCommitter

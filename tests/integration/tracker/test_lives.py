@@ -10,9 +10,10 @@ from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import GroupRef, Phase
-from job_tracker.domain.job import JobState
+from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Elastic
-from job_tracker.store.base import JobFilter
+from job_tracker.store.jobs import JobFilter
+from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON, failures
 
 if TYPE_CHECKING:
@@ -32,6 +33,32 @@ async def test_a_job_is_launched_runs_and_succeeds(service: Service) -> None:
     assert job.finished_at is not None
     assert (job.attempt, job.diagnosis) == (1, None)
     assert service.world.launches == [job.group]
+    assert service.world.live == {}
+
+
+async def test_what_the_tracker_writes_is_not_read_back(service: Service) -> None:
+    job = await service.submit({"RUN_SECONDS": "0.1"}, instances=3)
+    await service.reaches(job.id, JobState.SUCCEEDED)
+    # One when it is admitted, one at most for each of three observations, and one when the group is stopped.
+    assert service.store_calls["get"] <= 5
+
+
+@pytest.mark.parametrize("state", [JobState.LAUNCHING, JobState.RUNNING])
+async def test_a_cancel_right_after_a_write_of_the_tracker_is_not_missed(
+    service: Service, monkeypatch: pytest.MonkeyPatch, state: JobState
+) -> None:
+    update = SqliteStore.update
+
+    async def cancelled_meanwhile(self: SqliteStore, job: Job, **how: Any) -> Job:
+        saved = await update(self, job, **how)
+        if job.state is state and how.get("by") is not None:
+            monkeypatch.undo()
+            await service.jobs.cancel(BUILT_IN, job.id)
+        return saved
+
+    monkeypatch.setattr(SqliteStore, "update", cancelled_meanwhile)
+    await service.restart()
+    await service.reaches((await service.submit(FOREVER)).id, JobState.CANCELLED)
     assert service.world.live == {}
 
 

@@ -45,6 +45,23 @@ async def test_a_large_job_at_the_head_is_not_overtaken(service: Service) -> Non
     await service.reaches(small.id, JobState.SUCCEEDED)
 
 
+async def test_who_watches_a_queued_job_sees_it_come_forward(service: Service) -> None:
+    running = await service.submit(FOREVER, instances=4)
+    await service.reaches(running.id, JobState.RUNNING)
+    before, watched = [await service.submit(FOREVER, instances=4) for _ in range(2)]
+    seen = []
+    async for view in service.jobs.watch(BUILT_IN, watched.id):
+        seen.append((view.job.state, view.position))
+        if view.job.state is JobState.RUNNING:
+            await service.jobs.cancel(BUILT_IN, watched.id)
+        elif view.position == 1:
+            await service.jobs.cancel(BUILT_IN, before.id)
+        elif view.job.state is JobState.QUEUED:
+            await service.jobs.cancel(BUILT_IN, running.id)
+    assert seen[:2] == [(JobState.QUEUED, 1), (JobState.QUEUED, 0)]
+    assert seen[-1] == (JobState.CANCELLED, 0)
+
+
 async def test_a_job_that_no_longer_fits_at_all_fails_and_holds_nobody_up(service: Service) -> None:
     running = await service.submit(FOREVER)
     await service.reaches(running.id, JobState.RUNNING)

@@ -16,7 +16,7 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer
 from job_tracker.scheduling.fifo import Fifo
-from job_tracker.store.base import Term
+from job_tracker.store.lease import Term
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions

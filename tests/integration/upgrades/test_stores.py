@@ -16,7 +16,8 @@ from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Deadlines, RetryPolicy
-from job_tracker.store.base import JobFilter, JobStore, RequestKey
+from job_tracker.store.base import Store
+from job_tracker.store.jobs import JobFilter, RequestKey
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.redis.keys import SCHEMA
 from job_tracker.store.sqlite import SqliteStore
@@ -33,14 +34,14 @@ VERSIONS = [
 
 
 @pytest.fixture
-async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[JobStore]:
+async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[Store]:
     """Opened by this version: a job in each state, the second of them failed for a lost node."""
     if kind == "sqlite":
         path = tmp_path / "jobs.db"
         with sqlite3.connect(path) as connection:
             connection.executescript((DATA / f"sqlite-{version}.sql").read_text())
         connection.close()
-        store: JobStore = await SqliteStore.open(path)
+        store: Store = await SqliteStore.open(path)
         yield store
         await store.close()
     else:
@@ -59,7 +60,7 @@ async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[Jo
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
-async def test_every_job_is_as_it_was(old_store: JobStore, version: int) -> None:
+async def test_every_job_is_as_it_was(old_store: Store, version: int) -> None:
     jobs = {job.id: job for job in (await old_store.list_jobs(JobFilter(), limit=100)).jobs}
     assert {job_id: job.state for job_id, job in jobs.items()} == {
         1: JobState.SUCCEEDED,
@@ -87,12 +88,12 @@ async def test_every_job_is_as_it_was(old_store: JobStore, version: int) -> None
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
-async def test_an_old_store_gets_an_id_of_its_own(old_store: JobStore) -> None:
+async def test_an_old_store_gets_an_id_of_its_own(old_store: Store) -> None:
     assert re.fullmatch("[0-9a-f]{8}", await old_store.store_id())
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
-async def test_the_service_goes_on_where_the_old_one_was(old_store: JobStore) -> None:
+async def test_the_service_goes_on_where_the_old_one_was(old_store: Store) -> None:
     assert (await old_store.find_submitted(RequestKey("key-5", bytes([4]) * 4))) == await old_store.get(5)
     assert [job.id for job in sorted(await old_store.live_jobs(), key=_by_id)] == [3, 4]
     [head] = await old_store.first_queued(1)
@@ -109,7 +110,7 @@ async def test_the_service_goes_on_where_the_old_one_was(old_store: JobStore) ->
     assert await old_store.first_queued(1) == [back]
 
 
-async def _retried(store: JobStore, job: Job) -> Job:
+async def _retried(store: Store, job: Job) -> Job:
     """The job, in the queue again after a failure that its (old) policy would not have let it survive."""
     waiting = await store.update(replace(job, state=JobState.BACKOFF))
     return await store.update(replace(waiting, state=JobState.QUEUED))

@@ -106,6 +106,18 @@ async def test_a_slow_reader_of_a_feed_gets_the_last_value_of_each_key() -> None
     feed.publish("a", 9)
 
 
+async def test_a_batch_is_all_that_has_changed_and_waits_for_something() -> None:
+    feed = Feed[str, int]()
+    with feed.subscribe() as changes:
+        for key, value in (("a", 1), ("b", 2), ("a", 3)):
+            feed.publish(key, value)
+        assert await changes.batch() == {"a": 3, "b": 2}
+        batch = asyncio.create_task(changes.batch())
+        await asyncio.sleep(0)
+        feed.publish("c", 4)
+        assert await batch == {"c": 4}
+
+
 async def test_a_key_that_may_wait_comes_once_and_no_later_than_it_may() -> None:
     worked: list[float] = []
     done = asyncio.Event()

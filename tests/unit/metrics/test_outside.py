@@ -27,6 +27,9 @@ class CornerShop:
             raise self.trouble
         return f"{number} {what}"
 
+    async def close(self) -> None:
+        """See Market."""
+
 
 class Told(list[tuple[str, Result]]):
     def __call__(self, operation: str, result: Result, seconds: float) -> None:
@@ -38,6 +41,16 @@ async def test_a_call_gives_what_it_gave_before_and_is_told() -> None:
     told = Told()
     shop: Shop = observed(CornerShop(), Shop, told)
     assert await shop.buy("eggs", number=2) == "2 eggs"
+    assert told == [("buy", Result.OK)]
+
+
+class Market(Shop, Protocol):
+    async def close(self) -> None: ...
+
+
+async def test_calls_that_a_protocol_inherits_are_told_as_its_own() -> None:
+    told = Told()
+    await observed(CornerShop(), Market, told).buy("eggs")
     assert told == [("buy", Result.OK)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from job_tracker.common.broadcast import Feed
 from job_tracker.domain.errors import LeadershipLost, StoreUnavailable
-from job_tracker.store.base import JobStore, Term
+from job_tracker.store.lease import LeaseStore, Term
 from job_tracker.tracking.leadership import Leadership, Tenure
 
 SHORT = timedelta(milliseconds=200)
@@ -64,7 +64,7 @@ class Replica:
         self._changed = asyncio.Condition()
         self._leases = leases
         self.leadership = Leadership(
-            cast(JobStore, leases),
+            cast(LeaseStore, leases),
             self._track,
             holder="me",
             lifetime=lifetime,

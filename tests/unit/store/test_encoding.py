@@ -1,0 +1,117 @@
+"""What stores leave out of a job is read back as it was, by every later version too."""
+
+from dataclasses import MISSING, fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
+from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Progress
+from job_tracker.domain.policies import Deadlines, Elastic, RetryPolicy
+from job_tracker.domain.telemetry import Artifact
+from job_tracker.store.encoding import MOVES, RANKS, text_of
+from job_tracker.store.specs import dumped, loaded
+from tests.support.jobs import NOON, spec
+
+_OPTIONS: dict[str, Any] = {
+    "resources": {},
+    "nproc_per_node": None,
+    "node_selector": {},
+    "tolerations": (),
+    "priority_class": None,
+    "labels": {},
+    "annotations": {},
+}
+
+# As they were released. Jobs in stores were written without them: add to this table, but change nothing.
+RELEASED: dict[type, dict[str, Any]] = {
+    JobSpec: {
+        "pod_options": InstanceOptions(),
+        "code_version": "",
+        "retry": RetryPolicy(),
+        "deadlines": Deadlines(),
+        "home": "",
+    },
+    GroupSpec: {
+        "backend": "",
+        "framework": "pytorch",
+        "trainers": InstanceSpec(),
+        "others": {},
+        "environment": {},
+        "elastic": None,
+        "ends_with_master": False,
+    },
+    InstanceOptions: _OPTIONS,
+    InstanceSpec: {**_OPTIONS, "image": "", "command": (), "engine": ""},
+    Toleration: {
+        "key": None,
+        "operator": "Equal",
+        "value": "",
+        "effect": None,
+        "toleration_seconds": None,
+    },
+    RetryPolicy: {
+        "max_attempts": 1,
+        "backoff": timedelta(seconds=10),
+        "max_backoff": timedelta(minutes=10),
+        "retry_on": (),
+    },
+    Deadlines: {"queue": None, "start": None, "run": None},
+    Elastic: {"max_restarts": 10},
+    RankStatus: {"exit_code": None, "note": "", "restarts": 0},
+    Ending: {"diagnosis": None, "at_once": False, "has_model": None},
+    Diagnosis: {"detail": "", "retryable": False, "rank": None},
+    Move: {"diagnosis": None, "note": ""},
+    Progress: {
+        "step": 0,
+        "total_steps": 0,
+        "epoch": 0,
+        "total_epochs": 0,
+        "metrics": {},
+        "reported_at": None,
+        "speed": 0.0,
+        "measured_at": None,
+        "measured_step": 0,
+    },
+    Artifact: {"kind": "", "size": 0, "sha256": "", "attempt": 0, "at": None},
+}
+
+
+@pytest.mark.parametrize("kept", RELEASED, ids=lambda kept: kept.__name__)
+def test_a_default_that_was_released_stays_as_it_is(kept: type) -> None:
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(kept)
+    }
+    assert {name: defaults[name] for name in RELEASED[kept]} == RELEASED[kept]
+
+
+def test_every_field_that_may_be_left_out_is_in_the_table() -> None:
+    for kept, released in RELEASED.items():
+        optional = {
+            field.name
+            for field in fields(kept)
+            if field.default is not MISSING or field.default_factory is not MISSING
+        }
+        assert optional == set(released), kept
+
+
+def test_what_is_as_by_default_is_not_written() -> None:
+    assert text_of(RANKS, (RankStatus(0, Phase.RUNNING),)) == '[{"rank":0,"phase":"running"}]'
+    moves = (Move(JobState.QUEUED, NOON, 0),)
+    assert text_of(MOVES, moves) == '[{"state":"queued","at":"2026-11-21T12:00:00Z","attempt":0}]'
+    assert "retry" not in dumped(spec())
+
+
+def test_what_differs_within_a_policy_is_written_and_read_back() -> None:
+    wanted = spec(
+        retry=RetryPolicy(max_attempts=3, retry_on=(Category.CRASHED,)),
+        elastic=Elastic(min_instances=2),
+        roles={"master": 1, "ps": 2},
+        pod_options={"labels": {"team": ""}, "tolerations": []},
+    )
+    text = dumped(wanted)
+    assert loaded(text) == wanted
+    assert '"retry":{"max_attempts":3,"retry_on":["crashed"]}' in text
