@@ -21,7 +21,8 @@ from language_model.parameter_server.server import ParameterServer
 from language_model.parameter_server.synchrony import Rule, Synchrony, rule_of
 from language_model.train import fit
 from trainer_kit.group import Group
-from trainer_kit.progress import Progress, Reporter, Silence
+from trainer_kit.progress import Reporter
+from trainer_kit.report_sinks import NullSink, Progress
 
 from tests.unit.trainer_images.language_model.parameter_server.support import (
     RATE,
@@ -89,7 +90,7 @@ def few_weights(group: Group, rule: Rule, straggler: int | None = None) -> Outco
     return {"count": work(model, learn, WorkersPost(template)), "versions": versions}
 
 
-class Losses(Silence):
+class Losses(NullSink):
     """Keeps the losses that are reported."""
 
     def __init__(self) -> None:
