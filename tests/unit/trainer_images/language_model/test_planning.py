@@ -6,9 +6,9 @@ import pytest
 import torch
 from language_model import planning, theory
 from language_model.choices import Offload, Schedule, Strategy
-from language_model.held import Held
 from language_model.layout import Layout
 from language_model.memory import recompute
+from language_model.memory_meter import MemoryMeter
 from language_model.model import build, loss_of
 
 MODELS = (
@@ -29,7 +29,7 @@ def counted(layout: Layout) -> int:
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     kept = [*parameters, *(p.grad for p in parameters if p.grad is not None)]
-    with Held(kept) as memory:
+    with MemoryMeter(kept) as memory:
         torch.autograd.backward(loss_of(model(tokens[:, :-1]), tokens[:, 1:]))
     return int(memory.peak - sum(tensor.nbytes for tensor in kept))
 
