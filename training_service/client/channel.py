@@ -20,7 +20,7 @@ ADDRESS_VARIABLE = "TRAINING_SERVICE_ADDRESS"
 DEFAULT_ADDRESS = "localhost:51001"
 
 # Every call of the service may be repeated: Train carries a request key, the others change nothing
-# or are idempotent. Streams are another matter: see `client.opening`, and `client.watching`.
+# or are idempotent. Streams are another matter: see `client.stream_retry`, and `client.watching`.
 # Four retries, 0.2 + 0.4 + 0.8 + 1.6 s apart (±20 %, gRPC's jitter): a service that restarts is
 # waited for, and one that is not there is reported after some 3 s.
 _SERVICE_CONFIG: dict[str, Any] = {
