@@ -1,4 +1,4 @@
-"""Which layouts of a model fit a device, and what each costs: what `trainctl plan` prints.
+"""Which layouts of a model fit a device, and what each costs: for `trainctl plan`.
 
 By the formulas of `theory`, which the tests and benchmarks hold against what is counted. Needs no PyTorch.
 """
@@ -34,7 +34,19 @@ class Choice:
     """Work that is done twice, as a share of a step's."""
 
     @property
-    def memory(self) -> float:
+    def parameters(self) -> dict[str, str]:
+        """Those that make the layout, but for the model's and defaults."""
+        names = ("strategy", "pipeline", "tensor", "sequence_parallel", "loss_parallel", "micro_batches")
+        values = {name: getattr(self.layout, name) for name in (*names, "checkpointing", "offload")}
+        plain = {"pipeline": 1, "tensor": 1, "micro_batches": 1, "checkpointing": "none", "offload": "none"}
+        return {
+            name.upper(): "1" if value is True else str(value)
+            for name, value in values.items()
+            if value is not False and plain.get(name) != value
+        }
+
+    @property
+    def memory_bytes(self) -> float:
         """All of it."""
         held = self.model
         on_host = self.layout.offload
@@ -52,7 +64,7 @@ class Choice:
 
     def fits(self, device: float) -> bool:
         """Whether a device of so many bytes holds it."""
-        return self.memory <= device * (1 - RESERVE)
+        return self.memory_bytes <= device * (1 - RESERVE)
 
 
 def price(layout: Layout) -> Choice:
@@ -88,12 +100,12 @@ def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
 def least(model: Layout, ranks: int) -> Choice | None:
     """What needs the least memory of a device, whether it fits or not; None if there is no layout at all."""
     priced = (price(layout) for layout in _layouts(model, ranks))
-    return min(priced, key=lambda choice: choice.memory, default=None)
+    return min(priced, key=lambda choice: choice.memory_bytes, default=None)
 
 
 def _cost(choice: Choice) -> tuple[float, ...]:
     is_offloaded = choice.layout.offload is not Offload.NONE
-    return (is_offloaded, round(choice.slowdown, 3), choice.bytes_sent, choice.memory)
+    return (is_offloaded, round(choice.slowdown, 3), choice.bytes_sent, choice.memory_bytes)
 
 
 def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:

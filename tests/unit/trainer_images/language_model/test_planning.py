@@ -52,7 +52,7 @@ def test_what_is_found_fits_and_obeys_the_rules() -> None:
     found = planning.choices(LARGE, 8, device)
     assert found
     for choice in found:
-        assert choice.memory <= device * (1 - planning.RESERVE)
+        assert choice.memory_bytes <= device * (1 - planning.RESERVE)
         assert choice.layout.data * choice.layout.pipeline * choice.layout.tensor == 8
     assert found[0].slowdown == min(choice.slowdown for choice in found)
     shapes = [(c.layout.strategy, c.layout.pipeline, c.layout.tensor) for c in found]
@@ -83,7 +83,7 @@ def test_where_nothing_fits_the_least_is_told() -> None:
     assert planning.choices(LARGE, 1, GIGABYTE) == []
     least = planning.least(LARGE, 1)
     assert least is not None
-    assert least.memory > GIGABYTE * (1 - planning.RESERVE)
+    assert least.memory_bytes > GIGABYTE * (1 - planning.RESERVE)
     assert (
         planning.least(replace(LARGE, batch_size=1), 7) is None
     )  # 7 share out neither it nor heads nor layers
