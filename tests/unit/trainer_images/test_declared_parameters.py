@@ -17,7 +17,7 @@ from trainer_kit.checkpoints.settings import Settings as CheckpointSettings
 
 from job_tracker.catalog import Algorithm, Parameter
 from job_tracker.frameworks.reserved_names import is_reserved
-from training_service.settings.algorithms import default_algorithms
+from training_service.settings.shipped import default_algorithms
 
 ROOT = Path(__file__).parents[3]
 IMAGES = ROOT / "trainer_images"
