@@ -1,15 +1,16 @@
 """What users may do with jobs: the operations behind the API, without its protocol."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from job_tracker.admission.admission import Admission, JobRequest
+from job_tracker.backends.registry import Preflight
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.errors import StaleJob
-from job_tracker.domain.job import Ending, Job, JobSpec, JobState, Progress
+from job_tracker.domain.job import Ending, Job, JobState, Progress
 from job_tracker.domain.observers import JobObserver, ignore_job
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
@@ -18,10 +19,6 @@ from job_tracker.store.base import JobFilter, JobStore
 
 # How often those who wait look again at the place in the queue, which changes with other jobs.
 _POSITION_SECONDS = 1.0
-
-
-Preflight = Callable[[JobSpec], Awaitable[None]]
-"""Looks whether a spec could run, beyond what the door can tell by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +44,33 @@ class Jobs:
         self,
         store: JobStore,
         logs: LogReader,
-        door: Admission,
+        admission: Admission,
         models: ModelFiles,
         *,
         max_queued: int,
-        rehearsals: Sequence[Preflight] = (),
+        preflights: Sequence[Preflight] = (),
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
     ) -> None:
-        """Each of `rehearsals` raises InvalidField for a spec that would fail once it is launched."""
+        """Each of `preflights` raises InvalidField for a spec that would fail once it is launched."""
         self._store = store
         self._logs = logs
-        self._door = door
+        self._admission = admission
         self._models = models
         self._max_queued = max_queued
-        self._rehearsals = rehearsals
+        self._preflights = preflights
         self._clock = clock
         self._on_save = on_save
 
     async def submit(self, request: JobRequest) -> Job:
         """Queue a job; it is durable when this returns. Raises as Admission.check and JobStore.submit."""
-        key = self._door.key_of(request)
+        key = self._admission.key_of(request)
         # First of all: a repeated request gets its job even if it would not be let in any more.
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
-        spec = await self._door.check(request)
-        for rehearse in self._rehearsals:
-            await rehearse(spec)
+        spec = await self._admission.check(request)
+        for preflight in self._preflights:
+            await preflight.check(spec)
         return await self._store.submit(spec, self._clock(), key, self._max_queued)
 
     async def get(self, job_id: int) -> JobView:

@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from job_tracker.catalog.parameters import Config
+from job_tracker.common.config import Config
 
 
 class Dataset(Config):

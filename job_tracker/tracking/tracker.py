@@ -28,7 +28,7 @@ from job_tracker.domain.errors import (
     TrackerError,
 )
 from job_tracker.domain.group import GroupRef
-from job_tracker.domain.job import LIVE_STATES, Ending, Job, JobState
+from job_tracker.domain.job import LIVE_STATES, Ending, Job, JobSpec, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
@@ -98,8 +98,13 @@ class Tracker:
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
         models: ModelFiles | None = None,
+        resolve: Callable[[JobSpec], JobSpec] = lambda spec: spec,
     ) -> None:
-        """Without `models`, it is not known of succeeded jobs whether they have left one."""
+        """Without `models`, it is not known of succeeded jobs whether they have left one.
+
+        `resolve` completes the specs of jobs that were accepted for another backend, or before there were
+        any; it raises LaunchFailed.
+        """
         self._store = store
         self._backend = backend
         self._logs = logs
@@ -108,6 +113,7 @@ class Tracker:
         self._clock = clock
         self._on_save = on_save
         self._models = models
+        self._resolve = resolve
         self._has_model: dict[GroupRef, bool | None] = {}
         self.looked_at = clock()
         """When it last looked at everything; before the first time, when it was made."""
@@ -329,7 +335,7 @@ class Tracker:
 
     async def _launch(self, job: Job) -> None:
         try:
-            plan = self._backend.plan(job)
+            plan = self._backend.plan(replace(job, spec=self._resolve(job.spec)))
             self._tenure.check()
             self._seen[job.group] = await self._backend.launch(plan)
             self._launched.add(job.group)

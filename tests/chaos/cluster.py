@@ -21,7 +21,8 @@ from tests.chaos.victims import Victims
 from tests.crash.stored import problems_in_redis
 from tests.support.cluster import Cluster, CommandFailed
 from tests.support.cluster_fixtures import wait_for_account
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 
 PROVIDER = "debian"
 _REPLICAS = 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.catalog import Algorithm, Parameter
-from tests.e2e.conftest import Server
+from tests.support.server import Server
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import InvalidRequest, TrainingClient
 from training_service.settings.loading import SettingsError, load

@@ -34,15 +34,22 @@ def failures(told: Job) -> list[tuple[int, Diagnosis]]:
     return [(move.attempt, move.diagnosis) for move in told.moves if move.diagnosis]
 
 
-def job(parameters: Mapping[str, str] | None = None, *, job_id: int = 1, **changes: Any) -> Job:
+def job(
+    parameters: Mapping[str, str] | None = None,
+    *,
+    algorithm: str = "program",
+    instances: int = 1,
+    job_id: int = 1,
+    attempt: int = 1,
+    state: JobState = JobState.LAUNCHING,
+) -> Job:
     """A job in its first attempt's launch."""
-    spec_changes = {name: changes.pop(name) for name in list(changes) if name in JobSpec.__slots__}
-    values: dict[str, Any] = {
-        "id": job_id,
-        "version": 1,
-        "spec": spec(parameters, **spec_changes),
-        "state": JobState.LAUNCHING,
-        "submitted_at": NOON,
-        "attempt": 1,
-    }
-    return Job(**{**values, **changes})
+    wanted = spec(parameters, algorithm=algorithm, instances=instances)
+    return job_of(wanted, job_id=job_id, attempt=attempt, state=state)
+
+
+def job_of(
+    wanted: JobSpec, *, job_id: int = 1, attempt: int = 1, state: JobState = JobState.LAUNCHING
+) -> Job:
+    """A job of this spec in its first attempt's launch."""
+    return Job(id=job_id, version=1, spec=wanted, state=state, submitted_at=NOON, attempt=attempt)

@@ -7,9 +7,9 @@ from typing import Any
 from job_tracker.catalog import Algorithm, Dataset
 
 
-def default_algorithms() -> dict[str, Algorithm]:
+def default_algorithms(model: type[Algorithm]) -> dict[str, Algorithm]:
     """The algorithms that ship, by name."""
-    return {name: Algorithm.model_validate(values) for name, values in _shipped("algorithms").items()}
+    return {name: model.model_validate(values) for name, values in _shipped("algorithms").items()}
 
 
 def default_datasets(storage: str) -> dict[str, Dataset]:

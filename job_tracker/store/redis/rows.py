@@ -8,10 +8,10 @@ from itertools import chain
 from pydantic import TypeAdapter
 
 from job_tracker.domain.group import RankStatus
-from job_tracker.domain.job import Ending, Job, JobSpec, JobState, Move, Progress
+from job_tracker.domain.job import Ending, Job, JobState, Move, Progress
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries, SeriesPoint
+from job_tracker.store import specs
 
-SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)
 _RANKS = TypeAdapter(tuple[RankStatus, ...])
 _ENDING = TypeAdapter(Ending)
@@ -29,7 +29,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
     return Job(
         id=int(row["id"]),
         version=int(row["version"]),
-        spec=SPEC.validate_json(row["spec"]),
+        spec=specs.loaded(row["spec"]),
         state=JobState(row["state"].decode()),
         submitted_at=submitted_at,
         attempt=int(row["attempt"]),

@@ -29,6 +29,7 @@ from job_tracker.domain.telemetry import (
     AttemptReport,
     MetricSeries,
 )
+from job_tracker.store import specs
 from job_tracker.store.base import LARGEST_LIST, JobFilter, Listing, RequestKey, Tally, Term
 from job_tracker.store.redis import rows, scripts
 from job_tracker.store.redis.changes import Changes
@@ -88,7 +89,7 @@ class RedisStore:
                 scripts.SUBMIT,
                 *(write.token, max_queued, self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
-                rows.SPEC.dump_json(spec).decode(),
+                specs.dumped(spec),
                 *rows.due_fields(fresh),
                 rows.MOVES.dump_json(fresh.moves).decode(),
             )

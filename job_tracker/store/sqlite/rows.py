@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from job_tracker.domain.group import RankStatus
-from job_tracker.domain.job import Ending, Job, JobSpec, JobState, Move, Progress
+from job_tracker.domain.job import Ending, Job, JobState, Move, Progress
+from job_tracker.store import specs
 
-SPEC = TypeAdapter(JobSpec)
 PROGRESS = TypeAdapter(Progress)
 _RANKS = TypeAdapter(tuple[RankStatus, ...])
 _ENDING = TypeAdapter(Ending)
@@ -21,7 +21,7 @@ def job_of(row: sqlite3.Row) -> Job:
     return Job(
         id=row["id"],
         version=row["version"],
-        spec=SPEC.validate_json(row["spec"]),
+        spec=specs.loaded(row["spec"]),
         state=JobState(row["state"]),
         submitted_at=moment(row["submitted_at"]),
         attempt=row["attempt"],
@@ -49,7 +49,7 @@ def fixed_columns(job: Job) -> dict[str, Any]:
         "algorithm": job.spec.algorithm,
         "instances": job.spec.instances,
         "submitted_at": job.submitted_at.timestamp(),
-        "spec": SPEC.dump_json(job.spec).decode(),
+        "spec": specs.dumped(job.spec),
     }
 
 

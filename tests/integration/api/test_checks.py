@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from job_tracker.catalog import Algorithm, Parameter
-from tests.integration.api.conftest import Serve, metadata
+from tests.support.api_service import Serve, metadata
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 

@@ -15,11 +15,11 @@ from job_tracker.reports import ReportBuffer
 from job_tracker.store.redis import RedisStore
 from job_tracker.store.redis.changes import Changes
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
-from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.leadership import elected
 from tests.support.logs import collector
 from tests.support.redis_server import RedisServer
+from tests.support.stores import Open
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from job_tracker.logs.reader import LogRequest
 from tests.support.jobs import failures
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 

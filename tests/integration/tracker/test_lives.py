@@ -15,7 +15,7 @@ from job_tracker.store.base import JobFilter
 from tests.support.jobs import NOON, failures
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 

@@ -24,9 +24,9 @@ from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.open_logs import LogBounds
 from job_tracker.logs.positions import Position
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
-from tests.integration.tracker.conftest import Service
 from tests.support.jobs import job
 from tests.support.logs import pieces_of, records, time
+from tests.support.tracked_service import Service
 
 HELLO = {"PRINT": "hello"}
 RUNNING = {**HELLO, "RUN_SECONDS": "forever"}

@@ -9,7 +9,7 @@ from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 

@@ -9,7 +9,7 @@ from job_tracker.domain.errors import NoRoom
 from job_tracker.domain.job import JobState
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 

@@ -11,7 +11,7 @@ from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import JobState
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from job_tracker.catalog import Dataset
-from training_service.settings import Settings
+from training_service.settings import Settings, settings_model
 from training_service.settings.service import StorageSettings
-from training_service.settings.shipped import default_algorithms, default_datasets
+from training_service.settings.shipped import default_datasets
 
 ROOT = Path(__file__).parents[3]
 KIT = "trainer_kit"
@@ -16,7 +16,7 @@ SAMPLES = {init.parent.name for init in (ROOT / "trainer_images").glob("*/__init
 NAMES = {
     *SAMPLES,
     *(sample.replace("_", "-") for sample in SAMPLES),
-    *default_algorithms(),
+    *settings_model()().algorithms,
     *(default_datasets("/storage").keys() - {"*"}),
 }
 SOURCES = sorted(

@@ -21,10 +21,10 @@ from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
-from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups
 from tests.support.jobs import spec
 from tests.support.leadership import elected
+from tests.support.place import Place
 
 
 @dataclass

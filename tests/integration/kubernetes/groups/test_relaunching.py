@@ -13,10 +13,10 @@ from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import RetryPolicy
 from job_tracker.store.sqlite import SqliteStore
 from tests.crash.remote import PodWatch
-from tests.integration.kubernetes.groups.conftest import Place
-from tests.integration.tracker.conftest import Service
 from tests.support.backends import KubernetesGroups, started
 from tests.support.jobs import failures, spec
+from tests.support.place import Place
+from tests.support.tracked_service import Service
 
 # The first attempt would go on for ever, so that only its end can lead to the next.
 HOLD_ONCE = "import os, time\nif os.environ['JOB_ATTEMPT'] == '1': time.sleep(1e6)"
