@@ -32,6 +32,7 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportTokens
+from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import JobStore
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -151,14 +152,14 @@ def make_jobs(settings: Settings, store: JobStore, store_id: str, opened: Opened
         home=naming.home(store_id),
         defaults=settings.job_defaults,
     )
-    own_rules = ParameterCheck(settings.algorithms, settings.jobs.check_path)
     return Jobs(
         store,
         LogReader(store, opened.backend, log_archive(settings)),
         admission,
         ModelFiles(settings.storage.root),
         max_queued=settings.scheduling.max_queued,
-        preflights=[own_rules, *([opened.preflight] if opened.preflight else [])],
+        parameter_check=ParameterCheck(settings.algorithms, settings.jobs.check_path),
+        preflights=[opened.preflight] if opened.preflight else [],
         on_save=metrics.observe_job,
     )
 
@@ -193,6 +194,7 @@ def make_leadership(
             options,
             tenure,
             reports,
+            Fifo(),
             on_save=saved,
             models=models,
             resolve=resolver.completed,

@@ -13,6 +13,7 @@ from job_tracker.admission.resolution import Resolver
 from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefaults
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, UnknownReference
 from job_tracker.domain.group import GroupSpec, InstanceOptions
 from job_tracker.domain.job import JobSpec
@@ -94,7 +95,7 @@ class Admission:
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest())
 
-    async def check(self, request: JobRequest) -> JobSpec:
+    async def check(self, caller: Caller, request: JobRequest) -> JobSpec:
         """The spec of the job that was asked for.
 
         Raises InvalidField or UnknownReference, naming the first field that is wrong, its value and
@@ -130,7 +131,7 @@ class Admission:
             model_name=(model_name := request.model_name or naming.slug(name, MAX_NAME)),
             parameters=dict(request.parameters),
             environment=environment,
-            data_uri=await self._versions.uri_of(request.dataset_id, request.dataset_version),
+            data_uri=await self._versions.uri_of(caller, request.dataset_id, request.dataset_version),
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
             pod_options=pod_options,

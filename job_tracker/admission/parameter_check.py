@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from job_tracker.catalog import Algorithm
-from job_tracker.common.callers import FairTurns, caller
 from job_tracker.common.printable import quoted
+from job_tracker.common.turns import FairTurns
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, LimitExceeded
 from job_tracker.domain.job import JobSpec
 
@@ -43,7 +44,7 @@ class ParameterCheck:
         self._seconds = seconds
         self._turns = turns or FairTurns(_AT_ONCE, _OF_ONE_CALLER)
 
-    async def check(self, spec: JobSpec) -> None:
+    async def check(self, caller: Caller, spec: JobSpec) -> None:
         """Raise InvalidField with the program's last line if it refuses the parameters.
 
         Raises LimitExceeded if there was no turn for it in half of the time: that is no fault of the program.
@@ -58,15 +59,14 @@ class ParameterCheck:
             "PATH": self._path,
         }
         end = asyncio.get_running_loop().time() + self._seconds
-        who = caller.get()
-        await self._wait_for_turn(who)
+        await self._wait_for_turn(caller)
         try:
             async with asyncio.timeout_at(end):
                 code, told = await _run(algorithm.check, environment)
         except OSError as error:  # a TimeoutError is one as well
             code, told = None, str(error) or f"no answer within {self._seconds:g} s"
         finally:
-            self._turns.give(who)
+            self._turns.give(caller.key)
         lines = told.strip().splitlines() or [""]
         if code == REFUSED:
             raise InvalidField("parameters", _printable(lines[-1]) or "refused by the algorithm")
@@ -76,11 +76,11 @@ class ParameterCheck:
                 spec.algorithm, quoted(lines[-1] or f"exit code {code}"),
             )  # fmt: skip
 
-    async def _wait_for_turn(self, who: str) -> None:
+    async def _wait_for_turn(self, caller: Caller) -> None:
         patience = self._seconds / 2
         try:
             async with asyncio.timeout(patience):
-                await self._turns.take(who)
+                await self._turns.take(caller.key)
         except TimeoutError as error:
             raise LimitExceeded(
                 f"the parameters could not be checked within {patience:g} s, as {self._turns.length} other "

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.shared.labels import ATTEMPT, JOB_ID
-from job_tracker.catalog.pods import CONTAINER
 from tests.chaos import processes
 from tests.chaos.faults import Disturbances, Fault
 from tests.chaos.outages import LEASE_SECONDS, PREFIX, Outages

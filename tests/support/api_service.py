@@ -8,15 +8,16 @@ from typing import Any
 
 import grpc
 import pytest
-from training_service.engines import Engine
 
 from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.backends.registry import Opened
 from job_tracker.catalog import Algorithm, Parameter
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.job import JobState
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer, ReportTokens
+from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import JobFilter, Tally
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker
@@ -81,7 +82,7 @@ class Service:
         """Serve at a free port; untracked, jobs stay as they are."""
         backend = FakeBackend(self.world)
         jobs = main.make_jobs(
-            self.settings, self.store, await self.store.store_id(), Engine(backend), self.metrics
+            self.settings, self.store, await self.store.store_id(), Opened(backend=backend), self.metrics
         )
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBuffer(self.store, utc_now)
@@ -161,7 +162,7 @@ class Service:
         logs = LogCollector(self.store, backend, main.log_archive(self.settings))
         try:
             tenure, models = await elected(self.store), ModelFiles(self.settings.storage.root)
-            tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, models=models)
+            tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, Fifo(), models=models)
             await tracker.run()
         finally:
             await logs.close()

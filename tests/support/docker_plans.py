@@ -2,9 +2,13 @@
 
 from typing import Any
 
+from job_tracker.backends.docker.options import ContainerOptions
 from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
-from job_tracker.catalog import Algorithm, ContainerOptions, DockerRecipe
+from job_tracker.backends.docker.plugin import DockerPlugin
+from job_tracker.backends.docker.settings import DockerSettings
+from job_tracker.catalog import Algorithm
 from job_tracker.domain.job import Job
+from tests.support.catalog import algorithm_of, resolved
 
 NAME = "intent-classification"
 COMMAND = ("python", "-m", "intent_classification.train")
@@ -12,7 +16,8 @@ COMMAND = ("python", "-m", "intent_classification.train")
 
 def algorithm(**recipe: Any) -> Algorithm:
     values = {"image": "intent-classification:0.1.0", "command": COMMAND, **recipe}
-    return Algorithm(docker=DockerRecipe(**values))
+    made: Algorithm = algorithm_of(docker=values)
+    return made
 
 
 def planned(
@@ -25,7 +30,8 @@ def planned(
         container=container or ContainerOptions(),
         **options,
     )
-    return plan(job, {NAME: of or algorithm()}, how)
+    plugin = DockerPlugin(DockerSettings(container=how.container))
+    return plan(resolved(job, {NAME: of or algorithm()}, "docker", plugin), how)
 
 
 def variables_of(the_plan: DockerPlan, rank: int = 0) -> dict[str, str]:

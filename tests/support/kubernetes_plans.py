@@ -3,9 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
+from job_tracker.backends.kubernetes.options import KubernetesRecipe, PodOptions
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
-from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
+from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.catalog import Algorithm
 from job_tracker.domain.job import Job
+from tests.support.catalog import algorithm_of, resolved
 from tests.support.jobs import job, job_of, spec
 
 NAME = "intent-classification"
@@ -17,7 +21,8 @@ def recipe(**options: Any) -> KubernetesRecipe:
 
 
 def algorithm(**options: Any) -> Algorithm:
-    return Algorithm(free_parameters=True, kubernetes=recipe(**options))
+    made: Algorithm = algorithm_of(free_parameters=True, kubernetes=recipe(**options))
+    return made
 
 
 def planned(
@@ -30,7 +35,9 @@ def planned(
         stop_grace=timedelta(seconds=10),
     )
     the_job = the_job or job(algorithm=NAME)
-    return plan(the_job, {the_job.spec.algorithm: the_algorithm or algorithm()}, options)
+    algorithms = {the_job.spec.algorithm: the_algorithm or algorithm()}
+    plugin = KubernetesPlugin(KubernetesSettings(pod=options.pod))
+    return plan(resolved(the_job, algorithms, "kubernetes", plugin), options)
 
 
 def variables_of(pod: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from job_tracker.admission.admission import Admission
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.common.clock import utc_now
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.job import Job, JobState
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs, JobView
@@ -17,8 +18,10 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
+from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
+from tests.support.catalog import fake_resolver
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 
@@ -37,7 +40,9 @@ class Service:
 
     async def start(self) -> None:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
-        door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
+        door = Admission(
+            {}, {}, fake_resolver(), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
+        )
         reader = LogReader(self.store, self.backend, self.archive)
         models = ModelFiles(str(self.folder / "storage"))
         self.jobs = Jobs(self.store, reader, door, models, max_queued=1000)
@@ -51,6 +56,7 @@ class Service:
             options,
             tenure,
             self.reports,
+            Fifo(),
             lambda: utc_now() - self.back_by,
         )
         self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]
@@ -74,14 +80,14 @@ class Service:
 
     async def until(self, job_id: int, condition: Callable[[Job], bool]) -> Job:
         """The job as soon as it meets the condition; the test's time-out bounds it."""
-        async with aclosing(self.jobs.watch(job_id)) as views:
+        async with aclosing(self.jobs.watch(BUILT_IN, job_id)) as views:
             async for view in views:
                 if condition(view.job):
                     return view.job
-        raise AssertionError(f"job {job_id} ended otherwise: {await self.jobs.get(job_id)}")
+        raise AssertionError(f"job {job_id} ended otherwise: {await self.jobs.get(BUILT_IN, job_id)}")
 
     async def reaches(self, job_id: int, state: JobState) -> Job:
         return await self.until(job_id, lambda job: job.state is state)
 
     async def view(self, job_id: int) -> JobView:
-        return await self.jobs.get(job_id)
+        return await self.jobs.get(BUILT_IN, job_id)

@@ -38,7 +38,6 @@ class DockerPlugin:
             sent,
             configured=(self._settings.container.without_identity, recipe),
             own=own.options("docker") if own else None,
-            command=bool(recipe.command),
         )
         return instance_of(options, image=recipe.image, command=algorithm.command_of(role, recipe.command))
 

@@ -36,7 +36,6 @@ class KubernetesPlugin:
             sent,
             configured=(self._settings.pod.without_identity, recipe),
             own=own.options("kubernetes") if own else None,
-            command=bool(recipe.command),
         )
         return instance_of(
             FrozenPod.of(options, recipe.pod_template),

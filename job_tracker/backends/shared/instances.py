@@ -31,7 +31,6 @@ def options_of_role(
     *,
     configured: tuple[Options, Options],
     own: Any,
-    command: bool,
 ) -> Options:
     """Configuration for all, for the algorithm, then the request, each laid over the one before.
 
@@ -51,8 +50,6 @@ def options_of_role(
     options = overlay(kind, options, request)
     if own is not None:
         options = overlay(kind, options, own)
-    if options.nproc_per_node > 1 and not command:  # type: ignore[attr-defined]
-        raise ValueError("nproc_per_node needs a command, which the launcher is to start")
     return options
 
 

@@ -10,7 +10,7 @@ import pytest
 from job_tracker.catalog import Dataset
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.api_service import ALGORITHMS, CAPACITY, Serve, Service
-from training_service.settings import Settings
+from tests.support.catalog import SETTINGS
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def serve(tmp_path: Path, storage: Path) -> AsyncIterator[Serve]:
                 "algorithms": ALGORITHMS,
                 "datasets": {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
             }
-            settings = Settings(**{**values, **changes})
+            settings = SETTINGS(**{**values, **changes})
             service = Service(settings, await store.open(settings.storage.data_dir / "jobs.db"))
             stack.push_async_callback(service.stop)
             await service.start(tracked=tracked)

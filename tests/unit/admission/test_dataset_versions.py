@@ -12,8 +12,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.catalog import Dataset
-from job_tracker.common.callers import FairTurns, caller
+from job_tracker.common.turns import FairTurns
 from job_tracker.domain.errors import StorageUnavailable
+from tests.support.callers import caller_at
 
 
 class Hanging(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -40,8 +41,7 @@ def datasets(storage: Path) -> Iterator[dict[str, Dataset]]:
 
 async def uri_for(versions: DatasetVersions, who: str, dataset: str, version: str) -> str:
     """The answer to a call of this caller."""
-    caller.set(who)
-    return await versions.uri_of(dataset, version)
+    return await versions.uri_of(caller_at(who), dataset, version)
 
 
 async def test_a_caller_of_many_looks_leaves_a_turn_to_others(datasets: dict[str, Dataset]) -> None:

@@ -10,12 +10,28 @@ import psutil
 import pytest
 
 from job_tracker.admission.parameter_check import ParameterCheck
-from job_tracker.catalog import Algorithm, RequestLimits
-from job_tracker.common.callers import FairTurns, caller
+from job_tracker.catalog import Algorithm
+from job_tracker.common.turns import FairTurns
+from job_tracker.domain.caller import BUILT_IN, Caller
 from job_tracker.domain.errors import InvalidField, LimitExceeded
+from job_tracker.domain.job import JobSpec
+from tests.support.callers import caller_at
+from tests.support.catalog import algorithm_of, fake_resolver, pod_resolver
 from tests.support.jobs import spec
 
 Program = Callable[[str], tuple[str, ...]]
+
+
+class Checking:
+    """A check that is given specs which are not resolved."""
+
+    def __init__(self, check: ParameterCheck, algorithm: Algorithm) -> None:
+        self._check = check
+        resolver = pod_resolver if algorithm.recipes else fake_resolver
+        self._resolver = resolver({"program": algorithm})
+
+    async def check(self, caller: Caller, wanted: JobSpec) -> None:
+        await self._check.check(caller, self._resolver.completed(wanted))
 
 
 @pytest.fixture
@@ -33,21 +49,21 @@ def program(tmp_path: Path) -> Program:
 
 def checking(
     command: tuple[str, ...], *, seconds: float = 10, turns: FairTurns | None = None, **algorithm: Any
-) -> ParameterCheck:
-    made = Algorithm(check=command, **algorithm)
-    return ParameterCheck({"program": made}, RequestLimits(), os.defpath, seconds, turns)
+) -> Checking:
+    made: Algorithm = algorithm_of(check=command, **algorithm)
+    return Checking(ParameterCheck({"program": made}, os.defpath, seconds, turns), made)
 
 
 async def test_parameters_that_the_algorithm_refuses_are_refused_with_its_reason(program: Program) -> None:
     check = checking(program('echo "a warning" >&2; echo "HEADS $HEADS is odd" >&2; exit 65'))
     with pytest.raises(InvalidField, match=r"^parameters: HEADS 3 is odd$"):
-        await check(spec({"HEADS": "3"}))
+        await check.check(BUILT_IN, spec({"HEADS": "3"}))
 
 
 async def test_what_it_says_stays_on_its_line_and_has_an_end(program: Program) -> None:
     check = checking(program(r"printf 'no\033[2J%05000d\n' 1 >&2; exit 65"))
     with pytest.raises(InvalidField) as refused:
-        await check(spec())
+        await check.check(BUILT_IN, spec())
     assert str(refused.value).startswith("parameters: no?[2J000")
     assert len(str(refused.value)) < 1100
 
@@ -63,7 +79,7 @@ async def test_it_is_told_the_parameters_and_how_many_train_and_no_more(
         environment={"MODE": "fast"},
         kubernetes={"image": "i:1", "command": ["c"], "nproc_per_node": 2},
     )
-    await check(spec({"LR": "1"}, instances=3))
+    await check.check(BUILT_IN, spec({"LR": "1"}, instances=3))
     first, *lines = told.read_text().splitlines()
     assert first == "strict"
     environment = dict(line.split("=", 1) for line in lines)
@@ -71,7 +87,7 @@ async def test_it_is_told_the_parameters_and_how_many_train_and_no_more(
     assert environment.pop("PWD")  # the shell's own
     environment.pop("_", None)
     assert environment == {"MODE": "fast", "LR": "1", "WORLD_SIZE": "6"}
-    await check(spec(instances=3, pod_options={"nproc_per_node": 4}))
+    await check.check(BUILT_IN, spec(instances=3, pod_options={"nproc_per_node": 4}))
     assert "WORLD_SIZE=12" in told.read_text()
 
 
@@ -79,7 +95,7 @@ async def test_instances_that_do_not_train_do_not_count(program: Program, tmp_pa
     check = checking(
         program(f"echo $WORLD_SIZE >{tmp_path}/told"), framework="tensorflow", roles={"ps": {"instances": 2}}
     )
-    await check(spec(instances=5, roles={"master": 1, "worker": 2, "ps": 2}))
+    await check.check(BUILT_IN, spec(instances=5, roles={"master": 1, "worker": 2, "ps": 2}))
     assert (tmp_path / "told").read_text() == "3\n"
 
 
@@ -87,19 +103,19 @@ async def test_instances_that_do_not_train_do_not_count(program: Program, tmp_pa
 async def test_a_program_that_fails_refuses_nothing_and_the_log_says_so(
     program: Program, lines: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await checking(program(lines))(spec())
+    await checking(program(lines)).check(BUILT_IN, spec())
     assert "algorithms.program.check could not be made" in caplog.text
 
 
 async def test_a_program_that_is_not_there_refuses_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    await checking(("no-such-program",))(spec())
+    await checking(("no-such-program",)).check(BUILT_IN, spec())
     assert "no-such-program" in caplog.text
 
 
 async def test_a_program_that_takes_too_long_is_ended_and_refuses_nothing(
     program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await checking(program(f"echo $$ >{tmp_path}/pid; exec sleep 1000"), seconds=0.5)(spec())
+    await checking(program(f"echo $$ >{tmp_path}/pid; exec sleep 1000"), seconds=0.5).check(BUILT_IN, spec())
     assert "no answer within 0.5 s" in caplog.text
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
@@ -107,7 +123,7 @@ async def test_a_program_that_takes_too_long_is_ended_and_refuses_nothing(
 async def test_a_caller_that_goes_away_ends_the_program(program: Program, tmp_path: Path) -> None:
     started = tmp_path / "pid"
     check = checking(program(f"echo $$ >{started}.new; mv {started}.new {started}; exec sleep 1000"))
-    calling = asyncio.create_task(check(spec()))
+    calling = asyncio.create_task(check.check(BUILT_IN, spec()))
     while not started.exists():
         await asyncio.sleep(0.01)
     calling.cancel()
@@ -117,13 +133,12 @@ async def test_a_caller_that_goes_away_ends_the_program(program: Program, tmp_pa
 
 
 async def test_an_algorithm_without_a_check_is_not_asked() -> None:
-    await checking(())(spec())
+    await checking(()).check(BUILT_IN, spec())
 
 
-async def check_as(check: ParameterCheck, who: str, parameters: dict[str, str]) -> None:
+async def check_as(check: Checking, who: str, parameters: dict[str, str]) -> None:
     """The check of a call of this caller."""
-    caller.set(who)
-    await check(spec(parameters))
+    await check.check(caller_at(who), spec(parameters))
 
 
 @pytest.fixture

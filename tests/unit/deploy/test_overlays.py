@@ -13,12 +13,11 @@ import pytest
 import yaml
 
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
-from job_tracker.catalog import Algorithm, KubernetesRecipe
 from tests.support import schemas
+from tests.support.catalog import SETTINGS, algorithm_of, resolved
 from tests.support.jobs import job
 from tests.support.overlays import ROOT, Manifest, container, deployed, kustomized, one
 from tests.support.pod_security import violations
-from training_service.settings import Settings
 from training_service.settings.loading import load
 
 OVERLAYS = ["kind", "debian", "production"]
@@ -47,7 +46,7 @@ def only(objects: list[Manifest], kind: str) -> Manifest:
     return found
 
 
-def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Settings:
+def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Any:
     """The settings as the service in the pod has them: of the file, and the image's and pod's variables."""
     for name in list(os.environ):
         if name.startswith("TRAINING_SERVICE_"):
@@ -69,16 +68,20 @@ def secrets_of(objects: list[Manifest]) -> dict[str, str]:
     return {name: b64decode(value).decode() for name, value in data.items()}
 
 
-def groups_of(settings: Settings) -> list[KubernetesPlan]:
+def groups_of(settings: Any) -> list[KubernetesPlan]:
     """Groups as the service launches them; also of an algorithm that is called as the service is."""
-    recipe = KubernetesRecipe(image="image:1", command=("python",))
-    algorithms = {**settings.algorithms, "training-service": Algorithm(kubernetes=recipe)}
+    recipe = {"image": "image:1", "command": ("python",)}
+    algorithms = {**settings.algorithms, "training-service": algorithm_of(kubernetes=recipe)}
     options = PlanOptions(
         namespace=settings.kubernetes.namespace,
         instance=settings.kubernetes.instance,
         pod=settings.kubernetes.pod,
     )
-    return [plan(job(algorithm=name, instances=3), algorithms, options) for name in algorithms]
+    jobs = [
+        resolved(job(algorithm=name, instances=3), algorithms, settings.backend, settings.plugin)
+        for name in algorithms
+    ]
+    return [plan(each, options) for each in jobs]
 
 
 def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -166,7 +169,10 @@ def test_every_algorithm_that_ships_asks_for_what_it_needs_and_is_held_to_its_me
     options = PlanOptions(namespace="a", instance="b", pod=settings.kubernetes.pod)
     assert settings.algorithms
     for name in settings.algorithms:
-        for pod in plan(job(algorithm=name, instances=2), settings.algorithms, options).pods:
+        asked = job(algorithm=name, instances=2)
+        for pod in plan(
+            resolved(asked, settings.algorithms, settings.backend, settings.plugin), options
+        ).pods:
             (training,) = pod["spec"]["containers"]
             assert training["resources"]["requests"].keys() >= {"cpu", "memory"}
             assert "memory" in training["resources"]["limits"]
@@ -391,7 +397,7 @@ def test_images_are_built_with_the_version_of_the_project() -> None:
     ]
     trainer = tomllib.loads((ROOT / "trainer_images/pyproject.toml").read_text())
     assert trainer["project"]["version"] == VERSION
-    default = Settings().algorithms["intent-classification"].kubernetes
+    default = SETTINGS().algorithms["intent-classification"].kubernetes
     assert default is not None
     assert default.image == f"intent-classification:{VERSION}"
     base = yaml.safe_load((ROOT / "deploy/base/deployment.yaml").read_text())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.catalog.algorithms import Algorithm
+from tests.support.catalog import ALGORITHM
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted((ROOT / "docs" / "frameworks").glob("*.md"))
@@ -29,7 +29,7 @@ def test_an_example_is_the_whole_file_and_short(page: Path) -> None:
 )
 def test_the_configuration_is_valid_for_every_engine(page: Path) -> None:
     algorithms = [
-        Algorithm.model_validate(recipe)
+        ALGORITHM.model_validate(recipe)
         for block in CONFIGURATION.findall(page.read_text())
         for recipe in tomllib.loads(block)["algorithms"].values()
     ]

@@ -17,6 +17,7 @@ from job_tracker.domain.job import JobState
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer
+from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Tally
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -125,7 +126,7 @@ async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
     options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend, archive)
-    tracker = Tracker(store, backend, logs, options, await elected(store), reports)
+    tracker = Tracker(store, backend, logs, options, await elected(store), reports, Fifo())
     names = ("queue_depth", "oldest_seconds", "longest_work_seconds", "retries_total")
     with metrics.observing(tracker):
         seen = await scraped(metrics)
@@ -140,7 +141,7 @@ async def test_a_full_look_at_everything_is_written_down(store: MoodyStore) -> N
     options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend, archive)
-    tracker = Tracker(store, backend, logs, options, await elected(store), reports, lambda: at)
+    tracker = Tracker(store, backend, logs, options, await elected(store), reports, Fifo(), lambda: at)
     at += timedelta(minutes=1)
     assert tracker.looked_at < at
     await tracker._repair()

@@ -17,6 +17,7 @@ from trainer_kit.checkpoints.settings import Settings as CheckpointSettings
 
 from job_tracker.catalog import Algorithm, Parameter
 from job_tracker.frameworks.reserved_names import is_reserved
+from tests.support.catalog import ALGORITHM
 from training_service.settings.shipped import default_algorithms
 
 ROOT = Path(__file__).parents[3]
@@ -25,13 +26,13 @@ IMAGES = ROOT / "trainer_images"
 
 def configured(file: Path) -> dict[str, Algorithm]:
     return {
-        name: Algorithm.model_validate(values)
+        name: ALGORITHM.model_validate(values)
         for name, values in tomllib.loads(file.read_text())["algorithms"].items()
     }
 
 
 SHIPPED = {
-    **{("built in", name): algorithm for name, algorithm in default_algorithms().items()},
+    **{("built in", name): algorithm for name, algorithm in default_algorithms(ALGORITHM).items()},
     **{
         (file.relative_to(ROOT).as_posix(), name): algorithm
         for file in (IMAGES / "algorithms.toml", ROOT / "deploy/overlays/production/config.toml")
@@ -131,7 +132,7 @@ def is_reader(function: ast.expr) -> bool:
 @pytest.mark.parametrize("shipped", SHIPPED, ids=IDS)
 def test_what_a_program_reads_is_what_its_algorithm_declares(shipped: tuple[str, str]) -> None:
     algorithm = SHIPPED[shipped]
-    recipes = [each for each in (algorithm.process, algorithm.docker, algorithm.kubernetes) if each]
+    recipes = algorithm.recipes.values()
     commands = {*(each.command for each in recipes), algorithm.check} - {()}
     entries = {command[-1] for command in commands if command[-2] == "-m"}
     assert len(entries) == len(commands), commands
@@ -143,7 +144,7 @@ def test_what_a_program_reads_is_what_its_algorithm_declares(shipped: tuple[str,
 
 def test_one_program_has_the_same_parameters_wherever_it_is_declared() -> None:
     for (place, name), algorithm in SHIPPED.items():
-        built_in = default_algorithms().get(name)
+        built_in = default_algorithms(ALGORITHM).get(name)
         if built_in is not None:
             assert algorithm.parameters == built_in.parameters, place
 
@@ -190,7 +191,7 @@ class Recorder:
 def test_the_built_in_declarations_have_the_bounds_and_defaults_of_the_programs(
     name: str, read: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declared = default_algorithms()[name].parameters
+    declared = default_algorithms(ALGORITHM)[name].parameters
     for each in declared:
         monkeypatch.delenv(each, raising=False)
     recorder = Recorder(monkeypatch)

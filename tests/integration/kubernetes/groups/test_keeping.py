@@ -97,8 +97,7 @@ async def test_pods_that_never_started_do_not_stay(
 async def test_a_pod_that_runs_on_beside_its_training_does_not_stay(
     world: KubernetesGroups, place: Place
 ) -> None:
-    recipe = world.algorithms["program"].kubernetes
-    assert recipe is not None
+    recipe: Any = world.algorithms["program"].recipes["kubernetes"]
     waits = ["python3", "-c", "import time; time.sleep(1000)"]
     sidecar = {"name": "sidecar", "image": recipe.image, "command": waits}
     world.add("program", pod_template={"spec": {"containers": [sidecar]}})

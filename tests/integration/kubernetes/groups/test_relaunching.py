@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.common.clock import utc_now
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job, JobState
@@ -111,6 +112,6 @@ async def test_pods_that_run_are_adopted_also_by_a_service_that_is_configured_ot
     running = await service.reaches(job.id, JobState.RUNNING)
     assert [rank.phase for rank in running.ranks] == [Phase.RUNNING] * 2
     assert place.uid("pod", MASTER) == uid
-    await service.jobs.cancel(job.id)
+    await service.jobs.cancel(BUILT_IN, job.id)
     await service.reaches(job.id, JobState.CANCELLED)
     assert list(pods.problems()) == []

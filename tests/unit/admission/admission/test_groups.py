@@ -9,11 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from job_tracker.admission.admission import Admission, JobRequest
-from job_tracker.catalog import Algorithm, Dataset, RequestLimits
+from job_tracker.catalog import Dataset
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.job import JobSpec
 from job_tracker.domain.policies import Elastic
-from job_tracker.store.sqlite.rows import SPEC
+from job_tracker.store import specs
+from tests.support.catalog import ALGORITHM, pod_resolver
 from training_service.settings.jobs import SchedulingSettings
 
 PROCESS = {"command": ("python", "train.py")}
@@ -35,51 +37,56 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
 async def accepted(
     storage: Path, algorithm: str, options: Mapping[str, Any] | None = None, **sent: str
 ) -> JobSpec:
+    recipe = {"kubernetes": {"image": "i:1", "command": ["c"]}}
+    algorithms = {name: ALGORITHM.model_validate({**recipe, **values}) for name, values in ALGORITHMS.items()}
+    resolver = pod_resolver(algorithms)
     door = Admission(
-        {name: Algorithm.model_validate(values) for name, values in ALGORITHMS.items()},
+        algorithms,
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
+        resolver,
         capacity=8,
         max_processes=64,
         models_uri="/models",
         checkpoints_uri="/checkpoints",
-        pod_policy=RequestLimits(),
     )
     request = JobRequest(algorithm=algorithm, dataset_id="1", dataset_version="v1", parameters=sent)
-    return await door.check(replace(request, pod_options=options or {}))
+    return await door.check(BUILT_IN, replace(request, pod_options=options or {}))
 
 
 async def test_a_group_is_a_master_and_its_workers(storage: Path) -> None:
     made = await accepted(storage, "pytorch", PARALLEL_INSTANCES="3")
-    assert made.role_of_ranks == ("master", "worker", "worker")
-    assert (await accepted(storage, "pytorch")).role_of_ranks == ("master",)
+    assert made.group.role_of_ranks == ("master", "worker", "worker")
+    assert (await accepted(storage, "pytorch")).group.role_of_ranks == ("master",)
 
 
 async def test_other_roles_come_on_top(storage: Path) -> None:
     made = await accepted(
         storage, "tensorflow", PARALLEL_INSTANCES="3", PS_INSTANCES="2", EVALUATOR_INSTANCES="1"
     )
-    assert made.role_of_ranks == ("master", "worker", "worker", "ps", "ps", "evaluator")
+    assert made.group.role_of_ranks == ("master", "worker", "worker", "ps", "ps", "evaluator")
     assert made.instances == 6
-    assert made.ends_with_master
-    assert SPEC.validate_json(SPEC.dump_json(made)) == made
+    assert made.group.ends_with_master
+    assert specs.loaded(specs.dumped(made)) == made
 
 
 async def test_an_evaluator_ends_by_itself(storage: Path) -> None:
     made = await accepted(storage, "tensorflow", PARALLEL_INSTANCES="2", EVALUATOR_INSTANCES="1")
-    assert not made.ends_with_master
+    assert not made.group.ends_with_master
 
 
 async def test_a_launcher_is_the_master_of_workers_alone(storage: Path) -> None:
     made = await accepted(storage, "mpi", PARALLEL_INSTANCES="2")
-    assert made.role_of_ranks == ("launcher", "worker", "worker")
+    assert made.group.role_of_ranks == ("launcher", "worker", "worker")
 
 
 async def test_an_elastic_group_may_be_as_small_as_configured_or_asked_for(storage: Path) -> None:
-    assert (await accepted(storage, "elastic", PARALLEL_INSTANCES="4")).elastic == Elastic(min_instances=2)
-    assert (await accepted(storage, "elastic")).elastic == Elastic(min_instances=1)
+    assert (await accepted(storage, "elastic", PARALLEL_INSTANCES="4")).group.elastic == Elastic(
+        min_instances=2
+    )
+    assert (await accepted(storage, "elastic")).group.elastic == Elastic(min_instances=1)
     made = await accepted(storage, "elastic", PARALLEL_INSTANCES="4", MIN_INSTANCES="4")
-    assert made.elastic == Elastic(min_instances=4)
-    assert (await accepted(storage, "pytorch", PARALLEL_INSTANCES="4")).elastic is None
+    assert made.group.elastic == Elastic(min_instances=4)
+    assert (await accepted(storage, "pytorch", PARALLEL_INSTANCES="4")).group.elastic is None
 
 
 @pytest.mark.parametrize(
@@ -137,9 +144,8 @@ async def test_processes_that_do_not_fit_are_refused(
 
 
 async def test_processes_that_fit_are_kept(storage: Path) -> None:
-    assert (await accepted(storage, "image", {"nproc_per_node": 2})).pod_options == {"nproc_per_node": 2}
-    without_gpus = {"nproc_per_node": 4}
-    assert (await accepted(storage, "pytorch", without_gpus)).pod_options == without_gpus
+    assert (await accepted(storage, "image", {"nproc_per_node": 2})).group.trainers.processes == 2
+    assert (await accepted(storage, "pytorch", {"nproc_per_node": 4})).group.trainers.processes == 4
 
 
 @pytest.mark.parametrize(
@@ -169,7 +175,7 @@ def test_a_configuration_that_the_framework_does_not_speak_is_refused(
     values: Mapping[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ValidationError, match=complaint):
-        Algorithm.model_validate(values)
+        ALGORITHM.model_validate(values)
 
 
 @pytest.mark.parametrize(

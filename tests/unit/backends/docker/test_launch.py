@@ -10,10 +10,12 @@ from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.groups import Group, Groups
 from job_tracker.backends.docker.launch import Launcher
 from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
-from job_tracker.catalog import Algorithm, DockerRecipe
+from job_tracker.backends.docker.plugin import DockerPlugin
+from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.job import Job
+from tests.support.catalog import algorithm_of, resolved
 from tests.support.jobs import NOON, job
 
 ASKED = job(instances=3)
@@ -31,9 +33,9 @@ class Engine:
 
 
 def planned(of: Job = ASKED, command: str = "train") -> DockerPlan:
-    recipe = DockerRecipe(image="image:1", command=(command,))
-    algorithm = Algorithm(docker=recipe)
-    return plan(of, {"program": algorithm}, PlanOptions(instance="test"))
+    algorithms = {"program": algorithm_of(docker={"image": "image:1", "command": (command,)})}
+    wanted = resolved(of, algorithms, "docker", DockerPlugin(DockerSettings()))
+    return plan(wanted, PlanOptions(instance="test"))
 
 
 def known(made_from: DockerPlan, *statuses: str, removed: tuple[int, ...] = ()) -> tuple[Groups, Group]:

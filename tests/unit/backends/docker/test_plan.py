@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from job_tracker.backends.docker.options import ContainerOptions, DockerRecipe
 from job_tracker.backends.docker.plan import DockerPlan
 from job_tracker.backends.shared.labels import RESTARTS
-from job_tracker.catalog import ContainerOptions, DockerRecipe
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase, RankStatus

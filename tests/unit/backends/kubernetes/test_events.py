@@ -1,6 +1,7 @@
 """What becomes of a job is told as Events on its master pod, beside the work and never in its way."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,11 +11,11 @@ from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import PlanOptions, plan
-from job_tracker.catalog import Algorithm, KubernetesRecipe
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.job import Ending, Job, JobState, new_job
 from job_tracker.domain.policies import RetryPolicy
 from tests.support import schemas
+from tests.support.catalog import algorithm_of, pod_resolver
 from tests.support.jobs import NOON, spec
 from tests.support.scripted_api import Scripted, says, status
 
@@ -41,9 +42,9 @@ class Life:
         self.saves(self.job.admitted(NOON))
 
     def has_pods(self) -> None:
-        recipe = KubernetesRecipe(image="image:1", command=("python",))
-        algorithms = {"program": Algorithm(kubernetes=recipe)}
-        self.groups.take([(self._made(pod), False) for pod in plan(self.job, algorithms, OPTIONS).pods])
+        algorithms = {"program": algorithm_of(kubernetes={"image": "image:1", "command": ("python",)})}
+        wanted = replace(self.job, spec=pod_resolver(algorithms).completed(self.job.spec))
+        self.groups.take([(self._made(pod), False) for pod in plan(wanted, OPTIONS).pods])
         group = self.groups.get(self.job.group)
         assert group is not None
         self.saves(self.job.observed(self.groups.observe(group).statuses))

@@ -38,7 +38,7 @@ def rehearsal_of(door: Admission) -> DryRun:
 
 async def submitted(rehearsal: DryRun, number: int, **changes: Any) -> list[asyncio.Task[None]]:
     """So many jobs that are all waiting for an answer."""
-    waiting = [asyncio.create_task(rehearsal(spec(**changes))) for _ in range(number)]
+    waiting = [asyncio.create_task(rehearsal.check(spec(**changes))) for _ in range(number)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
@@ -51,7 +51,7 @@ async def test_jobs_that_come_together_ask_once() -> None:
     waiting = await submitted(rehearsal, 200)
     door.answer()
     await asyncio.gather(*waiting)
-    await rehearsal(spec())
+    await rehearsal.check(spec())
     assert len(door.asked) == 1
 
 
@@ -76,7 +76,7 @@ async def test_each_of_them_hears_of_the_refusal_and_the_next_asks_again() -> No
         str(InvalidField("pod_options", "no"))
     ] * 3
     with pytest.raises(InvalidField):
-        await rehearsal(spec())
+        await rehearsal.check(spec())
     assert len(door.asked) == 2
 
 
@@ -97,5 +97,5 @@ async def test_a_server_that_is_away_refuses_nobody_and_is_asked_again() -> None
     waiting = await submitted(rehearsal, 2)
     door.answer(Unreachable(0, "NoConnection", "away"))
     await asyncio.gather(*waiting)
-    await rehearsal(spec())
+    await rehearsal.check(spec())
     assert len(door.asked) == 2

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.kubernetes.cache import WatchTiming
-from job_tracker.catalog import Algorithm, KubernetesRecipe
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
 from tests.support.backends import KubernetesGroups, seen
+from tests.support.catalog import algorithm_of
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.jobs import job
 
@@ -59,8 +59,8 @@ async def launched(world: KubernetesGroups, cluster: FakeCluster, the_job: Job =
 async def test_a_service_that_was_deleted_is_made_again_as_it_was(
     world: KubernetesGroups, cluster: FakeCluster, framework: str
 ) -> None:
-    recipe = KubernetesRecipe(image="image:1", command=("train",))
-    world.algorithms["program"] = Algorithm(framework=framework, kubernetes=recipe)
+    recipe = {"image": "image:1", "command": ("train",)}
+    world.algorithms["program"] = algorithm_of(framework=framework, kubernetes=recipe)
     await launched(world, cluster)
     before = cluster.get(SERVICE, "services")
     cluster.delete(SERVICE, kind="services")

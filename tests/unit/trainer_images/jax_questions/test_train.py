@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.trainers.frameworks import (
 from tests.support.ports import free_port
+from tests.support.trainers.frameworks import (
     ENDLESS,
     GROUP_BATCH,
     Trained,
@@ -15,8 +15,6 @@ from tests.support.ports import free_port
     start_jax,
 )
 from tests.support.trainers.launcher import Launcher, end_of
-from tests.support.ports import free_port
-from tests.support.ports import free_port
 
 SOON = 30
 """Seconds within which a loss is noticed, on a slow machine."""

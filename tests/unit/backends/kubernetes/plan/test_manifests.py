@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by, rank_of, restarts_of
-from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.kubernetes.options import PodOptions
+from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.shared.labels import PLAN_DIGEST
-from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
-from job_tracker.catalog.groups import RoleRecipe
+from job_tracker.catalog import Algorithm
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import GroupRef, Phase, RankStatus
@@ -21,6 +21,7 @@ from job_tracker.domain.job import Job
 from job_tracker.domain.policies import Elastic
 from job_tracker.frameworks import Traits
 from job_tracker.frameworks.pytorch import PyTorch
+from tests.support.catalog import algorithm_of, pod_resolver
 from tests.support.jobs import NOON, job, job_of, spec
 from tests.support.kubernetes_plans import (
     COMMAND,
@@ -197,10 +198,10 @@ def test_otherwise_the_service_selects_the_master_alone() -> None:
     assert [selected <= pod["metadata"]["labels"].items() for pod in three.pods] == [True, False, False]
 
 
-@pytest.mark.parametrize("configured", [{}, {NAME: Algorithm()}])
+@pytest.mark.parametrize("configured", [{}, {NAME: algorithm_of()}])
 def test_an_algorithm_that_is_gone_cannot_be_launched(configured: dict[str, Algorithm]) -> None:
     with pytest.raises(LaunchFailed) as caught:
-        plan(job(algorithm=NAME), configured, PlanOptions(namespace="a", instance="b"))
+        pod_resolver(configured).completed(spec(algorithm=NAME))
     assert caught.value.diagnosis.category is Category.ALGORITHM_GONE
 
 
@@ -208,7 +209,7 @@ def test_an_algorithm_that_is_gone_cannot_be_launched(configured: dict[str, Algo
     ("the_job", "the_algorithm"),
     [
         (job_of(spec(algorithm=NAME, pod_options={"nproc_per_node": 2})), algorithm(command=())),
-        (job_of(spec(algorithm=NAME, pod_options={"an_older_option": 1})), algorithm()),
+        (job_of(spec(algorithm=NAME, pod_options={"labels": {"training-service/rank": "1"}})), algorithm()),
     ],
 )
 def test_options_that_no_longer_fit_are_a_failure_with_its_reason(
@@ -221,14 +222,10 @@ def test_options_that_no_longer_fit_are_a_failure_with_its_reason(
 
 
 def test_other_roles_have_names_commands_and_resources_of_their_own() -> None:
-    recommender = Algorithm(
+    recommender = algorithm_of(
         framework="tensorflow",
-        roles={
-            "ps": RoleRecipe(
-                command=("python", "-m", "serve"), kubernetes=PodOptions(resources={"memory": "64Gi"})
-            )
-        },
-        kubernetes=KubernetesRecipe(image="tf:1", command=("python",), resources={"nvidia.com/gpu": "1"}),
+        roles={"ps": {"command": ("python", "-m", "serve"), "kubernetes": {"resources": {"memory": "64Gi"}}}},
+        kubernetes={"image": "tf:1", "command": ("python",), "resources": {"nvidia.com/gpu": "1"}},
     )
     roles = {"master": 1, "worker": 1, "ps": 1}
     asked = job_of(

@@ -3,14 +3,18 @@
 from typing import Any, get_args
 
 import pytest
-from job_tracker.catalog.pods import Toleration, VolumeMount
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions, RequestedPodOptions, RequestLimits
+from job_tracker.backends.kubernetes.options import KubernetesRecipe, PodOptions, VolumeMount
+from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.catalog.groups import Composition
+from job_tracker.catalog.layers import overlay
 from job_tracker.catalog.request_limits import PodOptionName
+from job_tracker.catalog.requested import RequestedPodOptions, Toleration
 from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.group import InstanceOptions
+from tests.support.catalog import SETTINGS, pod_resolver
 from tests.support.kubernetes_plans import algorithm, recipe
-from training_service.settings import Settings
 
 EVERY_OPTION = RequestLimits(
     allowed=frozenset(get_args(PodOptionName)),
@@ -20,10 +24,17 @@ EVERY_OPTION = RequestLimits(
 )
 
 
-def refused(policy: RequestLimits, sent: dict[str, Any], the_algorithm: Algorithm | None = None) -> str:
+def refused(limits: RequestLimits, sent: dict[str, Any], the_algorithm: Algorithm | None = None) -> str:
+    resolver = pod_resolver({"a": the_algorithm or algorithm()})
+    one = Composition({"master": 1}, None, ends_with_master=False)
     with pytest.raises(InvalidField) as caught:
-        policy.check(sent, the_algorithm or algorithm())
+        resolver.resolve("a", one, limits.check(sent))
     return str(caught.value)
+
+
+def kept(options: InstanceOptions) -> Any:
+    """What was sent of the options, as JSON."""
+    return TypeAdapter(InstanceOptions).dump_python(options, mode="json", exclude_defaults=True)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +50,7 @@ def refused(policy: RequestLimits, sent: dict[str, Any], the_algorithm: Algorith
     ],
 )
 def test_what_is_allowed_is_kept_as_it_was_sent(sent: dict[str, Any]) -> None:
-    assert EVERY_OPTION.check(sent, algorithm()) == sent
+    assert kept(EVERY_OPTION.check(sent)) == sent
 
 
 @pytest.mark.parametrize(
@@ -119,20 +130,17 @@ def test_labels_of_requests_are_refused_by_default_and_annotations_without_a_pre
         assert "allowed_key_prefixes (none) and those of allowed_labels (none)" in refused(
             RequestLimits(), {"labels": {key: "x"}}
         )
-    assert RequestLimits().check({"annotations": {"note": "x"}}, algorithm()) == {
-        "annotations": {"note": "x"}
-    }
+    assert kept(RequestLimits().check({"annotations": {"note": "x"}})) == {"annotations": {"note": "x"}}
 
 
 @pytest.mark.parametrize("engine", ["kubernetes", "docker"])
 def test_the_setting_allows_labels_by_name(engine: str) -> None:
-    settings = Settings.model_validate({"backend": engine, engine: {"allowed_labels": ["team"]}})
-    assert settings.pod_policy is not None
+    settings = SETTINGS.model_validate({"backend": engine, engine: {"allowed_labels": ["team"]}})
     labels = {"labels": {"team": "ml"}}
-    assert settings.pod_policy.check(labels, algorithm()) == labels
-    refused(settings.pod_policy, {"labels": {"app": "x"}})
+    assert kept(settings.plugin.limits.check(labels)) == labels
+    refused(settings.plugin.limits, {"labels": {"app": "x"}})
     with pytest.raises(ValidationError, match="'training-service/rank' is a reserved key"):
-        Settings.model_validate({engine: {"allowed_labels": ["training-service/rank"]}})
+        SETTINGS.model_validate({engine: {"allowed_labels": ["training-service/rank"]}})
 
 
 def test_several_processes_need_a_command() -> None:
@@ -153,7 +161,7 @@ def test_options_are_laid_over_each_other() -> None:
         tolerations=(Toleration(key="b", operator="Exists"), Toleration(key="a", operator="Exists")),
         volumes=(VolumeMount(claim="c", mount_path="/a"),),
     )
-    both = below.merged(over).merged(RequestedPodOptions(priority_class="high"))
+    both = overlay(PodOptions, overlay(PodOptions, below, over), RequestedPodOptions(priority_class="high"))
     assert both.resources == {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}
     assert [each.key for each in both.tolerations] == ["b", "a"]
     assert [(each.claim, each.mount_path) for each in both.volumes] == [("b", "/b"), ("c", "/a")]
@@ -237,7 +245,7 @@ def test_a_parameter_that_is_called_as_a_secret_is_takes_nothing_of_its_place() 
 
 
 def test_the_built_in_algorithm_runs_on_kubernetes() -> None:
-    assert Settings(backend="kubernetes").algorithms["intent-classification"].kubernetes is not None
+    assert SETTINGS(backend="kubernetes").algorithms["intent-classification"].kubernetes is not None
 
 
 @pytest.mark.parametrize(
@@ -249,7 +257,7 @@ def test_the_built_in_algorithm_runs_on_kubernetes() -> None:
                 "algorithms": {"a": {"kubernetes": {"image": "x"}}},
                 "kubernetes": {"pod": {"nproc_per_node": 2}},
             },
-            "algorithms.a.kubernetes has no command",
+            "algorithms.a.kubernetes over kubernetes: nproc_per_node is more than 1, and there is no command",
         ),
         ({"kubernetes": {"allowed_request_options": ["image"]}}, "Input should be 'resources'"),
         ({"kubernetes": {"max_resources": {"cpu": "x"}}}, "is not a quantity"),
@@ -260,11 +268,11 @@ def test_the_built_in_algorithm_runs_on_kubernetes() -> None:
 )
 def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
-        Settings(backend="kubernetes", **changes)
+        SETTINGS(backend="kubernetes", **changes)
 
 
 def test_the_policy_is_as_configured() -> None:
-    settings = Settings.model_validate(
+    settings = SETTINGS.model_validate(
         {
             "kubernetes": {
                 "allowed_request_options": ["resources"],
@@ -274,11 +282,9 @@ def test_the_policy_is_as_configured() -> None:
             }
         }
     )
-    policy = settings.kubernetes.pod_policy
-    assert policy == RequestLimits(
+    assert settings.kubernetes.limits == RequestLimits(
         allowed=frozenset({"resources"}),
         max_resources={"nvidia.com/gpu": "8"},
         allowed_key_prefixes=("example.com",),
         allowed_labels=frozenset({"team"}),
-        configured=policy.configured,
     )

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from job_tracker.catalog.strategic_merge import OverlayError, merged
+
+from job_tracker.backends.kubernetes.strategic_merge import OverlayError, merged
 
 POD: dict[str, Any] = {
     "metadata": {"labels": {"a": "1"}},

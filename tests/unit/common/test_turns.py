@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from job_tracker.common.callers import FairTurns
+from job_tracker.common.turns import FairTurns
 
 
 class Row:

@@ -1,15 +1,7 @@
-"""Who makes the call that is being answered, and turns that are shared fairly between callers.
-
-The tasks of a call inherit its caller. So far a caller is known by its address only, so all programs of one
-machine are one, as are all behind one proxy.
-"""
+"""Turns that are shared fairly between callers, by their keys."""
 
 import asyncio
 from collections import Counter
-from contextvars import ContextVar
-
-caller: ContextVar[str] = ContextVar("caller", default="")
-"""The caller of the running task; "" is the service itself."""
 
 
 class FairTurns:
