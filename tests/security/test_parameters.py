@@ -12,8 +12,8 @@ from tests.support.catalog import ALGORITHM
 from tests.support.server import Server
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import InvalidRequest, TrainingClient
-from training_service.settings.algorithms import default_algorithms
 from training_service.settings.loading import SettingsError, load
+from training_service.settings.shipped import default_algorithms
 
 DANGEROUS = (
     *("OPENSSL_CONF", "SHELLOPTS", "PS4", "CUDA_INJECTION64_PATH", "NCCL_NET_PLUGIN", "OMP_TOOL_LIBRARIES"),

@@ -11,7 +11,6 @@ from job_tracker.catalog import Algorithm, Dataset, JobDefaults, algorithm_model
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import Deadlines, RetryPolicy
-from training_service.settings.algorithms import default_algorithms
 from training_service.settings.jobs import DeadlineSettings, JobSettings, RetrySettings, SchedulingSettings
 from training_service.settings.service import (
     LoggingSettings,
@@ -22,6 +21,7 @@ from training_service.settings.service import (
     StorageSettings,
     StoreSettings,
 )
+from training_service.settings.shipped import default_algorithms, default_datasets
 
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
 
@@ -80,13 +80,8 @@ class Settings(BaseSettings):
 
     @property
     def all_datasets(self) -> dict[str, Dataset]:
-        """The datasets that are configured; or, if none is, all that lie in the storage."""
-        seed_layout = f"{self.storage.root}/versionedDatasets/{{dataset_id}}/{{version}}"
-        return self.datasets or {
-            "*": Dataset(uri=seed_layout),
-            # What language_model.prepare_data publishes.
-            "dialog": Dataset(uri=seed_layout, files=("train.txt", "validation.txt")),
-        }
+        """The datasets that are configured, or, if none is, those that ship."""
+        return self.datasets or default_datasets(self.storage.root)
 
     @model_validator(mode="after")
     def _algorithms_run_on_the_backend(self) -> "Settings":

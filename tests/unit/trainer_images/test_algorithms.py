@@ -18,7 +18,7 @@ from trainer_kit.checkpoints.settings import Settings as CheckpointSettings
 from job_tracker.catalog import Algorithm, Parameter
 from job_tracker.frameworks.reserved_names import is_reserved
 from tests.support.catalog import ALGORITHM
-from training_service.settings.algorithms import default_algorithms
+from training_service.settings.shipped import default_algorithms
 
 ROOT = Path(__file__).parents[3]
 IMAGES = ROOT / "trainer_images"

@@ -10,11 +10,12 @@ PROGRAM = f"""{WITHOUT_TORCH}
 from trainer_kit import background, environment, process, storage, termination
 from trainer_kit.artifacts import opened, publishing
 from trainer_kit.job import Job
-from trainer_kit.progress import Lines, Reporter
+from trainer_kit.progress import Reporter
+from trainer_kit.report_sinks import StdoutSink
 
 def train():
     job = Job.from_environment()
-    Reporter(Lines()).report(epoch=1)
+    Reporter(StdoutSink()).report(epoch=1)
     with publishing(job.model_uri, {{"job_id": job.job_id}}) as folder:
         (folder / "model").write_text("weights")
     sys.exit(3)

@@ -10,18 +10,19 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from language_model import served
+from language_model import parameter_server_loop
 from language_model.assembly import assemble
 from language_model.corpus import BLOCK
 from language_model.layout import Layout
 from language_model.parameter_server import flat
-from language_model.parameter_server.post import SERVER, ServersPost, WorkersPost
 from language_model.parameter_server.running import serve, work
 from language_model.parameter_server.server import ParameterServer
 from language_model.parameter_server.synchrony import Rule, Synchrony, rule_of
+from language_model.parameter_server.transport import SERVER, ServerTransport, WorkerTransport
 from language_model.train import fit
 from trainer_kit.group import Group
-from trainer_kit.progress import Progress, Reporter, Silence
+from trainer_kit.progress import Reporter
+from trainer_kit.report_sinks import NullSink, Progress
 
 from tests.support.trainers.parameter_server import (
     RATE,
@@ -65,7 +66,7 @@ def few_weights(group: Group, rule: Rule, straggler: int | None = None) -> Outco
     template = flat.weights_of(model)
     if group.rank == SERVER:
         server = ParameterServer(model, optimizer_of(model), rule, lambda _: RATE)
-        losses = [update.loss for update in serve(server, ServersPost(template), UPDATES)]
+        losses = [update.loss for update in serve(server, ServerTransport(template), UPDATES)]
         return {
             "weights": flat.weights_of(model).tolist(),
             "losses": losses,
@@ -86,10 +87,10 @@ def few_weights(group: Group, rule: Rule, straggler: int | None = None) -> Outco
             dist.send(word, dst=straggler)
         return loss.item()
 
-    return {"count": work(model, learn, WorkersPost(template)), "versions": versions}
+    return {"count": work(model, learn, WorkerTransport(template)), "versions": versions}
 
 
-class Losses(Silence):
+class Losses(NullSink):
     """Keeps the losses that are reported."""
 
     def __init__(self) -> None:
@@ -109,7 +110,7 @@ def language_model(group: Group, parameters: dict[str, str]) -> Outcome:
     learner = assemble(layout, group)
     text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
     sink = Losses()
-    take_steps = served.fit if layout.is_served else fit
+    take_steps = parameter_server_loop.fit if layout.is_served else fit
     told = take_steps(learner, layout, text.cumsum(1) // 7 % 64 + 32, group, Reporter(sink))
     # Some of the weights: all would be a long line.
     return {"losses": sink.losses, "told": told, "weights": flat.weights_of(learner.model)[::97].tolist()}

@@ -15,7 +15,8 @@ from intent_classification.splits import Split
 from intent_classification.train import Parameters, fit
 from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
-from trainer_kit.progress import PROGRESS, Reporter, Silence
+from trainer_kit.progress import Reporter
+from trainer_kit.report_sinks import PROGRESS, NullSink
 
 from tests.support.trainers.launcher import TRAIN, Launcher, Trained, end_of, train
 
@@ -141,4 +142,4 @@ def test_a_loss_that_is_not_finite_ends_training_and_points_to_the_lr() -> None:
     model = BagOfEmbeddings(terms=2, fc_size=4, classes=2)
     torch.nn.init.constant_(model.output.bias, math.inf)
     with pytest.raises(TrainingError, match=r"^the loss is not finite in epoch 1: try a smaller LR$"):
-        fit(model, examples, parameters, Group(0, 1, torch.device("cpu")), Reporter(Silence()))
+        fit(model, examples, parameters, Group(0, 1, torch.device("cpu")), Reporter(NullSink()))

@@ -6,7 +6,8 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from trainer_kit.progress import ARTIFACT, PROGRESS, Artifact, Lines, Progress, Reporter
+from trainer_kit.progress import Reporter
+from trainer_kit.report_sinks import ARTIFACT, PROGRESS, Artifact, Progress, StdoutSink
 
 
 class Clock:
@@ -57,24 +58,24 @@ class Stdout(io.StringIO):
 def stdout(monkeypatch: pytest.MonkeyPatch) -> Stdout:
     stream = Stdout()
     # Not sys.stdout itself, which pytest sets anew between a fixture and its test.
-    monkeypatch.setattr("trainer_kit.progress.sys", SimpleNamespace(stdout=stream))
+    monkeypatch.setattr("trainer_kit.report_sinks.sys", SimpleNamespace(stdout=stream))
     return stream
 
 
 def test_a_report_is_one_line_with_a_marker_and_json_written_in_one_call(stdout: Stdout) -> None:
-    Reporter(Lines()).report(step=12, total_steps=36, epoch=2, total_epochs=6, loss=0.5)
+    Reporter(StdoutSink()).report(step=12, total_steps=36, epoch=2, total_epochs=6, loss=0.5)
     report = '{"step": 12, "total_steps": 36, "epoch": 2, "total_epochs": 6, "metrics": {"loss": 0.5}}'
     assert stdout.calls == [f"{PROGRESS} {report}\n", "flush"]
 
 
 def test_what_is_not_known_is_left_out(stdout: Stdout) -> None:
-    Reporter(Lines()).report(step=0)
+    Reporter(StdoutSink()).report(step=0)
     assert stdout.calls == ['::progress:: {"step": 0}\n', "flush"]
 
 
 def test_lines_keep_their_distance_and_the_last_one_always_goes_out(stdout: Stdout) -> None:
     clock, written_at = Clock(), list[float]()
-    reporter = Reporter(Lines(interval=0.5, clock=clock))
+    reporter = Reporter(StdoutSink(interval=0.5, clock=clock))
     for step in range(1, 1001):
         before = len(stdout.calls)
         reporter.report(step=step)
@@ -89,7 +90,7 @@ def test_lines_keep_their_distance_and_the_last_one_always_goes_out(stdout: Stdo
 
 def test_what_was_held_back_is_in_the_next_line(stdout: Stdout) -> None:
     clock = Clock()
-    reporter = Reporter(Lines(clock=clock))
+    reporter = Reporter(StdoutSink(clock=clock))
     reporter.report(step=1, total_steps=9, loss=2.0)
     reporter.report(epoch=1, validation_accuracy=0.5)
     reporter.report(step=2, loss=1.0)
@@ -104,7 +105,7 @@ def test_what_was_held_back_is_in_the_next_line(stdout: Stdout) -> None:
 
 
 def test_closing_repeats_nothing(stdout: Stdout) -> None:
-    reporter = Reporter(Lines())
+    reporter = Reporter(StdoutSink())
     reporter.close()
     reporter.report(step=1)
     reporter.close()
@@ -130,6 +131,6 @@ def test_a_sink_hears_all_that_is_known_and_what_of_it_is_new() -> None:
 
 
 def test_what_was_made_is_a_line_of_its_own(stdout: Stdout) -> None:
-    Reporter(Lines()).artifact("model.pt", "s3://models/7/model.pt", kind="model", size=3)
+    Reporter(StdoutSink()).artifact("model.pt", "s3://models/7/model.pt", kind="model", size=3)
     report = '{"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 3}'
     assert stdout.calls == [f"{ARTIFACT} {report}\n", "flush"]

@@ -1,10 +1,14 @@
-"""trainctl plan: sizes, refusals, what it prints."""
+"""trainctl plan: sizes, refusals, what it prints, and the planners of other packages."""
 
 import json
+import sys
+from importlib.metadata import EntryPoints
+from pathlib import Path
 
 import pytest
 
 from tests.support.trainctl import Trainctl
+from training_service.client.cli.commands import plan
 from training_service.client.cli.commands.plan import shown, size_of
 
 MODEL = ("--layers", "24", "--heads", "16", "--width", "2048", "--sequence", "1024", "--batch", "64")
@@ -65,3 +69,85 @@ def test_what_cannot_be_is_refused_with_the_rule(
     told = trainctl("plan", "-n", "2", "-m", "1Gi", *options)
     assert told.exit_code == 2
     assert complaint in told.stderr
+
+
+MINE = """
+from dataclasses import dataclass
+
+@dataclass
+class Choice:
+    memory_bytes: float
+    parameters = {"SHARDS": "2"}
+    bytes_sent, bubble, recomputed, slowdown = 7.0, 0.0, 0.0, 1.0
+
+def plan(instances, device_memory, *, tables: int = 3):
+    if tables > 9:
+        raise ValueError(f"{tables} tables are too many")
+    choice = Choice(tables * 1024.0)
+    return ([choice] if choice.memory_bytes <= device_memory else []), choice
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two packages of users, each with a planner; that of the second one lacks a library."""
+    for name, code in {"mine": MINE, "broken": "import a_library_that_is_missing"}.items():
+        metadata = tmp_path / f"{name}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(f"[trainctl.planners]\n{name} = {name}_planner:plan\n")
+        (tmp_path / f"{name}_planner.py").write_text(code)
+        monkeypatch.delitem(sys.modules, f"{name}_planner", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_package_brings_the_planner_of_its_algorithm_and_its_options(trainctl: Trainctl) -> None:
+    answer = trainctl("plan", "mine", "-n", "2", "-m", "1Mi", "--tables", "4", "--json")
+    assert json.loads(answer.stdout) == {
+        "parameters": {"SHARDS": "2"},
+        "memory_bytes": 4096.0,
+        "bytes_sent": 7.0,
+        "bubble": 0.0,
+        "recomputed": 0.0,
+        "slowdown": 1.0,
+    }
+    assert "--tables" in trainctl("plan", "mine", "--help").stdout
+    refused = trainctl("plan", "mine", "-n", "2", "-m", "1Mi", "--tables", "10")
+    assert (refused.exit_code, "10 tables are too many" in refused.stderr) == (2, True)
+    little = trainctl("plan", "mine", "-n", "2", "-m", "1Ki")
+    assert little.exit_code == 1
+    assert "nothing fits 2 devices of 1Ki; the least needs 3 KiB of each: SHARDS=2" in little.stderr
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-n", "2"), "Invalid value: name an algorithm first, one of broken, language-model, mine"),
+        (("other", "-n", "2"), "there is no planner of 'other'; name an algorithm first, one of broken, "),
+    ],
+)
+def test_of_several_planners_one_is_named(
+    trainctl: Trainctl, arguments: tuple[str, ...], complaint: str
+) -> None:
+    answer = trainctl("plan", *arguments)
+    assert (answer.exit_code, complaint in answer.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_planner_that_cannot_be_loaded_is_named_with_the_reason(trainctl: Trainctl) -> None:
+    answer = trainctl("plan", "broken", "-n", "2", "-m", "1Gi")
+    assert answer.exit_code == 1
+    assert (
+        "the planner of broken cannot be loaded: No module named 'a_library_that_is_missing'" in answer.stderr
+    )
+
+
+def test_without_a_planner_it_says_what_to_install(
+    trainctl: Trainctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "entry_points", lambda group: EntryPoints())
+    answer = trainctl("plan", "-n", "8", "-m", "16Gi", *MODEL)
+    assert answer.exit_code == 1
+    assert "pip install ./trainer_images" in answer.stderr

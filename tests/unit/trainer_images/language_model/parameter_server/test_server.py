@@ -82,7 +82,7 @@ def test_a_lost_worker_ends_the_group_with_an_error_that_names_it(tmp_path: Path
     program = """
 import os, torch
 from trainer_kit import process
-from language_model.parameter_server.post import *
+from language_model.parameter_server.transport import *
 from language_model.parameter_server.running import *
 from language_model.parameter_server.server import ParameterServer
 from language_model.parameter_server.synchrony import Rule
@@ -92,14 +92,14 @@ def train(group):
     if group.is_master:
         sgd = torch.optim.SGD(model.parameters())
         server = ParameterServer(model, sgd, Rule(2, in_step=True), lambda _: 0.1)
-        for update in serve(server, ServersPost(torch.empty(3)), 100):
+        for update in serve(server, ServerTransport(torch.empty(3)), 100):
             pass
     def learn(version):
         if group.rank == 2 and version == 1:
             os.kill(os.getpid(), 9)
         torch.autograd.backward(model(torch.ones(1, 2)).sum())
         return 0.0
-    work(model, learn, WorkersPost(torch.empty(3)))
+    work(model, learn, WorkerTransport(torch.empty(3)))
 
 process.main(train)
 """

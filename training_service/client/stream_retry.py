@@ -1,7 +1,7 @@
-"""How a stream is begun: anew until its first message, as gRPC does with plain calls.
+"""Retries a stream until its first message, as gRPC does with plain calls.
 
-gRPC itself is not asked to: where the last of its retries of a stream fails, its blocking client waits for
-a message for ever (seen with 1.85). And from the first message on, only its reader knows how to go on.
+gRPC's own retries of streams are off: when the last of them fails, its blocking client waits for a message
+for ever (seen with 1.85). After the first message only the reader knows how to go on: errors are passed on.
 """
 
 import asyncio
@@ -14,51 +14,51 @@ from training_service.client.errors import Unavailable
 from training_service.client.translation import reading
 
 PAUSES = (0.2, 0.4, 0.8, 1.6)
-"""Seconds between the tries, ±20 %: the same as in the channel's retry policy."""
+"""Seconds between tries, ±20 %, as in the channel's retry policy."""
 
 
-class _Opening:
-    """One stream, from its first try to its first message."""
+class _Retries:
+    """The retries of one stream, from its first try to its first message."""
 
     def __init__(self) -> None:
         self._pauses = iter(PAUSES)
 
-    def is_over(self) -> None:
-        """There was a message: an error from now on is the reader's."""
+    def end(self) -> None:
+        """Retry no more: there was a message."""
         self._pauses = iter(())
 
     def pause_after(self, error: Unavailable) -> float:
-        """Seconds until the next try. Raises the error itself when there is to be none."""
+        """Return the seconds until the next try. Raises `error` when there are no more."""
         for pause in self._pauses:
             return pause * random.uniform(0.8, 1.2)  # noqa: S311
         raise error
 
 
 def messages(begin: Callable[[], Any], address: str) -> Iterator[Any]:
-    """What comes on the stream that `begin` makes; see TrainingServiceError for what it raises."""
-    opening = _Opening()
+    """Yield the messages of the stream that `begin` opens. Raises TrainingServiceError."""
+    retries = _Retries()
     while True:
         try:
             with reading(begin(), address) as stream:
                 for message in stream:
-                    opening.is_over()
+                    retries.end()
                     yield message
             return
         except Unavailable as error:
-            pause = opening.pause_after(error)
+            pause = retries.pause_after(error)
         time.sleep(pause)
 
 
 async def async_messages(begin: Callable[[], Any], address: str) -> AsyncGenerator[Any, None]:
     """The same on an event loop."""
-    opening = _Opening()
+    retries = _Retries()
     while True:
         try:
             with reading(begin(), address) as stream:
                 async for message in stream:
-                    opening.is_over()
+                    retries.end()
                     yield message
             return
         except Unavailable as error:
-            pause = opening.pause_after(error)
+            pause = retries.pause_after(error)
         await asyncio.sleep(pause)

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 from trainer_kit._generated import training_reporter_pb2 as pb
+from trainer_kit.grpc_sink import GrpcSink
 from trainer_kit.progress import Reporter
-from trainer_kit.report_calls import Calls
 
 
 class Refusal(grpc.RpcError):
@@ -58,7 +58,7 @@ def service() -> Service:
 
 @pytest.fixture
 def reporter(service: Service) -> Reporter:
-    return Reporter(Calls("service:51001", "token", service.connect))
+    return Reporter(GrpcSink("service:51001", "token", service.connect))
 
 
 def test_everything_that_was_told_arrives(service: Service, reporter: Reporter) -> None:

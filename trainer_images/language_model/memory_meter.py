@@ -1,6 +1,6 @@
-"""Counting the bytes of tensors that a process holds, at the most, and what for.
+"""Measures the memory of the tensors that a process holds: the most at once, and by purpose.
 
-Counted are the tensors themselves, not what the process takes from the machine: the same on every machine.
+Counts the tensors themselves, not what the process takes from the machine, so they are the same everywhere.
 """
 
 import weakref
@@ -14,15 +14,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, counts the memory of every tensor that an operation takes or gives."""
+class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts, while entered, the memory of every tensor that an operation takes or returns."""
 
     def __init__(self, kept: list[Tensor]) -> None:
-        """`kept` are tensors that are there all the time, whether an operation takes them or not."""
+        """`kept` are tensors that exist all the time, whether an operation takes them or not."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self.peak = 0
-        """The most bytes that were held at once."""
+        """The most bytes held at once."""
         self._see(kept)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -38,8 +38,8 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.device.type != "meta":
                 storage = local(leaf).untyped_storage()
                 self._storages[storage._cdata] = weakref.ref(storage)
-        # Asked anew each time: fully_shard empties what it has gathered, and fills it again.
-        alive = [held for each in self._storages.values() if (held := each()) is not None]
+        # Asked anew each time: fully_shard empties the storages that it has gathered, and fills them again.
+        alive = [found for each in self._storages.values() if (found := each()) is not None]
         self.peak = max(self.peak, sum(storage.nbytes() for storage in alive))
 
 

@@ -1,4 +1,4 @@
-"""What `trainctl submit` says about the job's life: how often it is tried, and how long it may take."""
+"""Options of `trainctl submit` for retries and deadlines."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _LONGEST = timedelta(days=3650)
 
 
 def duration(text: str) -> timedelta:
-    """A span of time as people type it: 90, 90s, 1.5m, 2h, 1d. Raises BadParameter."""
+    """Parse a span of time such as 90, 90s, 1.5m, 2h or 1d. Raises BadParameter."""
     found = _DURATION.fullmatch(text)
     if found and (seconds := float(found[1]) * _UNITS[found[2]]) <= _LONGEST.total_seconds():
         return timedelta(seconds=seconds)
@@ -63,7 +63,7 @@ def retry_policy(
     backoff: timedelta | None,
     max_backoff: timedelta | None,
 ) -> RetryPolicy | None:
-    """The message, if there is anything to say."""
+    """Build the message; None if no option is given."""
     policy = RetryPolicy(
         max_attempts=max_attempts,
         retry_on=retry_on or (),
@@ -74,7 +74,7 @@ def retry_policy(
 
 
 def deadlines(queue: timedelta | None, start: timedelta | None, run: timedelta | None) -> Deadlines | None:
-    """The message, if there is anything to say."""
+    """Build the message; None if no option is given."""
     message = Deadlines(queue=_message(queue), start=_message(start), run=_message(run))
     return message if message.ListFields() else None
 

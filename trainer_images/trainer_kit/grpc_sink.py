@@ -1,7 +1,7 @@
-"""Reports as calls to the service, from a thread of their own: training never waits for them.
+"""Sends reports to the service from a thread of its own: training never waits for them nor fails with them.
 
-Nor does it fail with them. While the service is away they wait, as many as there is room for; when it
-does not want them any more, because the attempt is over, they end.
+While the service is away reports wait, up to a number. When the service refuses them, because the attempt is
+over, sending ends.
 """
 
 import logging
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainer_kit.progress import Artifact, Progress
+from trainer_kit.report_sinks import Artifact, Progress
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ Send = Callable[[Any], Any]
 """Sends a ReportRequest and returns the ReportResponse; raises grpc.RpcError."""
 
 
-class Calls:
-    """A sink that sends what has come together, now and then; see progress.Sink."""
+class GrpcSink:
+    """Sends the reports that have come together, at the pace that the service asks for; see Sink."""
 
     def __init__(self, address: str, token: str, connect: "Callable[[str, str], Send] | None" = None) -> None:
         self._connect = connect or _connect
@@ -53,7 +53,7 @@ class Calls:
         self._news.set()
 
     def close(self) -> None:
-        """See Sink. Waits for a last call, but not for a service that is away."""
+        """See Sink. Wait for a last call, but not for a service that is away."""
         self._closing.set()
         self._news.set()
         self._thread.join(_CLOSE_SECONDS)
@@ -61,7 +61,7 @@ class Calls:
     def _run(self) -> None:
         try:
             self._send_until_closed(self._connect(self._address, self._token))
-        except Exception:  # whatever it is: it is not the training's
+        except Exception:  # of any kind: training goes on
             log.warning("progress is not reported any more", exc_info=True)
 
     def _send_until_closed(self, send: Send) -> None:
@@ -91,7 +91,7 @@ class Calls:
             if closing and not (self._metrics or self._artifacts):
                 return
             if closing or self._closing.wait(pause):
-                pause = _FIRST_PAUSE / 10  # the last ones, as long as somebody waits for them
+                pause = _FIRST_PAUSE / 10  # the last ones, while `close` waits
 
     @property
     def _room(self) -> int:

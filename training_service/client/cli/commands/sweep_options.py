@@ -1,4 +1,4 @@
-"""KEY=SPACE on the command line: choices A,B,C, or a range LOW..HIGH, LOW..HIGH:log, LOW..HIGH:step=S."""
+"""Options KEY=SPACE of `trainctl sweep`: choices A,B,C or a range LOW..HIGH[:log], LOW..HIGH:step=S."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _RANGE = re.compile(r"(?P<low>[^,]+?)\.\.(?P<high>[^,:]+)(?::(?P<log>log)|:step=
 
 
 def parsed_space(texts: Iterable[str], option: str) -> dict[str, Any]:
-    """The space as a TOML file would give it. Raises BadParameter, naming the option."""
+    """Parse a space into the form of a TOML file. Raises BadParameter, naming the option."""
     return {name: _axis(name, text, option) for name, text in parsed(texts, option).items()}
 
 
@@ -41,7 +41,7 @@ def _number(text: str) -> int | float:
 
 
 def _choice(text: str) -> str | int | float:
-    """A number where the service would get the same text for it."""
+    """Return a number where the service would get the same text for it, else the text."""
     try:
         number = _number(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Weights and gradients on their way between a server (rank 0) and its workers.
+"""Carries weights and gradients between a server (rank 0) and its workers.
 
 Each message is as long as the model: weights to a worker, after their version, and a gradient back, with
-its loss behind the last element. Every wait is bounded by the timeout of the group, and a
-process that is gone is noticed at once.
+its loss behind the last element. Every wait is bounded by the timeout of the group, and the loss of a process
+is noticed at once.
 """
 
 import queue
@@ -17,7 +17,7 @@ from trainer_kit.errors import GroupError
 
 SERVER = 0
 _END = -1
-"""In place of a version: there will be no more weights."""
+"""Sent in place of a version when there are no more weights."""
 
 
 class Arrival(NamedTuple):
@@ -28,8 +28,8 @@ class Arrival(NamedTuple):
     loss: float
 
 
-class ServersPost:
-    """The server's side: it answers workers one by one, and takes gradients in the order of their arrival."""
+class ServerTransport:
+    """The server's side: answers workers one by one, and takes gradients in the order of their arrival."""
 
     def __init__(self, template: Tensor, group: dist.ProcessGroup | None = None) -> None:
         self._template = template
@@ -37,7 +37,7 @@ class ServersPost:
         self._group = group
         self._arrived: queue.SimpleQueue[Future[Arrival]] = queue.SimpleQueue()
         self.computing: set[int] = set()
-        """The workers who have weights, and whose gradient is to come."""
+        """The workers that have weights, and whose gradient is still to come."""
 
     @property
     def workers(self) -> range:
@@ -45,23 +45,23 @@ class ServersPost:
         return range(SERVER + 1, dist.get_world_size(self._group))
 
     def send(self, worker: int, version: int, weights: Tensor) -> None:
-        """Sends weights to a worker who waits for them, and begins to wait for its gradient."""
-        self._tell(worker, torch.tensor([version]))
-        self._tell(worker, weights)
+        """Send weights to a worker that waits for them, and begin to wait for its gradient."""
+        self._send(worker, torch.tensor([version]))
+        self._send(worker, weights)
         self.computing.add(worker)
         background.start(lambda: self._receive(worker)).add_done_callback(self._arrived.put)
 
     def next(self) -> Arrival:
-        """The next gradient that arrives. Raises GroupError when a worker is gone, or silent for too long."""
+        """Wait for the next gradient. Raises GroupError when a worker is gone or silent for too long."""
         arrival = self._arrived.get().result()
         self.computing.remove(arrival.worker)
         return arrival
 
     def end(self, worker: int) -> None:
-        """Tells a worker who waits for weights that there will be none."""
-        self._tell(worker, torch.tensor([_END]))
+        """Tell a worker that waits for weights that there are no more."""
+        self._send(worker, torch.tensor([_END]))
 
-    def _tell(self, worker: int, message: Tensor) -> None:
+    def _send(self, worker: int, message: Tensor) -> None:
         try:
             dist.send(message, group=self._group, group_dst=worker)
         except RuntimeError as error:
@@ -76,7 +76,7 @@ class ServersPost:
         return Arrival(worker, message[:-1], message[-1].item())
 
 
-class WorkersPost:
+class WorkerTransport:
     """A worker's side: weights in, a gradient out."""
 
     def __init__(self, template: Tensor, group: dist.ProcessGroup | None = None) -> None:
@@ -84,7 +84,7 @@ class WorkersPost:
         self._group = group
 
     def weights(self) -> tuple[int, Tensor] | None:
-        """The next weights and their version, or None at the end.
+        """Wait for the next weights and their version; None at the end.
 
         Raises GroupError when the server is gone or silent for too long.
         """
@@ -99,7 +99,7 @@ class WorkersPost:
         return int(version.item()), self._weights
 
     def send(self, gradient: Tensor, loss: float) -> None:
-        """Sends a gradient of the weights that came last, and the loss there."""
+        """Send the gradient of the last weights, and the loss there."""
         try:
             dist.send(torch.cat([gradient, gradient.new_tensor([loss])]), group=self._group, group_dst=SERVER)
         except RuntimeError as error:

@@ -16,9 +16,9 @@ from language_model import batch_size, data
 from language_model.assembly import Learner
 from language_model.layout import Layout
 from language_model.parameter_server import flat
-from language_model.parameter_server.post import SERVER, ServersPost, WorkersPost
 from language_model.parameter_server.running import serve, work
 from language_model.parameter_server.server import ParameterServer
+from language_model.parameter_server.transport import SERVER, ServerTransport, WorkerTransport
 
 log = logging.getLogger(__name__)
 
@@ -26,19 +26,19 @@ log = logging.getLogger(__name__)
 def fit(
     learner: Learner, layout: Layout, blocks: Tensor, group: Group, reporter: Reporter
 ) -> dict[str, float]:
-    """Takes the steps that are left, and leaves the same weights in all; gives the server's last report."""
-    # The server takes gradients as they come, from whoever is first, for which NCCL has no call.
+    """Take the remaining steps; return the server's last report. All ranks end with the same weights."""
+    # The server takes the first gradient that arrives, from any worker, for which NCCL has no call.
     on_host = dist.new_group(backend="gloo") if group.device.type == "cuda" else None
     examples = data.Examples(blocks, layout.context)
     place = data.Place(len(examples), layout.seed)
-    told: dict[str, float] = {}
+    last_report: dict[str, float] = {}
     if group.is_master:
-        told = _serve(learner, layout, place, group, on_host, reporter)
+        last_report = _serve(learner, layout, place, group, on_host, reporter)
     else:
         _work(learner, layout, examples, place, group, on_host)
     for parameter in learner.model.parameters():
         dist.broadcast(parameter.detach(), src=SERVER)
-    return told
+    return last_report
 
 
 def _serve(
@@ -49,7 +49,7 @@ def _serve(
     on_host: dist.ProcessGroup | None,
     reporter: Reporter,
 ) -> dict[str, float]:
-    told: dict[str, Any] = {}
+    last_report: dict[str, Any] = {}
     alone = Group(rank=0, size=1, device=group.device)  # the workers have nothing to save
     with checkpoints.kept(alone, learner.model, learner.optimizer, place=place) as run:
         dist.broadcast(torch.tensor([place.taken], device=group.device), src=SERVER)
@@ -60,17 +60,17 @@ def _serve(
             lambda step: batch_size.at_step(step, layout).learning_rate,
             version=run.steps,
         )
-        post = ServersPost(flat.weights_of(learner.model), on_host)
-        for update in serve(server, post, layout.steps):
+        transport = ServerTransport(flat.weights_of(learner.model), on_host)
+        for update in serve(server, transport, layout.steps):
             if not math.isfinite(update.loss):
                 raise TrainingError(f"the loss is not finite in step {update.number}: try a smaller LR")
             place.taken += _examples_of(update.number, layout)
-            told = {"loss": update.loss, **_staleness(server)}
+            last_report = {"loss": update.loss, **_staleness(server)}
             run.step()
-            reporter.report(step=run.steps, total_steps=layout.steps, **told)
+            reporter.report(step=run.steps, total_steps=layout.steps, **last_report)
     histogram = ", ".join(f"{count} x {value}" for value, count in sorted(server.staleness.items()))
     log.info("gradients by staleness: %s; %d dropped", histogram or "none", server.dropped)
-    return told
+    return last_report
 
 
 def _work(
@@ -92,7 +92,7 @@ def _work(
         assert loss is not None  # which only a pipeline's stages do not know
         return loss
 
-    count = work(learner.model, learn, WorkersPost(flat.weights_of(learner.model), on_host))
+    count = work(learner.model, learn, WorkerTransport(flat.weights_of(learner.model), on_host))
     log.info("%d gradients computed", count)
 
 
