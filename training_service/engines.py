@@ -2,14 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from job_tracker.backends.base import Backend
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.backends.process import ProcessBackend, ProcessOptions
+from job_tracker.backends.process import ProcessBackend, ProcessOptions, ProcessSpool
 from job_tracker.domain.observers import JobObserver, RequestObserver, ignore_job, ignore_request
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.jobs import Preflight
+from job_tracker.logs.spool import FolderSpool, Spool
 from training_service.settings import Settings
 
 
@@ -19,14 +19,16 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A backend; `connect` raises BackendRefused if its engine does not let us in; `rehearse`: see Jobs.
+    """A backend, and the spool of its logs.
 
+    `connect` raises BackendRefused if its engine does not let us in; `rehearse`: see Jobs.
     `on_save` has the engine tell, where its own people look, what becomes of the jobs that run on it.
     `silent_seconds` is how long an engine that tells of changes, at least once a minute, has not done
     so; None of others.
     """
 
-    backend: Backend[Any]
+    backend: Backend
+    spool: Spool
     connect: Callable[[], Awaitable[None]] = _nothing
     rehearse: Preflight | None = None
     on_save: JobObserver = ignore_job
@@ -42,16 +44,21 @@ def make_engine(
     """The engine that `settings.backend` names, for the jobs of a store. Nothing is connected to yet."""
     match settings.backend:
         case "fake":
-            return Engine(FakeBackend())
+            backend = FakeBackend()
+            return Engine(backend, backend.world)
         case "process":
-            return Engine(_processes(settings, store_id, tell))
+            return _processes(settings, store_id, tell)
         case "docker":
-            return _docker(settings, store_id, tell)
+            return _docker(settings, _spool(settings, store_id), tell)
         case "kubernetes":
-            return _kubernetes(settings, store_id, tell, on_request)
+            return _kubernetes(settings, _spool(settings, store_id), tell, on_request)
 
 
-def _processes(settings: Settings, store_id: str, tell: ExtraEnvironment) -> ProcessBackend:
+def _spool(settings: Settings, store_id: str) -> FolderSpool:
+    return FolderSpool(settings.storage.data_dir / "logs", settings.logs.max_bytes_per_rank, store_id)
+
+
+def _processes(settings: Settings, store_id: str, tell: ExtraEnvironment) -> Engine:
     process = settings.process
     options = ProcessOptions(
         path=process.path,
@@ -62,10 +69,11 @@ def _processes(settings: Settings, store_id: str, tell: ExtraEnvironment) -> Pro
         most_log=settings.logs.max_bytes_per_rank,
         store_id=store_id,
     )
-    return ProcessBackend(settings.storage.data_dir / "groups", settings.algorithms, options, tell)
+    root = settings.storage.data_dir / "groups"
+    return Engine(ProcessBackend(root, settings.algorithms, options, tell), ProcessSpool(root, store_id))
 
 
-def _docker(settings: Settings, store_id: str, tell: ExtraEnvironment) -> Engine:
+def _docker(settings: Settings, spool: FolderSpool, tell: ExtraEnvironment) -> Engine:
     # Only this backend needs its client.
     from job_tracker.backends.docker import Access, DockerBackend, DockerOptions, PlanOptions
 
@@ -83,14 +91,13 @@ def _docker(settings: Settings, store_id: str, tell: ExtraEnvironment) -> Engine
         plan=plan,
         access=Access(base_url=docker.base_url),
         call_seconds=docker.call_seconds,
-        store_id=store_id,
     )
-    backend = DockerBackend(settings.storage.data_dir / "logs", settings.algorithms, options, tell)
-    return Engine(backend, backend.connect)
+    backend = DockerBackend(spool, settings.algorithms, options, tell)
+    return Engine(backend, spool, backend.connect)
 
 
 def _kubernetes(
-    settings: Settings, store_id: str, tell: ExtraEnvironment, on_request: RequestObserver
+    settings: Settings, spool: FolderSpool, tell: ExtraEnvironment, on_request: RequestObserver
 ) -> Engine:
     # Its client takes as long to import as all the rest, and only this backend needs it.
     from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
@@ -111,14 +118,11 @@ def _kubernetes(
         access=access,
         start_grace=kubernetes.image_pull_grace,
         node_grace=kubernetes.lost_node_grace,
-        most_log=settings.logs.max_bytes_per_rank,
-        store_id=store_id,
     )
-    backend = KubernetesBackend(
-        settings.storage.data_dir / "logs", settings.algorithms, options, tell, on_request
-    )
+    backend = KubernetesBackend(spool, settings.algorithms, options, tell, on_request)
     return Engine(
         backend,
+        spool,
         backend.connect,
         DryRun(backend),
         backend.events.job_saved,

@@ -10,7 +10,6 @@ import socket
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -93,7 +92,7 @@ async def serve(settings: Settings) -> None:
         await engine.connect()
         reports = ReportBuffer(store, utc_now)
         stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
-        collector = LogCollector(store, engine.backend, log_archive(settings))
+        collector = LogCollector(store, engine.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         collecting = asyncio.create_task(collector.run(), name="logs")
         stack.push_async_callback(_end, collecting, "the collection of logs")
@@ -212,7 +211,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
 
 def _observed_engine(settings: Settings, store_id: str, told: ReportEnvironment, metrics: Metrics) -> Engine:
     engine = make_engine(settings, store_id, told, metrics.observe_request)
-    backend: Backend[Any] = observed(engine.backend, Backend, metrics.observe_outside("backend"))
+    backend = observed(engine.backend, Backend, metrics.observe_outside("backend"))
     return replace(engine, backend=backend)
 
 

@@ -1,6 +1,6 @@
-"""What reading and keeping logs needs of whatever runs the ranks."""
+"""Logs of groups that live: what reading them needs of a backend."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from job_tracker.domain.group import GroupRef
@@ -8,7 +8,7 @@ from job_tracker.logs.records import BEGINNING
 
 
 class LiveLogs(Protocol):
-    """Gives what the ranks of a group printed, during its life and until it is dropped from the spool."""
+    """What the ranks of a group printed, during its life and until it is dropped from the spool."""
 
     def logs(
         self,
@@ -20,16 +20,4 @@ class LiveLogs(Protocol):
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """What the rank printed; see Backend.logs."""
-        ...
-
-
-class Spool(LiveLogs, Protocol):
-    """Logs of stopped groups that wait on this machine for their way to storage."""
-
-    async def stopped(self) -> Sequence[GroupRef]:
-        """The stopped groups whose logs are on this machine."""
-        ...
-
-    async def drop_logs(self, group: GroupRef) -> None:
-        """Forget what a stopped group printed. Idempotent."""
         ...

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
-from typing import Any
 
-from job_tracker.backends.base import Backend, Observation
+from job_tracker.backends.base import Backend, Mark, Observation, Watch, snapshot_of
 from job_tracker.common import log_context
 from job_tracker.common.clock import utc_now
 from job_tracker.common.work_queue import QueueHealth, WorkQueue
@@ -47,6 +46,7 @@ _DUE_BATCH = 1000
 _PAUSES_BATCH = 100
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
+_REPAIR_PAUSE = timedelta(seconds=1)
 
 
 class PeriodicTask(Enum):
@@ -90,7 +90,7 @@ class Tracker:
     def __init__(
         self,
         store: JobStore,
-        backend: Backend[Any],
+        backend: Backend,
         logs: LogCollector,
         options: TrackerOptions,
         tenure: Tenure,
@@ -116,6 +116,8 @@ class Tracker:
         )
         self._stops = Stops(lambda group: self._queue.add(group.job_id))
         self._followers = LogFollower(reports, backend)
+        self._tasks = asyncio.TaskGroup()
+        self._watching: asyncio.Task[None] | None = None
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
@@ -134,9 +136,8 @@ class Tracker:
     async def run(self) -> None:
         """Track until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self._tasks as tasks:
                 tasks.create_task(self._follow_store())
-                tasks.create_task(self._follow_backend())
                 tasks.create_task(self._queue.run())
                 for chore in PeriodicTask:
                     self._queue.add(chore)
@@ -162,10 +163,17 @@ class Tracker:
         self._waiting_head = None
         self._queue.add(PeriodicTask.ADMIT)
 
-    async def _follow_backend(self) -> None:
-        async for group, observation in self._backend.watch():
-            self._seen[group] = observation
-            self._queue.add(group.job_id)
+    async def _follow_backend(self, watch: Watch) -> None:
+        """Take in what changes after the snapshot of a watch, until the next look replaces it."""
+        try:
+            async for change in watch:
+                if change is not Mark.END_OF_SNAPSHOT:
+                    group, observation = change
+                    self._seen[group] = observation
+                    self._queue.add(group.job_id)
+        except TrackerError as error:
+            log.warning("groups cannot be watched any more, and are looked at again: %s", error)
+            self._queue.add_within(PeriodicTask.REPAIR, _REPAIR_PAUSE)
 
     async def _work(self, key: int | PeriodicTask) -> timedelta | None:
         # It stays so until this worker's next key: the queue logs it if the work fails.
@@ -243,7 +251,11 @@ class Tracker:
     async def _repair(self) -> timedelta:
         """Look at everything, in case an event was missed, and stop groups that no live job owns."""
         known = set(self._seen)  # a group that is launched while we look is in neither
-        found = await self._backend.observe()
+        watch = self._backend.watch()
+        found = await snapshot_of(watch)
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = self._tasks.create_task(self._follow_backend(watch), name="watch of groups")
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)
@@ -280,10 +292,9 @@ class Tracker:
         """Forget jobs that ended long ago."""
         horizon = self._clock() - self._options.keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
+            self._tenure.check()
+            await self._backend.sweep(self._clock(), {group for job in old for group in job.groups})
             for job in old:
-                for group in job.groups:
-                    self._tenure.check()
-                    await self._backend.discard(group)
                 await self._logs.forget(job)
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)
@@ -329,9 +340,8 @@ class Tracker:
 
     async def _launch(self, job: Job) -> None:
         try:
-            plan = self._backend.plan(job)
             self._tenure.check()
-            self._seen[job.group] = await self._backend.launch(plan)
+            self._seen[job.group] = await self._backend.launch(job)
             self._launched.add(job.group)
         except NoRoom as error:
             self._not_launched.add(job.id)

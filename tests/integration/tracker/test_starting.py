@@ -1,11 +1,10 @@
 """A tracker that has just begun: what happens while it looks for the first time is not missed."""
 
 import asyncio
-from collections.abc import Mapping
+from contextlib import aclosing
 
-from job_tracker.backends.base import Observation
+from job_tracker.backends.base import Watch
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import JobState
 from tests.integration.tracker.conftest import Service
 
@@ -17,9 +16,11 @@ class SlowBackend(FakeBackend):
         super().__init__(service.world)
         self.go_on = asyncio.Event()
 
-    async def observe(self) -> Mapping[GroupRef, Observation]:
+    async def watch(self) -> Watch:
         await self.go_on.wait()
-        return await super().observe()
+        async with aclosing(super().watch()) as changes:
+            async for change in changes:
+                yield change
 
 
 async def test_a_job_that_is_admitted_during_the_first_look_is_launched_after_it(service: Service) -> None:

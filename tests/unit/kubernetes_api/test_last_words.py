@@ -18,7 +18,7 @@ async def test_a_pod_that_was_deleted_by_hand_or_evicted_is_listened_to_until_it
         backend, asked = world.open(), job(instances=2)
         cluster.ends_pods_at_once = False
         cluster.last_words = {MASTER: "saved by the master", WORKER: "saved by the worker"}
-        await backend.launch(backend.plan(asked))
+        await backend.launch(asked)
         cluster.run(MASTER, WORKER)
         await seen(backend, asked.group, lambda found: found.statuses[1].phase is Phase.RUNNING)
         cluster.mark_deleted(WORKER)

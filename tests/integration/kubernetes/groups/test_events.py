@@ -57,7 +57,7 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     options = TrackerOptions(capacity=4)
     reports, tenure = ReportBuffer(store, utc_now), await elected(store)
     archive = LogArchive(str(tmp_path / "storage" / "logs"))
-    logs = LogCollector(store, backend, archive)
+    logs = LogCollector(store, world.spool(), archive)
     tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
     tracking = asyncio.create_task(tracker.run())
     door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
