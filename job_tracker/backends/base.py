@@ -12,7 +12,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
 from job_tracker.domain.job import Job
-from job_tracker.logs.records import BEGINNING
+from job_tracker.logs.live import LiveLogs
 
 _TOGETHER_SECONDS = 5.0
 _NEVER = 1e12
@@ -139,8 +139,10 @@ async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
     raise BackendUnavailable("the watch of groups ended before its snapshot was complete")
 
 
-class Backend(Protocol):
-    """Runs groups. One contract suite (tests/contract) says in detail what each method owes.
+class Backend(LiveLogs, Protocol):
+    """Runs groups: `launch`, `watch`, `stop`, `sweep`, `close`, and the `logs` of LiveLogs.
+
+    One contract suite (tests/contract) says in detail what each method owes.
 
     A group lives from `launch` to `stop`. It does not depend on this service's process: after a restart,
     `watch` finds it again. What it printed can be read until it is in storage (see Spool), or until the
@@ -188,23 +190,6 @@ class Backend(Protocol):
         Of those that are `forgotten` remove all, whatever its time: their logs, too, and every other trace.
         Repeating it is harmless, and it does not matter which service kept it. Raises BackendUnavailable if
         that cannot be done now.
-        """
-        ...
-
-    def logs(
-        self,
-        group: GroupRef,
-        rank: int,
-        *,
-        follow: bool = False,
-        after: bytes = BEGINNING,
-        tail_lines: int | None = None,
-    ) -> AsyncGenerator[bytes, None]:
-        """What the rank printed, as pieces of whole records (see job_tracker.logs), in the order of time.
-
-        Those after a time, and no more than the last so many; `follow` goes on until the rank has ended.
-        Works during and after the group's life. Raises LogsNotFound if there is nothing, and
-        BackendUnavailable, also in the middle, if it cannot be read now.
         """
         ...
 

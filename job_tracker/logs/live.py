@@ -19,5 +19,10 @@ class LiveLogs(Protocol):
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """What the rank printed; see Backend.logs."""
+        """What the rank printed, as pieces of whole records (see job_tracker.logs), in the order of time.
+
+        Those after a time, and no more than the last so many; `follow` goes on until the rank has ended.
+        Works during and after the group's life. Raises LogsNotFound if there is nothing, and
+        BackendUnavailable, also in the middle, if it cannot be read now.
+        """
         ...

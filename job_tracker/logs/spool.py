@@ -31,7 +31,7 @@ class Spool(Protocol):
         ...
 
     def read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
-        """What the rank printed; see Backend.logs."""
+        """What the rank printed; see LiveLogs."""
         ...
 
     async def drop(self, group: GroupRef) -> None:

@@ -37,7 +37,7 @@ class ProcessSpool:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Spool, and Backend.logs. `ended` is set when a rank that is followed has ended, if known."""
+        """See Spool, and LiveLogs. `ended` is set when a rank that is followed has ended, if known."""
         try:
             folder = await asyncio.to_thread(self._folders.rank, group, rank)
             if folder is None:

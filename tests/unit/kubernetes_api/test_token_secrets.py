@@ -39,7 +39,11 @@ def tokens(the_job: Job) -> dict[str, str]:
 
 
 def opened(world: KubernetesGroups, *, hidden: bool = True) -> KubernetesBackend:
-    return world.open(plan=PlanOptions(namespace="here", instance="test", token_secrets=hidden))
+    return world.open(plan=options(hidden=hidden))
+
+
+def options(*, hidden: bool) -> PlanOptions:
+    return PlanOptions(namespace="here", instance="test", token_secrets=hidden)
 
 
 def environment(pod: Any) -> dict[str, Any]:
@@ -68,7 +72,7 @@ async def test_pods_have_their_tokens_by_reference(world: KubernetesGroups, clus
 async def test_a_launch_that_is_repeated_finds_its_secret_and_the_next_attempt_has_another(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
-    await opened(world).client.create("pods", world.plan(PAIR).pods[0])
+    await opened(world).client.create("pods", world.plan(PAIR, options(hidden=True)).pods[0])
     for _ in range(2):
         backend = opened(world)
         await backend.launch(PAIR)
