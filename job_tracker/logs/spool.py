@@ -54,8 +54,7 @@ class FolderSpool:
         self._most_log = most_log
         self._store_id = store_id
         self.lives: Callable[[GroupRef], bool] = lambda _: False
-        """Set by the backend that copies logs to here: whether more may come of a group, which then waits
-        for nothing yet."""
+        """Whether more may come of a group, which is then not waiting yet. The backend sets it."""
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
         """The folders of a rank's logs, by how often it had been started anew; as far as they were kept."""

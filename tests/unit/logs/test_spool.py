@@ -1,4 +1,4 @@
-"""What is kept of the logs of pods that are about to go, when the API server does not answer every time."""
+"""What a spool keeps of logs that are about to go, also when the engine does not answer every time."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -67,6 +67,15 @@ async def test_each_start_of_a_rank_has_a_log_of_its_own(tmp_path: Path) -> None
         await made.keep(GROUP, 1, restarts, Node().read)
     assert list(made.find(GROUP, 1)) == [0, 2, 10]
     assert made.find(GROUP, 0) == {}
+
+
+async def test_a_group_waits_once_its_backend_has_let_go_of_it(tmp_path: Path) -> None:
+    made, living = FolderSpool(tmp_path, 1 << 20), {GROUP}
+    made.lives = living.__contains__
+    await made.keep(GROUP, 0, 0, Node().read)
+    assert await made.waiting() == []
+    living.clear()
+    assert await made.waiting() == [GROUP]
 
 
 ONE, OTHER = "1a2b3c4d", "deadbeef"
