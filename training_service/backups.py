@@ -15,7 +15,7 @@ from job_tracker.store.base import Store
 from job_tracker.store.lease import Term
 from job_tracker.store.sqlite import SqliteStore, backup, files
 from job_tracker.tracking.restoring import Restored, catch_up
-from training_service.main import open_backend
+from training_service.backend_opening import open_backend
 from training_service.settings import Settings
 from training_service.store_opening import open_store, sqlite_path
 

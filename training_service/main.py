@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import timedelta
 
 import grpc
@@ -18,15 +17,12 @@ from grpc_reflection.v1alpha import reflection
 from job_tracker.admission.admission import Admission
 from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.admission.resolution import Resolver
-from job_tracker.backends.base import Backend
-from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.registry import Opened
 from job_tracker.common.clock import utc_now
 from job_tracker.domain import naming
 from job_tracker.domain.errors import StoreLost, TrackerError
 from job_tracker.domain.job import Job
-from job_tracker.domain.observers import ignore_request
 from job_tracker.files.artifacts import ModelFiles
-from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.jobs import Jobs
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
@@ -44,6 +40,7 @@ from training_service.api.connections import call_options, connection_options
 from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
+from training_service.backend_opening import open_backend
 from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
 from training_service.metrics import Metrics, MetricsServer
@@ -93,7 +90,7 @@ async def serve(settings: Settings) -> None:
         metrics.observe_watch(opened.silent_seconds)
         reports = ReportBuffer(store, utc_now)
         stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
-        collector = LogCollector(store, opened.backend, log_archive(settings))
+        collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         collecting = asyncio.create_task(collector.run(), name="logs")
         stack.push_async_callback(_end, collecting, "the collection of logs")
@@ -226,30 +223,6 @@ def tracker_options(settings: Settings) -> TrackerOptions:
 def make_resolver(settings: Settings) -> Resolver:
     """What resolves the groups of jobs, for the backend that is chosen."""
     return Resolver(settings.algorithms, settings.backend, settings.plugin)
-
-
-async def open_backend(
-    settings: Settings,
-    store_id: str,
-    extra_environment: ExtraEnvironment = nothing_more,
-    metrics: Metrics | None = None,
-) -> Opened:
-    """The backend that is chosen, for the jobs of a store; connected, and observed by `metrics`.
-
-    Raises BackendRefused.
-    """
-    surroundings = Surroundings(
-        data_dir=settings.storage.data_dir,
-        store_id=store_id,
-        most_log=settings.logs.max_bytes_per_rank,
-        stop_grace=settings.jobs.stop_grace,
-        extra_environment=extra_environment,
-        on_request=metrics.observe_request if metrics else ignore_request,
-    )
-    opened = await settings.plugin.open(surroundings)
-    if metrics is None:
-        return opened
-    return replace(opened, backend=observed(opened.backend, Backend, metrics.observe_outside("backend")))
 
 
 def _make_server(

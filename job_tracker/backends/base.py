@@ -1,18 +1,18 @@
 """The protocol of a backend, and the words it answers in, which are ours and no engine's."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from enum import Enum
+from typing import Protocol
 
 from job_tracker.backends.shared.evidence import LOST_PEER
 from job_tracker.backends.shared.log_ends import failure_in
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
 from job_tracker.domain.job import Job
-from job_tracker.logs.records import BEGINNING
-
-Plan = TypeVar("Plan")
+from job_tracker.logs.live import LiveLogs
 
 _TOGETHER_SECONDS = 5.0
 _NEVER = 1e12
@@ -115,38 +115,63 @@ def _ended_at(rank: RankObservation) -> float:
     return rank.ended_at or _NEVER
 
 
-class Backend(Protocol[Plan]):
-    """Runs groups. One contract suite (tests/contract) says in detail what each method owes.
+class Mark(Enum):
+    """What a watch yields besides observations."""
 
-    A group lives from `launch` to `stop`, and what it printed until `drop_logs`, or `discard`. It does not
-    depend on this service's process: after a restart, `observe` finds it again. What else is left of a
-    stopped group (pods, folders) may be kept for people to look at; it is no group any more, and runs
-    nothing.
+    END_OF_SNAPSHOT = "end of snapshot"
+
+
+Watch = AsyncGenerator[tuple[GroupRef, Observation] | Mark, None]
+"""See Backend.watch."""
+
+
+async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
+    """Read a watch up to its mark: all groups that are there. The watch then goes on with changes.
+
+    Raises BackendUnavailable, also if the watch ends before its mark.
+    """
+    found: dict[GroupRef, Observation] = {}
+    async for change in watch:
+        if change is Mark.END_OF_SNAPSHOT:
+            return found
+        group, observation = change
+        found[group] = observation
+    raise BackendUnavailable("the watch of groups ended before its snapshot was complete")
+
+
+class Backend(LiveLogs, Protocol):
+    """Runs groups: `launch`, `watch`, `stop`, `sweep`, `close`, and the `logs` of LiveLogs.
+
+    One contract suite (tests/contract) says in detail what each method owes.
+
+    A group lives from `launch` to `stop`. It does not depend on this service's process: after a restart,
+    `watch` finds it again. What it printed can be read until it is in storage (see Spool), or until the
+    group is forgotten. What else is left of a stopped group (pods, folders) may be kept for people to look
+    at; it is no group any more, and runs nothing.
     """
 
-    def plan(self, job: Job) -> Plan:
-        """Everything that `launch` will make for the job's attempt. Pure; LaunchFailed if impossible."""
-        ...
-
-    async def launch(self, plan: Plan) -> Observation:
-        """Start the group, and say how it is.
+    async def launch(self, job: Job) -> Observation:
+        """Start the group of the job's attempt, and say how it is.
 
         Repeating it is harmless: what is there already is adopted, and what may have run is never made
         again. So a group whose master is gone stays without, and LaunchFailed says so; of a job whose
-        launch was complete (`was_launched`) no rank is made that is gone. A rank that has failed, and of
-        which the plan wants a later start than that, is started anew, and prints into the same log.
+        launch was complete (`was_launched`) no rank is made that is gone. A rank that has failed, and that
+        the job wants started more often than it was, is started anew, and prints into the same log.
         Raises LaunchFailed when trying again is pointless and BackendUnavailable when it is not. What was
-        made until then is there in both cases, for the next `launch` or for `stop`: who calls writes down
+        made until then is there in both cases, for the next `launch` or for `stop`: the caller writes down
         why it failed before anything is cleaned up.
         """
         ...
 
-    async def observe(self) -> Mapping[GroupRef, Observation]:
-        """Every group between launch and stop, in O(1) calls to the outside."""
-        ...
+    def watch(self) -> Watch:
+        """Every group between launch and stop as it is now, END_OF_SNAPSHOT, then groups as they change.
 
-    def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
-        """Groups as they change, from the first `anext` on; values in between may be skipped."""
+        A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken:
+        changes do not say that a group is gone, so who follows them takes a new snapshot now and then. The
+        mark always comes, also if there is no group. A snapshot takes O(1) calls to the outside, from the
+        first `anext` on. Of the changes, values in between may be skipped. Raises BackendUnavailable if the
+        snapshot cannot be taken now, or changes cannot be followed any more.
+        """
         ...
 
     async def stop(
@@ -159,40 +184,13 @@ class Backend(Protocol[Plan]):
         """
         ...
 
-    async def sweep(self, now: datetime) -> None:
+    async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
         """Remove what was kept of stopped groups until `now` or before; their logs stay.
 
-        Whatever service kept it. Raises BackendUnavailable if that cannot be done now.
+        Of those that are `forgotten` remove all, whatever its time: their logs, too, and every other trace.
+        Repeating it is harmless, and it does not matter which service kept it. Raises BackendUnavailable if
+        that cannot be done now.
         """
-        ...
-
-    def logs(
-        self,
-        group: GroupRef,
-        rank: int,
-        *,
-        follow: bool = False,
-        after: bytes = BEGINNING,
-        tail_lines: int | None = None,
-    ) -> AsyncGenerator[bytes, None]:
-        """What the rank printed, as pieces of whole records (see job_tracker.logs), in the order of time.
-
-        Those after a time, and no more than the last so many; `follow` goes on until the rank has ended.
-        Works during and after the group's life. Raises LogsNotFound if there is nothing, and
-        BackendUnavailable, also in the middle, if it cannot be read now.
-        """
-        ...
-
-    async def stopped(self) -> Sequence[GroupRef]:
-        """Stopped groups whose logs are on this machine, for whoever keeps them elsewhere."""
-        ...
-
-    async def drop_logs(self, group: GroupRef) -> None:
-        """Forget what a stopped group printed, but for what is kept of it for people. Idempotent."""
-        ...
-
-    async def discard(self, group: GroupRef) -> None:
-        """Forget a stopped group: its logs, what was kept of it, every trace. Idempotent."""
         ...
 
     async def close(self) -> None:

@@ -9,14 +9,15 @@ FAIL_RANK (only this rank exits with EXIT_CODE, default all), and PRINT (a line 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.backends.base import Observation, RankObservation, Watch
 from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.shared.watching import watched
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.broadcast import Feed
 from job_tracker.common.config import Config
@@ -53,7 +54,7 @@ class FakeGroup:
 
 @dataclass(slots=True)
 class FakeWorld:
-    """What is outside: it stays when a backend goes."""
+    """What is outside: it stays when a backend goes. It is the spool as well."""
 
     live: dict[GroupRef, FakeGroup] = field(default_factory=dict)
     stopped: dict[GroupRef, FakeGroup] = field(default_factory=dict)
@@ -81,6 +82,26 @@ class FakeWorld:
         if found.timer:
             found.timer.cancel()
 
+    async def waiting(self) -> Sequence[GroupRef]:
+        """See Spool."""
+        return list(self.stopped)
+
+    async def read(
+        self, group: GroupRef, rank: int, *, after: bytes = BEGINNING, tail_lines: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """See Spool."""
+        found = self.live.get(group) or self.stopped.get(group)
+        if found is None or not 0 <= rank < len(found.ranks):
+            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
+        lines = records_of(found.printed[rank])
+        for line in lines if tail_lines is None else lines[max(0, len(lines) - tail_lines) :]:
+            if first_time(line) > after:
+                yield line
+
+    async def drop(self, group: GroupRef) -> None:
+        """See Spool."""
+        self.stopped.pop(group, None)
+
     def close(self) -> None:
         """End every simulation."""
         for group in list(self.live):
@@ -94,22 +115,9 @@ class FakeBackend:
         self.world = world or FakeWorld()
         self._owns_world = world is None
 
-    def plan(self, job: Job) -> FakePlan:
+    async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        told = job.spec.environment
-        seconds = told.get("RUN_SECONDS", "0")
-        code, only = int(told.get("EXIT_CODE", "0")), told.get("FAIL_RANK")
-        codes = (code if only in (None, str(rank)) else 0 for rank in range(job.spec.instances))
-        return FakePlan(
-            group=job.group,
-            seconds=None if seconds == "forever" else float(seconds),
-            exit_codes=tuple(codes),
-            text=told.get("PRINT", "") + "\n",
-            restarts=tuple(job.restarts_of(rank) for rank in range(job.spec.instances)),
-        )
-
-    async def launch(self, plan: FakePlan) -> Observation:
-        """See Backend."""
+        plan = _plan(job)
         if plan.group not in self.world.live:
             self.world.launches.append(plan.group)
             ranks = [RankObservation(RankStatus(r, Phase.RUNNING)) for r in range(len(plan.exit_codes))]
@@ -125,15 +133,9 @@ class FakeBackend:
                 self.world.feed.publish(plan.group, Observation(tuple(found.ranks)))
         return Observation(tuple(found.ranks))
 
-    async def observe(self) -> Mapping[GroupRef, Observation]:
+    def watch(self) -> Watch:
         """See Backend."""
-        return {ref: Observation(tuple(group.ranks)) for ref, group in self.world.live.items()}
-
-    async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
-        """See Backend."""
-        with self.world.feed.subscribe() as changes:
-            async for change in changes:
-                yield change
+        return watched(self._look, self.world.feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
@@ -156,10 +158,13 @@ class FakeBackend:
             self.world.kept[group] = keep_until
         return Observation(tuple(found.ranks))
 
-    async def sweep(self, now: datetime) -> None:
+    async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
         """See Backend."""
-        for group in [group for group, until in self.world.kept.items() if until <= now]:
-            del self.world.kept[group]
+        for group, until in [*self.world.kept.items()]:
+            if until <= now or group in forgotten:
+                del self.world.kept[group]
+        for group in forgotten:
+            await self.world.drop(group)
 
     async def logs(
         self,
@@ -171,38 +176,37 @@ class FakeBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
-        found = self.world.live.get(group) or self.world.stopped.get(group)
-        if found is None or not 0 <= rank < len(found.ranks):
-            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-        lines = records_of(found.printed[rank])
-        for line in lines if tail_lines is None else lines[max(0, len(lines) - tail_lines) :]:
-            if first_time(line) > after:
-                yield line
-        if follow:
+        async for line in self.world.read(group, rank, after=after, tail_lines=tail_lines):
+            yield line
+        if follow and (found := self.world.live.get(group)):
             await found.ended.wait()
-
-    async def stopped(self) -> Sequence[GroupRef]:
-        """See Backend."""
-        return list(self.world.stopped)
-
-    async def drop_logs(self, group: GroupRef) -> None:
-        """See Backend."""
-        self.world.stopped.pop(group, None)
-
-    async def discard(self, group: GroupRef) -> None:
-        """See Backend."""
-        self.world.stopped.pop(group, None)
-        self.world.kept.pop(group, None)
 
     async def close(self) -> None:
         """See Backend."""
         if self._owns_world:
             self.world.close()
 
+    async def _look(self) -> Mapping[GroupRef, Observation]:
+        return {ref: Observation(tuple(group.ranks)) for ref, group in self.world.live.items()}
+
     def _run_out(self, plan: FakePlan) -> None:
         with suppress(KeyError):
             for rank, code in enumerate(plan.exit_codes):
                 self.world.end_rank(plan.group, rank, code)
+
+
+def _plan(job: Job) -> FakePlan:
+    told = job.spec.environment
+    seconds = told.get("RUN_SECONDS", "0")
+    code, only = int(told.get("EXIT_CODE", "0")), told.get("FAIL_RANK")
+    codes = (code if only in (None, str(rank)) else 0 for rank in range(job.spec.instances))
+    return FakePlan(
+        group=job.group,
+        seconds=None if seconds == "forever" else float(seconds),
+        exit_codes=tuple(codes),
+        text=told.get("PRINT", "") + "\n",
+        restarts=tuple(job.restarts_of(rank) for rank in range(job.spec.instances)),
+    )
 
 
 def _printed(text: str) -> bytes:
@@ -246,4 +250,5 @@ class FakePlugin:
 
     async def open(self, surroundings: Surroundings) -> Opened:
         """See BackendPlugin."""
-        return Opened(backend=FakeBackend())
+        backend = FakeBackend()
+        return Opened(backend=backend, spool=backend.world)

@@ -15,6 +15,7 @@ from job_tracker.domain.group import InstanceOptions, InstanceSpec
 from job_tracker.domain.job import JobSpec
 from job_tracker.domain.observers import JobObserver, RequestObserver, ignore_job, ignore_request
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
+from job_tracker.logs.spool import FolderSpool, Spool
 
 GROUP = "job_tracker.backends"
 
@@ -37,6 +38,8 @@ class Surroundings:
     """The id of the store that its jobs are in."""
     most_log: int = 100 << 20
     """Bytes that are kept of the log of a rank."""
+    spool: FolderSpool
+    """For the logs of stopped groups, unless the backend has a place for them."""
     stop_grace: timedelta = timedelta(seconds=10)
     """How long a process may take to end after it was asked to."""
     extra_environment: ExtraEnvironment = nothing_more
@@ -47,7 +50,9 @@ class Surroundings:
 class Opened:
     """A backend that is ready, and what there is to do with it besides running groups."""
 
-    backend: Backend[Any]
+    backend: Backend
+    spool: Spool
+    """Where logs of stopped groups wait on their way to storage."""
     preflight: Preflight | None = None
     on_save: JobObserver = ignore_job
     """Tells the engine's own people what becomes of the jobs that run on it."""

@@ -15,7 +15,7 @@ from job_tracker.domain.errors import (
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.logs.archive import LogArchive
-from job_tracker.logs.live import Spool
+from job_tracker.logs.spool import Spool
 from job_tracker.store.jobs import JobReader
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class LogCollector:
     def __init__(
         self,
         store: JobReader,
-        backend: Spool,
+        spool: Spool,
         archive: LogArchive,
         *,
         period: float = _PERIOD_SECONDS,
@@ -44,7 +44,7 @@ class LogCollector:
     ) -> None:
         """`period` is how often `run` looks, and `prompt` how long `collect` waits, in seconds."""
         self._store = store
-        self._backend = backend
+        self._spool = spool
         self._archive = archive
         self._period = period
         self._prompt = prompt
@@ -91,7 +91,7 @@ class LogCollector:
 
     async def _look(self) -> None:
         failures: list[Exception] = []
-        for found in await self._backend.stopped():
+        for found in await self._spool.waiting():
             try:
                 await self._look_at(found)
             except (StorageUnavailable, StoreUnavailable):
@@ -105,10 +105,10 @@ class LogCollector:
         try:
             job = await self._store.get(found.job_id)
         except JobNotFound:
-            await self._backend.drop_logs(found)
+            await self._spool.drop(found)
             return
         if job.spec.home and not found.home:  # of a job of that number in a store of the version before
-            await self._backend.drop_logs(found)
+            await self._spool.drop(found)
             return
         group = replace(found, home=job.spec.home)
         is_live = job.state.is_live and job.attempt == group.attempt
@@ -123,13 +123,13 @@ class LogCollector:
             raise failures[0]
         with suppress(StorageUnavailable):  # what is left goes with the job
             await self._archive.tidy(group)
-        await self._backend.drop_logs(group)
+        await self._spool.drop(group)
 
     async def _keep_rank(self, group: GroupRef, rank: int, *, anew: bool) -> None:
         async with self._uploads:
             if not anew and await self._archive.has(group, rank):
                 return
             try:
-                await self._archive.write(group, rank, self._backend.logs(group, rank))
+                await self._archive.write(group, rank, self._spool.read(group, rank))
             except LogsNotFound:
                 return

@@ -1,6 +1,6 @@
-"""What reading and keeping logs needs of whatever runs the ranks."""
+"""Logs of groups that live: what reading them needs of a backend."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from job_tracker.domain.group import GroupRef
@@ -8,7 +8,7 @@ from job_tracker.logs.records import BEGINNING
 
 
 class LiveLogs(Protocol):
-    """Gives what the ranks of a group printed, during its life and until it is dropped from the spool."""
+    """What the ranks of a group printed, during its life and until it is dropped from the spool."""
 
     def logs(
         self,
@@ -19,17 +19,10 @@ class LiveLogs(Protocol):
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """What the rank printed; see Backend.logs."""
-        ...
+        """What the rank printed, as pieces of whole records (see job_tracker.logs), in the order of time.
 
-
-class Spool(LiveLogs, Protocol):
-    """Logs of stopped groups that wait on this machine for their way to storage."""
-
-    async def stopped(self) -> Sequence[GroupRef]:
-        """The stopped groups whose logs are on this machine."""
-        ...
-
-    async def drop_logs(self, group: GroupRef) -> None:
-        """Forget what a stopped group printed. Idempotent."""
+        Those after a time, and no more than the last so many; `follow` goes on until the rank has ended.
+        Works during and after the group's life. Raises LogsNotFound if there is nothing, and
+        BackendUnavailable, also in the middle, if it cannot be read now.
+        """
         ...

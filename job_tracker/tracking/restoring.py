@@ -8,11 +8,11 @@ since for one that vanished. To be done while no tracker runs.
 
 from collections import defaultdict
 from collections.abc import Set
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from job_tracker.backends.base import Backend
+from job_tracker.backends.base import Backend, snapshot_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState
@@ -41,14 +41,15 @@ class Restored:
 
 
 async def catch_up(
-    store: JobStore, backend: Backend[Any], term: Term, now: datetime, *, last_given: int = 0
+    store: JobStore, backend: Backend, term: Term, now: datetime, *, last_given: int = 0
 ) -> Restored:
     """Skip the ids that may have been given, and move each unfinished job to the last attempt that is there.
 
     `last_given` is the highest id that is known to have been given. It may be repeated. Raises
     StoreUnavailable and BackendUnavailable, and LeadershipLost if a tracker has begun.
     """
-    groups = await backend.observe()
+    async with aclosing(backend.watch()) as watch:
+        groups = await snapshot_of(watch)
     # First of all: should the rest be cut short, no id is given twice whoever starts a service then.
     beyond = max((last_given, *(group.job_id for group in groups)))
     skipped = await store.skip_ids(beyond=beyond, number=SKIPPED_IDS)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from job_tracker.backends.base import Backend, Observation
+from job_tracker.backends.base import Backend, Mark, Observation, Watch, snapshot_of
 from job_tracker.common import log_context
 from job_tracker.common.clock import utc_now
 from job_tracker.common.work_queue import QueueHealth, WorkQueue
@@ -49,6 +49,7 @@ _DUE_BATCH = 1000
 _PAUSES_BATCH = 100
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
+_REPAIR_PAUSE = timedelta(seconds=1)
 
 
 class PeriodicTask(Enum):
@@ -96,7 +97,7 @@ class Tracker:
     def __init__(
         self,
         store: _Store,
-        backend: Backend[Any],
+        backend: Backend,
         logs: LogCollector,
         options: TrackerOptions,
         tenure: Tenure,
@@ -131,6 +132,8 @@ class Tracker:
         self._followers = LogFollower(reports, backend)
         self._changes: Changes | None = None
         """What others write: it has no hint of what this tracker writes itself."""
+        self._tasks = asyncio.TaskGroup()
+        self._watching: asyncio.Task[None] | None = None
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
@@ -146,9 +149,8 @@ class Tracker:
     async def run(self) -> None:
         """Track until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self._tasks as tasks:
                 tasks.create_task(self._follow_store())
-                tasks.create_task(self._follow_backend())
                 tasks.create_task(self._queue.run())
                 for chore in PeriodicTask:
                     self._queue.add(chore)
@@ -171,10 +173,17 @@ class Tracker:
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
         self._admitting.job_changed(job_id, state)
 
-    async def _follow_backend(self) -> None:
-        async for group, observation in self._backend.watch():
-            self._seen[group] = observation
-            self._queue.add(group.job_id)
+    async def _follow_backend(self, watch: Watch) -> None:
+        """Take in what changes after the snapshot of a watch, until the next look replaces it."""
+        try:
+            async for change in watch:
+                if change is not Mark.END_OF_SNAPSHOT:
+                    group, observation = change
+                    self._seen[group] = observation
+                    self._queue.add(group.job_id)
+        except TrackerError as error:
+            log.warning("groups cannot be watched any more, and are looked at again: %s", error)
+            self._queue.add_within(PeriodicTask.REPAIR, _REPAIR_PAUSE)
 
     async def _work(self, key: int | PeriodicTask) -> timedelta | None:
         # It stays so until this worker's next key: the queue logs it if the work fails.
@@ -214,7 +223,11 @@ class Tracker:
     async def _repair(self) -> timedelta:
         """Look at everything, in case an event was missed, and stop groups that no live job owns."""
         known = set(self._seen)  # a group that is launched while we look is in neither
-        found = await self._backend.observe()
+        watch = self._backend.watch()
+        found = await snapshot_of(watch)
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = self._tasks.create_task(self._follow_backend(watch), name="watch of groups")
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)
@@ -251,10 +264,9 @@ class Tracker:
         """Forget jobs that ended long ago."""
         horizon = self._clock() - self._options.keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
+            self._tenure.check()
+            await self._backend.sweep(self._clock(), {group for job in old for group in job.groups})
             for job in old:
-                for group in job.groups:
-                    self._tenure.check()
-                    await self._backend.discard(group)
                 await self._logs.forget(job)
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)
@@ -303,9 +315,9 @@ class Tracker:
 
     async def _launch(self, job: Job) -> Job:
         try:
-            plan = self._backend.plan(replace(job, spec=self._resolve(job.spec)))
+            job = replace(job, spec=self._resolve(job.spec))
             self._tenure.check()
-            self._seen[job.group] = await self._backend.launch(plan)
+            self._seen[job.group] = await self._backend.launch(job)
             self._launched.add(job.group)
         except NoRoom as error:
             self._admitting.found_no_room(job.id)

@@ -64,9 +64,9 @@ async def test_a_full_disk_is_no_room_for_now(tmp_path: Path) -> None:
             while True:
                 file.write(b"x" * 4096)
         with pytest.raises(NoRoom, match="the disk is full; free some space"):
-            await backend.launch(backend.plan(job()))
+            await backend.launch(job())
         filler.unlink()
-        await backend.launch(backend.plan(job()))
+        await backend.launch(job())
         end = await seen(backend, job().group, lambda o: o.has_ended)
         assert [rank.status.phase for rank in end.ranks] == [Phase.SUCCEEDED]
         await backend.stop(job().group, timedelta(0))
@@ -86,8 +86,8 @@ async def test_what_passes_when_a_supervisor_is_started_is_no_room_for_now(
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_spawn", refuse)
         with pytest.raises(NoRoom):
-            await backend.launch(backend.plan(job()))
-    await backend.launch(backend.plan(job()))
+            await backend.launch(job())
+    await backend.launch(job())
     end = await seen(backend, job().group, lambda o: o.has_ended)
     assert [rank.status.phase for rank in end.ranks] == [Phase.SUCCEEDED]
     await backend.stop(job().group, timedelta(0))

@@ -26,8 +26,8 @@ from job_tracker.domain.job import Job
 from job_tracker.files.untrusted import Place
 from job_tracker.logs.records import lines_of
 from job_tracker.logs.writing import time_at
-from tests.support.backends import ProcessGroups, printed, seen, text_of
-from tests.support.jobs import job
+from tests.support.backends import ProcessGroups, groups_of, printed, seen, text_of
+from tests.support.jobs import NOON, job
 
 GRACE = timedelta(seconds=2)
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
@@ -104,7 +104,7 @@ def rank_folder(world: ProcessGroups, group: Job) -> Path:
 async def begun(backend: ProcessBackend, *groups: Job) -> None:
     """Launch them, and wait until each rank runs its program: a launch ends when it is about to."""
     for each in groups:
-        await backend.launch(backend.plan(each))
+        await backend.launch(each)
         for rank in range(each.spec.instances):
             await printed(backend, each.group, rank)
 
@@ -137,15 +137,15 @@ async def test_a_spoilt_record_holds_up_no_other_group_and_the_spoilt_one_can_be
         folder = rank_folder(world, spoiler)
         SPOILS[how]((folder.parent if name in OF_A_GROUP else folder) / name)
 
-    assert len(await first.observe()) == len(spoilers) + 1
+    assert len(await groups_of(first)) == len(spoilers) + 1
     await first.close()
     second = world.open()
-    observed = await second.observe()
+    observed = await groups_of(second)
     assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
     await text_of(second.logs(honest.group, 0))
     await asyncio.gather(*(second.stop(each.group, GRACE) for each in spoilers.values()))
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
-    observed = await second.observe()
+    observed = await groups_of(second)
     assert {*observed} == {honest.group}
     assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
 
@@ -186,7 +186,7 @@ async def test_a_rank_folder_that_leads_elsewhere_has_nothing_removed_there(
     shutil.move(folder, tmp_path / "moved")
     folder.symlink_to(elsewhere)
     await backend.stop(hostile().group, GRACE)
-    await backend.discard(hostile().group)
+    await backend.sweep(NOON, [hostile().group])
     assert {path.name for path in elsewhere.rglob("*")} == {"work", "tmp", "precious", "command"}
 
 
@@ -218,10 +218,10 @@ async def test_a_record_that_names_the_supervisor_of_another_does_not_have_it_en
     mine.write_text(json.dumps(pids))
     await first.close()
     second = world.open()
-    await second.observe()
+    await groups_of(second)
     await second.stop(spoiler.group, GRACE)
     assert all(psutil.pid_exists(pid) for pid in pids.values())
-    assert [rank.phase for rank in (await second.observe())[honest.group].statuses] == [Phase.RUNNING]
+    assert [rank.phase for rank in (await groups_of(second))[honest.group].statuses] == [Phase.RUNNING]
 
 
 async def test_a_group_whose_folder_is_removed_while_it_runs_is_ended_before_anything_follows(
@@ -236,7 +236,7 @@ async def test_a_group_whose_folder_is_removed_while_it_runs_is_ended_before_any
     assert (failure.category, failure.retryable) == (Category.RECORDS_LOST, True)
     await backend.stop(hostile().group, GRACE)
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
 
 
 async def test_a_group_whose_folder_was_removed_while_no_service_ran_is_ended_by_its_stop(
@@ -248,7 +248,7 @@ async def test_a_group_whose_folder_was_removed_while_no_service_ran_is_ended_by
     processes = processes_of(world, hostile())
     shutil.rmtree(world.root)
     second = world.open()
-    assert await second.observe() == {}
+    assert await groups_of(second) == {}
     assert await second.stop(hostile().group, GRACE) is None
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
@@ -281,14 +281,14 @@ async def test_a_record_of_roles_and_ports_that_none_can_have_fails_its_group_al
     record = rank_folder(world, spoiler).parent / "group.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | changed))
     second = world.open()
-    observed = await second.observe()
+    observed = await groups_of(second)
     failure = observed[spoiler.group].first_failure
     assert failure is not None
     assert failure.category is Category.RECORDS_LOST
     assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
     await second.stop(spoiler.group, GRACE)
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
-    assert {*await second.observe()} == {honest.group}
+    assert {*await groups_of(second)} == {honest.group}
 
 
 async def test_a_damaged_group_has_no_more_ranks_than_folders(world: ProcessGroups) -> None:
@@ -299,7 +299,7 @@ async def test_a_damaged_group_has_no_more_ranks_than_folders(world: ProcessGrou
     for name in ("99998-w", "999999999999999999-w", "4-", "5-\udcff", "7-a b"):
         (folder / f"{spoiler.group.name}-{name}").mkdir()
     second = world.open()
-    observed = (await second.observe())[spoiler.group]
+    observed = (await groups_of(second))[spoiler.group]
     assert [rank.phase for rank in observed.statuses] == [Phase.FAILED, Phase.RUNNING, Phase.PENDING]
     await second.stop(spoiler.group, GRACE)
 
@@ -310,7 +310,7 @@ async def test_a_count_of_restarts_that_none_can_have_is_none(world: ProcessGrou
     await launched(world, spoiler)
     (rank_folder(world, spoiler) / "restarts").write_text(number)
     second = world.open()
-    assert [rank.restarts for rank in (await second.observe())[spoiler.group].statuses] == [0, 0]
+    assert [rank.restarts for rank in (await groups_of(second))[spoiler.group].statuses] == [0, 0]
     await second.stop(spoiler.group, GRACE)
 
 
@@ -320,7 +320,7 @@ async def test_a_program_too_large_for_an_answer_is_not_named(world: ProcessGrou
     command = rank_folder(world, spoiler) / "command"
     command.write_bytes(b"\0".join((b"", b"1", b"1", b"x" * (4 << 20), b"")))
     second = world.open()
-    assert (await second.observe())[spoiler.group].program == ""
+    assert (await groups_of(second))[spoiler.group].program == ""
     await second.stop(spoiler.group, GRACE)
 
 
@@ -335,14 +335,14 @@ async def test_a_record_that_names_a_thread_holds_up_no_stop(world: ProcessGroup
     try:
         record.write_text(json.dumps(json.loads(record.read_text()) | {"supervisor": thread.native_id}))
         second = world.open()
-        phases = [rank.phase for rank in (await second.observe())[spoiler.group].statuses]
+        phases = [rank.phase for rank in (await groups_of(second))[spoiler.group].statuses]
         assert phases == [Phase.FAILED, Phase.RUNNING]
         await second.stop(spoiler.group, GRACE)
     finally:
         over.set()
         thread.join()
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
-    assert await second.observe() == {}
+    assert await groups_of(second) == {}
 
 
 @pytest.mark.parametrize("name", ["command", "secrets.part"])
@@ -358,7 +358,7 @@ async def test_a_folder_in_place_of_secrets_is_removed_and_hinders_no_sweep(
     for each in (spoiler, honest):
         await backend.stop(each.group, GRACE, keep_until=now)
     await backend.sweep(now)
-    assert {*await backend.stopped()} == {spoiler.group, honest.group}
+    assert {*await world.spool().waiting()} == {spoiler.group, honest.group}
     assert not list(world.root.glob(f"ended/*/*/{name}"))
 
 
@@ -380,7 +380,7 @@ async def test_a_group_that_cannot_be_cleaned_up_hinders_no_other(
 
     monkeypatch.setattr(Place, "move_to", refuse)
     await backend.sweep(now)
-    assert await backend.stopped() == [honest.group]
+    assert await world.spool().waiting() == [honest.group]
 
 
 async def test_what_training_writes_in_its_log_is_no_line_if_it_has_no_time(world: ProcessGroups) -> None:
@@ -427,18 +427,18 @@ async def test_what_training_has_closed_to_the_service_holds_up_no_other_and_can
     if is_ended:
         psutil.Process(child).kill()
     second = world.open()
-    observed = await second.observe()
+    observed = await groups_of(second)
     assert {*observed} == {spoiler.group, honest.group}
     assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
-    assert {*await second.observe()} == {spoiler.group, honest.group}
+    assert {*await groups_of(second)} == {spoiler.group, honest.group}
     with suppress(LogsNotFound):
         await text_of(second.logs(spoiler.group, 0))
     async with asyncio.timeout(30):
         await second.stop(spoiler.group, GRACE)
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
-    assert {*await second.observe()} == {honest.group}
-    assert await second.stopped() == [spoiler.group]
-    await second.discard(spoiler.group)
+    assert {*await groups_of(second)} == {honest.group}
+    assert await world.spool().waiting() == [spoiler.group]
+    await second.sweep(NOON, [spoiler.group])
     assert not list(world.root.glob(f"*/{spoiler.group.name}"))
 
 

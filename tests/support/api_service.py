@@ -84,7 +84,11 @@ class Service:
         """Serve at a free port; untracked, jobs stay as they are."""
         backend = FakeBackend(self.world)
         jobs = main.make_jobs(
-            self.settings, self.store, await self.store.store_id(), Opened(backend=backend), self.metrics
+            self.settings,
+            self.store,
+            await self.store.store_id(),
+            Opened(backend=backend, spool=self.world),
+            self.metrics,
         )
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBuffer(self.store, utc_now)
@@ -161,7 +165,7 @@ class Service:
 
     async def _track(self, backend: FakeBackend) -> None:
         options = main.tracker_options(self.settings)
-        logs = LogCollector(self.store, backend, main.log_archive(self.settings))
+        logs = LogCollector(self.store, self.world, main.log_archive(self.settings))
         try:
             tenure, models = await elected(self.store), ModelFiles(self.settings.storage.root)
             tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, Fifo(), models=models)

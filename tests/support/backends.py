@@ -1,29 +1,30 @@
 """Every kind of backend, opened as often as a test wants on a world of its own."""
 
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from job_tracker.backends.base import Backend, Observation
+from job_tracker.backends.base import Backend, Mark, Observation, snapshot_of
 from job_tracker.backends.docker import Access as EngineAccess
 from job_tracker.backends.docker import DockerBackend, DockerOptions
 from job_tracker.backends.docker import PlanOptions as ContainerPlanOptions
 from job_tracker.backends.docker.names import ENDING
 from job_tracker.backends.docker.plan import DockerPlan
+from job_tracker.backends.docker.plan import plan as docker_plan
 from job_tracker.backends.docker.plugin import DockerPlugin
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
+from job_tracker.backends.kubernetes.plan import plan as kubernetes_plan
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.process import ProcessBackend, ProcessOptions
-from job_tracker.backends.process.plan import ProcessPlan
+from job_tracker.backends.process import ProcessBackend, ProcessOptions, ProcessSpool
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.catalog import Algorithm
@@ -31,19 +32,25 @@ from job_tracker.domain.group import GroupRef, Phase
 from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs import records
+from job_tracker.logs.spool import FolderSpool, Spool
 from tests.support.catalog import algorithm_of, resolved
 from tests.support.docker_engine import DockerEngine
 from tests.support.logs import texts_of
 
 PROGRAM = Path(__file__).with_name("program.py")
+MOST_LOG = 100 << 20
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
 
 
 class World(Protocol):
     """Where groups live, whatever becomes of the backends that look after them."""
 
-    def open(self) -> Backend[Any]:
+    def open(self) -> Backend:
         """Another backend on this world, as after a restart of the service."""
+        ...
+
+    def spool(self) -> Spool:
+        """Another spool of this world, as of another service."""
         ...
 
     async def kept(self) -> set[str]:
@@ -55,6 +62,16 @@ class World(Protocol):
         ...
 
 
+def pods(options: PlanOptions) -> KubernetesPlugin:
+    """What resolves groups of pods with these options."""
+    return KubernetesPlugin(KubernetesSettings(pod=options.pod))
+
+
+def containers(options: ContainerPlanOptions) -> DockerPlugin:
+    """What resolves groups of containers with these options."""
+    return DockerPlugin(DockerSettings(container=options.container))
+
+
 class ResolvingProcesses(ProcessBackend):
     """Resolves jobs as the tracker does before it launches them."""
 
@@ -62,9 +79,10 @@ class ResolvingProcesses(ProcessBackend):
         super().__init__(root, options)
         self._algorithms = algorithms
 
-    def plan(self, job: Job) -> ProcessPlan:
+    async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        return super().plan(resolved(job, self._algorithms, "process", ProcessPlugin(ProcessSettings())))
+        plugin = ProcessPlugin(ProcessSettings())
+        return await super().launch(resolved(job, self._algorithms, "process", plugin))
 
 
 class ResolvingPods(KubernetesBackend):
@@ -73,30 +91,30 @@ class ResolvingPods(KubernetesBackend):
     def __init__(
         self,
         algorithms: Mapping[str, Algorithm],
-        root: Path,
+        spool: FolderSpool,
         options: KubernetesOptions,
         tell: ExtraEnvironment,
     ) -> None:
-        super().__init__(root, options, tell)
+        super().__init__(spool, options, tell)
         self._algorithms = algorithms
-        self._plugin = KubernetesPlugin(KubernetesSettings(pod=options.plan.pod))
 
-    def plan(self, job: Job) -> KubernetesPlan:
+    async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        return super().plan(resolved(job, self._algorithms, "kubernetes", self._plugin))
+        return await super().launch(resolved(job, self._algorithms, "kubernetes", pods(self._options.plan)))
 
 
 class ResolvingContainers(DockerBackend):
     """Likewise."""
 
-    def __init__(self, algorithms: Mapping[str, Algorithm], root: Path, options: DockerOptions) -> None:
-        super().__init__(root, options)
+    def __init__(
+        self, algorithms: Mapping[str, Algorithm], spool: FolderSpool, options: DockerOptions
+    ) -> None:
+        super().__init__(spool, options)
         self._algorithms = algorithms
-        self._plugin = DockerPlugin(DockerSettings(container=options.plan.container))
 
-    def plan(self, job: Job) -> DockerPlan:
+    async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        return super().plan(resolved(job, self._algorithms, "docker", self._plugin))
+        return await super().launch(resolved(job, self._algorithms, "docker", containers(self._options.plan)))
 
 
 class FakeGroups:
@@ -108,6 +126,10 @@ class FakeGroups:
     def open(self) -> FakeBackend:
         """See World."""
         return FakeBackend(self.world)
+
+    def spool(self) -> Spool:
+        """See World."""
+        return self.world
 
     async def kept(self) -> set[str]:
         """See World."""
@@ -139,6 +161,10 @@ class ProcessGroups:
         self._opened.append(backend)
         return backend
 
+    def spool(self, store_id: str = "") -> ProcessSpool:
+        """See World."""
+        return ProcessSpool(self.root, store_id)
+
     async def kept(self) -> set[str]:
         """See World."""
         folders = [folder for place in ("kept", "ended") for folder in self.root.glob(f"{place}/*/*/work")]
@@ -151,7 +177,7 @@ class ProcessGroups:
         for store_id in self._stores:
             options = ProcessOptions(path=PATH, store_id=store_id)
             last = ProcessBackend(self.root, options)
-            for group in await last.observe():
+            for group in await groups_of(last):
                 await last.stop(group, timedelta(0))
             await last.close()
 
@@ -166,6 +192,7 @@ class KubernetesGroups:
         self.algorithms: dict[str, Algorithm] = {}
         self.tell: ExtraEnvironment = nothing_more
         self._image = image
+        self._plan = PlanOptions(namespace=namespace, instance="test")
         self._opened: list[KubernetesBackend] = []
         self.add("program")
 
@@ -179,14 +206,23 @@ class KubernetesGroups:
     def open(self, **options: Any) -> KubernetesBackend:
         """See World."""
         values = {
-            "plan": PlanOptions(namespace=self.namespace, instance="test"),
+            "plan": self._plan,
             "access": Access(kubeconfig=self.kubeconfig),
             "lost_margin": 5.0,
             **options,
         }
-        backend = ResolvingPods(self.algorithms, self.root, KubernetesOptions(**values), self.tell)
+        backend = ResolvingPods(self.algorithms, self.spool(), KubernetesOptions(**values), self.tell)
         self._opened.append(backend)
         return backend
+
+    def plan(self, job: Job, options: PlanOptions | None = None) -> KubernetesPlan:
+        """What the job's launch makes."""
+        wanted = resolved(job, self.algorithms, "kubernetes", pods(options or self._plan))
+        return kubernetes_plan(wanted, options or self._plan, self.tell(job))
+
+    def spool(self) -> FolderSpool:
+        """See World."""
+        return FolderSpool(self.root, MOST_LOG)
 
     async def kept(self, instance: str = "test") -> set[str]:
         """See World. `instance` is the service that has kept them."""
@@ -217,13 +253,21 @@ class DockerGroups:
     def open(self, plan: dict[str, Any] | None = None, **options: Any) -> DockerBackend:
         """See World. `plan` is what the plan's options are to be besides."""
         values = {
-            "plan": ContainerPlanOptions(**{"instance": "test", **(plan or {})}),
+            "plan": self._plan(plan),
             "access": EngineAccess(base_url=self.engine.url),
             **options,
         }
-        backend = ResolvingContainers(self.algorithms, self.root, DockerOptions(**values))
+        backend = ResolvingContainers(self.algorithms, self.spool(), DockerOptions(**values))
         self._opened.append(backend)
         return backend
+
+    def plan(self, job: Job) -> DockerPlan:
+        """What the job's launch makes, with the options of a plan as they are by default."""
+        return docker_plan(resolved(job, self.algorithms, "docker", containers(self._plan())), self._plan())
+
+    def spool(self) -> FolderSpool:
+        """See World."""
+        return FolderSpool(self.root, MOST_LOG)
 
     async def kept(self) -> set[str]:
         """See World. What is kept is stopped containers, and the marker that says until when."""
@@ -237,36 +281,34 @@ class DockerGroups:
             await backend.close()
         self.engine.clear()
 
+    @staticmethod
+    def _plan(values: dict[str, Any] | None = None) -> ContainerPlanOptions:
+        return ContainerPlanOptions(**{"instance": "test", **(values or {})})
 
-async def started(backend: Backend[Any], plan: Any) -> Observation:
-    """The group of the plan, launched, once every rank runs or has ended."""
-    await backend.launch(plan)
+
+async def groups_of(backend: Backend) -> dict[GroupRef, Observation]:
+    """All groups that are there now."""
+    async with aclosing(backend.watch()) as watch:
+        return await snapshot_of(watch)
+
+
+async def started(backend: Backend, job: Job) -> Observation:
+    """The job's group, launched, once every rank runs or has ended."""
+    await backend.launch(job)
 
     def is_up(observation: Observation) -> bool:
         return all(rank.phase is not Phase.PENDING for rank in observation.statuses)
 
-    return await seen(backend, plan.group, is_up)
+    return await seen(backend, job.group, is_up)
 
 
-async def seen(
-    backend: Backend[Any], group: GroupRef, condition: Callable[[Observation], bool]
-) -> Observation:
+async def seen(backend: Backend, group: GroupRef, condition: Callable[[Observation], bool]) -> Observation:
     """The first observation of the group that meets the condition; the test's time-out bounds it."""
-
-    async def as_it_changes() -> Observation:
-        async for changed, observation in backend.watch():
-            if changed == group and condition(observation):
-                return observation
-        raise AssertionError("the watch ended")
-
-    watching = asyncio.create_task(as_it_changes())
-    await asyncio.sleep(0)  # it has subscribed, so nothing is missed between the look and the watch
-    try:
-        first = (await backend.observe()).get(group)
-        return first if first is not None and condition(first) else await watching
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+    async with aclosing(backend.watch()) as watch:
+        async for change in watch:
+            if change is not Mark.END_OF_SNAPSHOT and change[0] == group and condition(change[1]):
+                return change[1]
+    raise AssertionError("the watch ended")
 
 
 async def text_of(pieces: AsyncIterator[bytes]) -> str:
@@ -274,7 +316,7 @@ async def text_of(pieces: AsyncIterator[bytes]) -> str:
     return "".join([text async for text in texts_of(pieces)])
 
 
-async def printed(backend: Backend[Any], group: GroupRef, rank: int = 0, lines: int = 1) -> str:
+async def printed(backend: Backend, group: GroupRef, rank: int = 0, lines: int = 1) -> str:
     """What the rank printed first, once there are so many lines of it: a sign that it really runs."""
     pieces, text = backend.logs(group, rank, follow=True), ""
     try:

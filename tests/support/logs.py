@@ -2,12 +2,11 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any
 
-from job_tracker.backends.base import Backend
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.records import text_of
+from job_tracker.logs.spool import Spool
 from job_tracker.logs.writing import RecordMaker, time_at
 from job_tracker.store.base import Store
 
@@ -15,9 +14,9 @@ SECOND = 10**9
 NOON = 1_795_262_400 * SECOND
 
 
-def collector(store: Store, backend: Backend[Any], folder: Path) -> LogCollector:
+def collector(store: Store, spool: Spool, folder: Path) -> LogCollector:
     """One that keeps logs below a folder."""
-    return LogCollector(store, backend, LogArchive(str(folder / "storage" / "logs")))
+    return LogCollector(store, spool, LogArchive(str(folder / "storage" / "logs")))
 
 
 def record(text: str, at: float = 0) -> bytes:

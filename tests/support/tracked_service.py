@@ -51,7 +51,7 @@ class Service:
         reader = LogReader(self.store, self.backend, self.archive)
         models = ModelFiles(str(self.folder / "storage"))
         self.jobs = Jobs(self.store, reader, door, models, max_queued=1000)
-        self.logs = LogCollector(self.store, self.backend, self.archive)
+        self.logs = LogCollector(self.store, self.world, self.archive)
         self.reports = ReportBuffer(self.store, utc_now)
         options, tenure = TrackerOptions(**self.options), await elected(self.store)
         self.tracker = Tracker(

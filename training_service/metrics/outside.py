@@ -4,9 +4,11 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar, cast
 
+from job_tracker.backends.base import Mark, Watch, snapshot_of
 from job_tracker.domain.errors import BackendUnavailable, StorageUnavailable, StoreUnavailable, TrackerError
 
 T = TypeVar("T")
@@ -31,15 +33,21 @@ class OutsideObserver(Protocol):
 
 
 def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
-    """The target; `observe` is called after each call of a coroutine method of the protocol or its bases."""
+    """The target; `observe` is called after each call of a coroutine method of the protocol or its bases.
+
+    Of a watch, its snapshot is such a call, with the name of the method.
+    """
     return cast(T, _Observed(target, protocol, observe))
 
 
 class _Observed:
     def __init__(self, target: object, protocol: type, observe: OutsideObserver) -> None:
         self._target = target
-        for name, _ in inspect.getmembers(protocol, inspect.iscoroutinefunction):
-            setattr(self, name, _timed(name, getattr(target, name), observe))
+        for name, member in inspect.getmembers(protocol, inspect.isfunction):
+            if inspect.iscoroutinefunction(member):
+                setattr(self, name, _timed(name, getattr(target, name), observe))
+            elif member.__annotations__.get("return") == Watch:
+                setattr(self, name, _timed_snapshot(name, getattr(target, name), observe))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)
@@ -59,6 +67,20 @@ def _timed(
             observe(name, result, time.perf_counter() - started)
 
     return call
+
+
+def _timed_snapshot(
+    name: str, method: Callable[..., Watch], observe: OutsideObserver
+) -> Callable[..., Watch]:
+    async def watch(*args: Any, **kwargs: Any) -> Watch:
+        async with aclosing(method(*args, **kwargs)) as changes:
+            for each in (await _timed(name, snapshot_of, observe)(changes)).items():
+                yield each
+            yield Mark.END_OF_SNAPSHOT
+            async for change in changes:
+                yield change
+
+    return watch
 
 
 def _result_of(error: BaseException) -> Result:

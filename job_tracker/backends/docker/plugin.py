@@ -63,8 +63,7 @@ class DockerPlugin:
             ),
             access=Access(base_url=settings.base_url),
             call_seconds=settings.call_seconds,
-            store_id=surroundings.store_id,
         )
-        backend = DockerBackend(surroundings.data_dir / "logs", options, surroundings.extra_environment)
+        backend = DockerBackend(surroundings.spool, options, surroundings.extra_environment)
         await backend.connect()
-        return Opened(backend=backend)
+        return Opened(backend=backend, spool=surroundings.spool)

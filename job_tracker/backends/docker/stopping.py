@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,15 +12,15 @@ from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.endings import Ending, Endings
-from job_tracker.backends.docker.engine_errors import Conflict, NotFound
+from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Unreachable
 from job_tracker.backends.docker.groups import Group, Groups
 from job_tracker.backends.docker.logs import LiveLogs
 from job_tracker.backends.docker.names import of_group, ours
-from job_tracker.backends.shared.kept_logs import KeptLogs
 from job_tracker.backends.shared.labels import ALGORITHM, group_named
 from job_tracker.backends.shared.shared_work import SharedWork
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import GroupRef
+from job_tracker.logs.spool import FolderSpool
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Stopper:
         groups: Groups,
         endings: Endings,
         live: LiveLogs,
-        kept: KeptLogs,
+        spool: FolderSpool,
         *,
         instance: str,
     ) -> None:
@@ -49,7 +49,7 @@ class Stopper:
         self._groups = groups
         self._endings = endings
         self._live = live
-        self._kept = kept
+        self._spool = spool
         self._instance = instance
         self._stops: SharedWork[GroupRef, Observation | None] = SharedWork()
 
@@ -69,8 +69,8 @@ class Stopper:
         work = partial(self._stop, ref, grace.total_seconds(), keep_until, keep_logs)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
-    async def sweep(self, now: datetime) -> None:
-        """Remove what was kept until `now`, and what stops that were cut short have left.
+    async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
+        """Remove what was kept until `now`, or is `forgotten`, and what stops that were cut short have left.
 
         What it looks for goes last, or comes last, so it is asked for before the containers are.
         """
@@ -81,7 +81,9 @@ class Stopper:
             group = self._groups.get(ending.group)
             if group is None:
                 await self._endings.erase_all([ending])
-            elif group.is_kept and (ending.keep_until is None or ending.keep_until <= now):
+                continue
+            is_over = ending.keep_until is None or ending.keep_until <= now or ending.group in forgotten
+            if group.is_kept and is_over:
                 await self.clear(ending.group)
         for network in networks:
             labels = network.get("Labels") or {}
@@ -183,7 +185,8 @@ class Stopper:
 
     async def _keep_log(self, group: Group, rank: int) -> None:
         read = partial(self._live.read, group, rank)
-        await self._kept.keep(group.ref, rank, group.containers[rank].restarts, read)
+        restarts = group.containers[rank].restarts
+        await self._spool.keep(group.ref, rank, restarts, read, again_after=(Unreachable,))
 
     async def _remove(self, container: Container) -> None:
         """Have the container removed, and wait until it is: it may be somebody else who does it."""

@@ -1,14 +1,13 @@
 """Backend on a Kubernetes cluster: groups that outlive the service and are found again by their labels."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 
-from job_tracker.backends.base import Observation
+from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.kubernetes.access import Access
 from job_tracker.backends.kubernetes.api_errors import (
     AlreadyExists,
@@ -16,7 +15,6 @@ from job_tracker.backends.kubernetes.api_errors import (
     Invalid,
     NotFound,
     QuotaExceeded,
-    Unreachable,
 )
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
@@ -30,13 +28,14 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, pl
 from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
-from job_tracker.backends.shared.kept_logs import KeptLogs
+from job_tracker.backends.shared.watching import watched
 from job_tracker.domain.errors import InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.domain.observers import RequestObserver, ignore_request
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs.records import BEGINNING
+from job_tracker.logs.spool import FolderSpool
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class KubernetesOptions:
 
     `start_grace` is how long a pod that cannot start may take to mend itself, `node_grace` how long a
     node may be silent before its pods count as lost, and `lost_margin` how many seconds after its grace
-    a pod that is still there counts as one on a lost node. Of each rank's log, `most_log` bytes are kept.
+    a pod that is still there counts as one on a lost node.
     """
 
     plan: PlanOptions
@@ -56,9 +55,6 @@ class KubernetesOptions:
     node_grace: timedelta = NODE_GRACE
     lost_margin: float = 20.0
     calls: int = 32
-    most_log: int = 100 << 20
-    store_id: str = ""
-    """Of the store that its jobs are in."""
     timing: WatchTiming = field(default_factory=WatchTiming)
 
 
@@ -67,12 +63,12 @@ class KubernetesBackend:
 
     def __init__(
         self,
-        root: Path,
+        spool: FolderSpool,
         options: KubernetesOptions,
         tell: ExtraEnvironment = nothing_more,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """Kept logs are put below `root`. Nothing is connected to yet."""
+        """What a stopped group printed is put into the spool. Nothing is connected to yet."""
         self._options = options
         self._tell = tell
         instance = options.plan.instance
@@ -82,9 +78,8 @@ class KubernetesBackend:
         self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
         self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
         self.events = EventRecorder(self.client, self._groups, options.plan)
-        self._kept = KeptLogs(
-            root, options.most_log, Unreachable, gone=(NotFound, Invalid), store_id=options.store_id
-        )
+        self._spool = spool
+        spool.lives = lambda ref: self._groups.get(ref) is not None
         self._live = LiveLogs(self.client, self._groups)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
@@ -92,7 +87,7 @@ class KubernetesBackend:
             self._cache,
             self._groups,
             self._live,
-            self._kept,
+            spool,
             self._keeper,
             instance=instance,
             margin=options.lost_margin,
@@ -116,10 +111,6 @@ class KubernetesBackend:
         """Look whether the cluster lets us in. Raises BackendRefused if it, or the kubeconfig, does not."""
         await self.client.connect()
 
-    def plan(self, job: Job) -> KubernetesPlan:
-        """See Backend."""
-        return plan(job, self._options.plan, self._tell(job))
-
     async def check(self, job: Job) -> None:
         """Raise InvalidField if the API server says that it would refuse the job's master pod.
 
@@ -127,7 +118,7 @@ class KubernetesBackend:
         that the service lacks: the launch says so, when it is time.
         """
         try:
-            await self.client.create("pods", self.plan(job).pods[0], dry_run=True)
+            await self.client.create("pods", self._plan(job).pods[0], dry_run=True)
         except LaunchFailed as error:
             raise InvalidField("algorithm", str(error)) from error
         except (AlreadyExists, QuotaExceeded):
@@ -136,25 +127,18 @@ class KubernetesBackend:
             if isinstance(error, Invalid) or " cannot create resource " not in error.message:
                 raise InvalidField("pod_options", f"the cluster refuses the pod: {error.message}") from error
 
-    async def launch(self, plan: KubernetesPlan) -> Observation:
+    async def launch(self, job: Job) -> Observation:
         """See Backend."""
+        plan = self._plan(job)
         await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
         await self._launcher.launch(plan, group.pods)
         group.launching = False
         return self._groups.observe(group)
 
-    async def observe(self) -> Mapping[GroupRef, Observation]:
+    def watch(self) -> Watch:
         """See Backend."""
-        await self._services.sync()  # first: what a group's failure means may depend on it
-        await self._cache.sync()
-        return self._groups.observe_all()
-
-    async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
-        """See Backend."""
-        with self._groups.feed.subscribe() as changes:
-            async for change in changes:
-                yield change
+        return watched(self._look, self._groups.feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
@@ -163,10 +147,12 @@ class KubernetesBackend:
         await self._cache.sync()
         return await self._stopper.stop(group, grace, keep_until)
 
-    async def sweep(self, now: datetime) -> None:
+    async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
         """See Backend. Also removes Services without pods, and makes again those that are missing."""
-        await self._kept.sweep()
-        await self._keeper.sweep(now)
+        await self._spool.sweep()
+        await self._keeper.sweep(now, forgotten)
+        for group in forgotten:
+            await self._spool.drop(group)
         await self._services.sync()
         await self._cache.sync()
         await self._services.sweep()
@@ -184,27 +170,16 @@ class KubernetesBackend:
         await self._cache.sync()
         live = self._groups.get(group)
         if live is None or rank >= live.instances:
-            pieces = self._kept.read(group, rank, after=after, tail_lines=tail_lines)
+            pieces = self._spool.read(group, rank, after=after, tail_lines=tail_lines)
         else:
             read = partial(self._live.read, live, rank, follow=follow, after=after, tail_lines=tail_lines)
             current = restarts_of(live.pods.get(rank, {}))
-            pieces = self._kept.read_on(group, rank, current, read, after=after, tail_lines=tail_lines)
+            pieces = self._spool.read_on(
+                group, rank, current, read, (NotFound, Invalid), after=after, tail_lines=tail_lines
+            )
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
-
-    async def stopped(self) -> Sequence[GroupRef]:
-        """See Backend."""
-        return [group for group in self._kept.groups() if self._groups.get(group) is None]
-
-    async def drop_logs(self, group: GroupRef) -> None:
-        """See Backend."""
-        await self._kept.discard(group)
-
-    async def discard(self, group: GroupRef) -> None:
-        """See Backend."""
-        await self._keeper.discard(group)
-        await self._kept.discard(group)
 
     async def close(self) -> None:
         """See Backend."""
@@ -214,3 +189,11 @@ class KubernetesBackend:
         await self._cache.close()
         self._groups.close()
         await self.client.close()
+
+    def _plan(self, job: Job) -> KubernetesPlan:
+        return plan(job, self._options.plan, self._tell(job))
+
+    async def _look(self) -> Mapping[GroupRef, Observation]:
+        await self._services.sync()  # first: what a group's failure means may depend on it
+        await self._cache.sync()
+        return self._groups.observe_all()

@@ -11,6 +11,7 @@ never say when they have ended (kubernetes/kubernetes issue 88613).
 
 import asyncio
 import logging
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, Invalid, NotFound
@@ -20,7 +21,6 @@ from job_tracker.backends.kubernetes.labels import (
     KEPT,
     Manifest,
     group_of,
-    group_selector,
     kept_until,
     selector,
 )
@@ -37,12 +37,9 @@ class Keeper:
         self._client = client
         self._cache = cache
         self._instance = instance
-        # The groups that pods are kept of, so that nobody has to ask for each of a thousand old jobs.
-        self._groups: set[GroupRef] = set()
-        self._has_swept = False
 
-    async def keep(self, ref: GroupRef, pod: Manifest, until: datetime) -> bool:
-        """Keep a pod of the group, which has ended by itself; False if it is gone, or cannot be kept.
+    async def keep(self, pod: Manifest, until: datetime) -> bool:
+        """Keep a pod that has ended by itself; False if it is gone, or cannot be kept.
 
         It belongs to its master no more, whose deletion it is to survive.
         """
@@ -52,7 +49,6 @@ class Keeper:
             "annotations": {KEPT_UNTIL: until.isoformat(timespec="seconds")},
             "ownerReferences": None,
         }
-        self._groups.add(ref)
         try:
             await self._client.change("pods", told["name"], told["uid"], change)
         except (NotFound, Conflict):
@@ -63,34 +59,13 @@ class Keeper:
         self._cache.remove(pod)  # the watch will say so, too
         return True
 
-    async def sweep(self, now: datetime) -> None:
-        """Remove the pods that were kept until `now` or before."""
-        before = set(self._groups)
+    async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
+        """Remove the pods that were kept until `now` or before, and those of `forgotten` groups."""
         listing = await self._client.list("pods", selector(self._instance, kept=True))
-        over, still = [], set()
-        for pod in listing.items:
-            ref = group_of(pod)
-            if ref is None:
-                continue  # somebody else's, with our label on it
-            if _until(pod) <= now:
-                over.append(pod)
-            else:
-                still.add(ref)
-        await self._remove(over)
-        self._groups = still | (self._groups - before)  # and those that were kept meanwhile
-        self._has_swept = True
-
-    async def discard(self, ref: GroupRef) -> None:
-        """Remove what is kept of the group, whatever its time."""
-        if self._has_swept and ref not in self._groups:
-            return
-        listing = await self._client.list("pods", group_selector(ref, self._instance, kept=True))
-        await self._remove([pod for pod in listing.items if group_of(pod) == ref])
-        self._groups.discard(ref)
-
-    async def _remove(self, pods: list[Manifest]) -> None:
+        ours = ((group_of(pod), pod) for pod in listing.items)  # None: not ours, with our label on it
+        over = [pod for ref, pod in ours if ref and (ref in forgotten or _until(pod) <= now)]
         # Nothing runs in them, so there is no grace to be waited for, nor a node to be heard.
-        told = [pod["metadata"] for pod in pods]
+        told = [pod["metadata"] for pod in over]
         await asyncio.gather(*(self._client.delete("pods", each["name"], each["uid"], 0) for each in told))
 
 

@@ -38,9 +38,9 @@ def selector(instance: str, *, kept: bool = False) -> str:
     return f"{MANAGED_BY}={MANAGER},{INSTANCE}={instance},{'' if kept else '!'}{KEPT}"
 
 
-def group_selector(group: GroupRef, instance: str, *, kept: bool = False) -> str:
+def group_selector(group: GroupRef, instance: str) -> str:
     """The label selector of one group's objects."""
-    return f"{selector(instance, kept=kept)},{JOB_ID}={group.job_id},{ATTEMPT}={group.attempt}"
+    return f"{selector(instance)},{JOB_ID}={group.job_id},{ATTEMPT}={group.attempt}"
 
 
 def group_of(manifest: Manifest) -> GroupRef | None:

@@ -65,15 +65,14 @@ class KubernetesPlugin:
             access=Access(kubeconfig=settings.kubeconfig, context=settings.context),
             start_grace=settings.image_pull_grace,
             node_grace=settings.lost_node_grace,
-            most_log=surroundings.most_log,
-            store_id=surroundings.store_id,
         )
         backend = KubernetesBackend(
-            surroundings.data_dir / "logs", options, surroundings.extra_environment, surroundings.on_request
+            surroundings.spool, options, surroundings.extra_environment, surroundings.on_request
         )
         await backend.connect()
         return Opened(
             backend=backend,
+            spool=surroundings.spool,
             preflight=DryRun(backend),
             on_save=backend.events.job_saved,
             silent_seconds=lambda: backend.silent_seconds,

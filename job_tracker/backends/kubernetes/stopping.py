@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from job_tracker.backends.base import Observation
-from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound
+from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound, Unreachable
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import (
@@ -24,11 +24,11 @@ from job_tracker.backends.kubernetes.groups import (
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of, restarts_of
 from job_tracker.backends.kubernetes.logs import LiveLogs
-from job_tracker.backends.shared.kept_logs import KeptLogs
 from job_tracker.backends.shared.shared_work import SharedWork
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import MASTER_RANK, GroupRef
+from job_tracker.logs.spool import FolderSpool
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Stopper:
         cache: PodCache,
         groups: Groups,
         live: LiveLogs,
-        kept: KeptLogs,
+        spool: FolderSpool,
         keeper: Keeper,
         *,
         instance: str,
@@ -62,7 +62,7 @@ class Stopper:
         self._cache = cache
         self._groups = groups
         self._live = live
-        self._kept = kept
+        self._spool = spool
         self._keeper = keeper
         self._instance = instance
         self._margin = margin
@@ -92,7 +92,8 @@ class Stopper:
     async def _keep_log(self, group: Group, rank: int, *, follow: bool = False, again: bool = True) -> bool:
         """Keep what the pod of the rank has printed; False if that could not be read to its end."""
         read = partial(self._live.read, group, rank, follow=follow, for_stop=True)
-        return await self._kept.keep(group.ref, rank, restarts_of(group.pods[rank]), read, again=again)
+        restarts, errors = restarts_of(group.pods[rank]), (Unreachable,) if again else ()
+        return await self._spool.keep(group.ref, rank, restarts, read, again_after=errors)
 
     async def remove_service(self, ref: GroupRef) -> None:
         """Remove the group's Service, if there is one and it is ours."""
@@ -187,15 +188,13 @@ class Stopper:
         """Ask for the end of every pod that is not kept; the master last, see _announce."""
         living = group.living
         master = living.pop(MASTER_RANK, None)
-        deletions = [self._delete_pod(group.ref, pod, grace, keep_until) for pod in living.values()]
+        deletions = [self._delete_pod(pod, grace, keep_until) for pod in living.values()]
         await asyncio.gather(*deletions)
         if master is not None:
-            await self._delete_pod(group.ref, master, grace, keep_until)
+            await self._delete_pod(master, grace, keep_until)
 
-    async def _delete_pod(
-        self, ref: GroupRef, pod: Manifest, grace: int, keep_until: datetime | None
-    ) -> None:
-        if keep_until is not None and has_ended(pod) and await self._keeper.keep(ref, pod, keep_until):
+    async def _delete_pod(self, pod: Manifest, grace: int, keep_until: datetime | None) -> None:
+        if keep_until is not None and has_ended(pod) and await self._keeper.keep(pod, keep_until):
             return
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], grace)
 

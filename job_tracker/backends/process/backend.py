@@ -3,34 +3,30 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from job_tracker.backends.base import Observation
+from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.process import sweeping
 from job_tracker.backends.process.diagnosis import records_lost
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_ports
+from job_tracker.backends.process.spool import ProcessSpool, on_disk
+from job_tracker.backends.shared.watching import watched
 from job_tracker.common.broadcast import Feed
 from job_tracker.common.local_faults import remedy_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
-from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, LogsNotFound, NoRoom
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, NoRoom
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
-from job_tracker.logs import segments
 from job_tracker.logs.records import BEGINNING
 
 log = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 _MOST_NAMED = 10
 
@@ -68,6 +64,7 @@ class ProcessBackend:
         tell: ExtraEnvironment = nothing_more,
     ) -> None:
         self._folders = Folders(root.absolute(), options.store_id)
+        self._spool = ProcessSpool(root, options.store_id)
         self._root = root
         self._options = options
         self._tell = tell
@@ -77,20 +74,9 @@ class ProcessBackend:
         self._has_looked = False
         self._looking = asyncio.Lock()
 
-    def plan(self, job: Job) -> ProcessPlan:
+    async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        inherited = {name: os.environ[name] for name in self._options.inherit if name in os.environ}
-        cores = len(os.sched_getaffinity(0))
-        return plan(
-            job,
-            path=self._options.path,
-            extra_environment=self._tell(job),
-            inherited={**inherited, **self._options.extra},
-            cores=cores,
-        )
-
-    async def launch(self, plan: ProcessPlan) -> Observation:
-        """See Backend."""
+        plan = self._plan(job)
         await self._look_once()
         try:
             group = self._groups.get(plan.group)
@@ -115,16 +101,9 @@ class ProcessBackend:
             raise LaunchFailed(_not_writable(self._root, error)) from error
         return group.observe()
 
-    async def observe(self) -> Mapping[GroupRef, Observation]:
+    def watch(self) -> Watch:
         """See Backend."""
-        await self._look()
-        return {ref: group.observe() for ref, group in self._groups.items()}
-
-    async def watch(self) -> AsyncIterator[tuple[GroupRef, Observation]]:
-        """See Backend."""
-        with self._feed.subscribe() as changes:
-            async for change in changes:
-                yield change
+        return watched(self._observe, self._feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
@@ -156,11 +135,17 @@ class ProcessBackend:
         await known.follow()
         return known
 
-    async def sweep(self, now: datetime) -> None:
+    async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
         """See Backend."""
-        await self._on_disk(partial(self._folders.sweep, now))
 
-    async def logs(
+        def clean_up() -> None:
+            self._folders.sweep(now)
+            for group in forgotten:
+                self._folders.remove(group)
+
+        await on_disk(self._root, clean_up)
+
+    def logs(
         self,
         group: GroupRef,
         rank: int,
@@ -170,34 +155,8 @@ class ProcessBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """See Backend."""
-        try:
-            folder = await asyncio.to_thread(self._folders.rank, group, rank)
-            if folder is None:
-                raise LogsNotFound(f"rank {rank} of {group.name} has no log")
-            pieces = segments.read(
-                folder.log,
-                after=after,
-                tail_lines=tail_lines,
-                is_growing=folder.is_supervised if follow else None,
-                ended=known.ended_of(rank) if follow and (known := self._groups.get(group)) else None,
-            )
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    yield piece
-        except OSError as error:
-            raise BackendUnavailable(f"the log of {group.name} cannot be read: {error}") from error
-
-    async def stopped(self) -> Sequence[GroupRef]:
-        """See Backend."""
-        return await self._on_disk(self._folders.stopped)
-
-    async def drop_logs(self, group: GroupRef) -> None:
-        """See Backend."""
-        await self._on_disk(partial(self._folders.remove_logs, group))
-
-    async def discard(self, group: GroupRef) -> None:
-        """See Backend."""
-        await self._on_disk(partial(self._folders.remove, group))
+        ended = known.ended_of(rank) if follow and (known := self._groups.get(group)) else None
+        return self._spool.read(group, rank, follow=follow, ended=ended, after=after, tail_lines=tail_lines)
 
     async def close(self) -> None:
         """See Backend."""
@@ -205,12 +164,20 @@ class ProcessBackend:
             await group.close()
         self._groups.clear()
 
-    async def _on_disk(self, work: Callable[[], Result]) -> Result:
-        """Do it in a thread. Raises BackendUnavailable for a fault that may pass."""
-        try:
-            return await asyncio.to_thread(work)
-        except OSError as error:
-            raise BackendUnavailable(f"{self._root} cannot be read or cleaned up: {error}") from error
+    def _plan(self, job: Job) -> ProcessPlan:
+        inherited = {name: os.environ[name] for name in self._options.inherit if name in os.environ}
+        cores = len(os.sched_getaffinity(0))
+        return plan(
+            job,
+            path=self._options.path,
+            extra_environment=self._tell(job),
+            inherited={**inherited, **self._options.extra},
+            cores=cores,
+        )
+
+    async def _observe(self) -> Mapping[GroupRef, Observation]:
+        await self._look()
+        return {ref: group.observe() for ref, group in self._groups.items()}
 
     async def _retire(self, group: ProcessGroup, keep_until: datetime | None) -> None:
         try:

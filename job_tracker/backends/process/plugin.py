@@ -44,7 +44,7 @@ class ProcessPlugin:
 
     async def open(self, surroundings: Surroundings) -> Opened:
         """See BackendPlugin."""
-        from job_tracker.backends.process.backend import ProcessBackend, ProcessOptions
+        from job_tracker.backends.process import ProcessBackend, ProcessOptions, ProcessSpool
 
         settings = self._settings
         secrets = settings.secret_environment.items()
@@ -58,4 +58,5 @@ class ProcessPlugin:
             store_id=surroundings.store_id,
         )
         root = surroundings.data_dir / "groups"
-        return Opened(backend=ProcessBackend(root, options, surroundings.extra_environment))
+        backend = ProcessBackend(root, options, surroundings.extra_environment)
+        return Opened(backend=backend, spool=ProcessSpool(root, surroundings.store_id))

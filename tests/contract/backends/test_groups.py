@@ -1,4 +1,4 @@
-"""What every backend owes: launch, observe, watch, stop."""
+"""What every backend owes: launch and stop."""
 
 import asyncio
 from datetime import timedelta
@@ -8,7 +8,7 @@ import pytest
 from job_tracker.backends.base import Observation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupRef, Phase
-from tests.support.backends import FakeGroups, World, printed, seen, started, text_of
+from tests.support.backends import FakeGroups, World, groups_of, printed, seen, started, text_of
 from tests.support.jobs import NOON, job
 
 FOREVER = {"RUN_SECONDS": "forever"}
@@ -21,29 +21,23 @@ def phases(observation: object) -> list[Phase]:
 
 async def test_a_launched_group_is_observed_with_every_rank_running(world: World) -> None:
     backend = world.open()
-    plan = backend.plan(job(FOREVER, instances=3))
-    running = await started(backend, plan)
+    asked = job(FOREVER, instances=3)
+    running = await started(backend, asked)
     assert phases(running) == [Phase.RUNNING] * 3
     assert [rank.status.rank for rank in running.ranks] == [0, 1, 2]
-    assert await backend.observe() == {job().group: running}
+    assert await groups_of(backend) == {job().group: running}
 
 
 async def test_a_launch_says_how_every_rank_is(world: World) -> None:
     backend = world.open()
-    launched = await backend.launch(backend.plan(job(FOREVER, instances=3)))
+    launched = await backend.launch(job(FOREVER, instances=3))
     assert [rank.status.rank for rank in launched.ranks] == [0, 1, 2]
     assert set(phases(launched)) <= {Phase.PENDING, Phase.RUNNING}
 
 
-async def test_planning_is_repeatable_and_starts_nothing(world: World) -> None:
-    backend = world.open()
-    assert backend.plan(job(FOREVER)) == backend.plan(job(FOREVER))
-    assert await backend.observe() == {}
-
-
 async def test_the_end_of_a_group_is_watched(world: World) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"RUN_SECONDS": "0.2"}, instances=2)))
+    await backend.launch(job({"RUN_SECONDS": "0.2"}, instances=2))
     end = await seen(backend, job().group, lambda o: o.has_ended)
     assert phases(end) == [Phase.SUCCEEDED] * 2
     assert [rank.status.exit_code for rank in end.ranks] == [0, 0]
@@ -53,7 +47,7 @@ async def test_the_end_of_a_group_is_watched(world: World) -> None:
 async def test_a_rank_that_fails_is_diagnosed_while_the_others_run_on(world: World) -> None:
     backend = world.open()
     parameters = {"EXIT_CODE": "3", "FAIL_RANK": "1", "RUN_SECONDS": "0.1"}
-    await backend.launch(backend.plan(job(parameters, instances=2)))
+    await backend.launch(job(parameters, instances=2))
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     assert (end.first_failure.category, end.first_failure.rank) == (Category.CRASHED, 1)
@@ -65,12 +59,12 @@ async def test_a_rank_that_fails_is_diagnosed_while_the_others_run_on(world: Wor
 
 async def test_launching_again_adopts_what_runs(world: World) -> None:
     backend = world.open()
-    plan = backend.plan(job({**FOREVER, "PRINT": "started"}, instances=2))
-    await started(backend, plan)
-    again, at_once = await asyncio.gather(backend.launch(plan), backend.launch(plan))
+    asked = job({**FOREVER, "PRINT": "started"}, instances=2)
+    await started(backend, asked)
+    again, at_once = await asyncio.gather(backend.launch(asked), backend.launch(asked))
     assert phases(again) == phases(at_once) == [Phase.RUNNING] * 2
     other = world.open()
-    assert phases(await other.launch(plan)) == [Phase.RUNNING] * 2
+    assert phases(await other.launch(asked)) == [Phase.RUNNING] * 2
     await printed(other, job().group)
     await other.stop(job().group, GRACE)
     assert await text_of(other.logs(job().group, 0)) == "started\n"
@@ -80,9 +74,9 @@ async def test_a_rank_that_is_lost_is_started_anew_beside_the_others(world: Worl
     backend = world.open()
     told = {"EXIT_CODE": "3", "FAIL_RANK": "1", "RUN_SECONDS": "0.5", "PRINT": "up"}
     asked = job(told, instances=2)
-    await backend.launch(backend.plan(asked))
+    await backend.launch(asked)
     lost = await seen(backend, asked.group, lambda o: o.first_failure is not None)
-    again = backend.plan(asked.observed(lost.statuses).restarting(1, _diagnosis(lost), NOON))
+    again = asked.observed(lost.statuses).restarting(1, _diagnosis(lost), NOON)
 
     def has_run_again(observation: Observation) -> bool:
         return observation.ranks[1].status.restarts == 1
@@ -107,8 +101,8 @@ def _diagnosis(observation: Observation) -> Diagnosis:
 
 async def test_two_services_that_launch_at_once_start_one_group(world: World) -> None:
     backends = [world.open() for _ in range(3)]
-    plan = backends[0].plan(job({**FOREVER, "PRINT": "started"}, instances=2))
-    await asyncio.gather(*(backend.launch(plan) for backend in backends))
+    asked = job({**FOREVER, "PRINT": "started"}, instances=2)
+    await asyncio.gather(*(backend.launch(asked) for backend in backends))
     for rank in range(2):
         await printed(backends[0], job().group, rank)
     await backends[0].stop(job().group, GRACE)
@@ -118,18 +112,18 @@ async def test_two_services_that_launch_at_once_start_one_group(world: World) ->
 
 async def test_stopping_ends_the_group_and_says_how(world: World) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job(FOREVER, instances=2)))
+    await backend.launch(job(FOREVER, instances=2))
     end = await backend.stop(job().group, GRACE)
     assert end is not None
     assert phases(end) == [Phase.STOPPED] * 2
     assert end.first_failure is None
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
 
 
 async def test_stopping_keeps_how_the_ended_ranks_ended(world: World) -> None:
     backend = world.open()
     parameters = {"EXIT_CODE": "3", "FAIL_RANK": "1"}
-    await backend.launch(backend.plan(job(parameters, instances=2)))
+    await backend.launch(job(parameters, instances=2))
     await seen(backend, job().group, lambda o: o.has_ended)
     end = await backend.stop(job().group, GRACE)
     assert end is not None
@@ -139,46 +133,46 @@ async def test_stopping_keeps_how_the_ended_ranks_ended(world: World) -> None:
 async def test_stopping_may_be_repeated_and_an_unknown_group_is_fine(world: World) -> None:
     backend = world.open()
     assert await backend.stop(GroupRef("nobody-7", 7, 1), GRACE) is None
-    await backend.launch(backend.plan(job(FOREVER)))
+    await backend.launch(job(FOREVER))
     await asyncio.gather(*(backend.stop(job().group, GRACE) for _ in range(3)))
     assert await backend.stop(job().group, GRACE) is None
 
 
 async def test_groups_outlive_the_backend_and_are_found_again(world: World) -> None:
     first = world.open()
-    running = await started(first, first.plan(job(FOREVER, instances=2)))
+    running = await started(first, job(FOREVER, instances=2))
     await first.close()
     second = world.open()
-    assert await second.observe() == {job().group: running}
+    assert await groups_of(second) == {job().group: running}
     await second.stop(job().group, GRACE)
-    assert await world.open().observe() == {}
+    assert await groups_of(world.open()) == {}
 
 
 async def test_an_end_while_nobody_watched_is_seen_afterwards(world: World) -> None:
     first = world.open()
-    await first.launch(first.plan(job({"EXIT_CODE": "4", "RUN_SECONDS": "0.3"})))
+    await first.launch(job({"EXIT_CODE": "4", "RUN_SECONDS": "0.3"}))
     await first.close()
     second = world.open()
     end = await seen(second, job().group, lambda o: o.has_ended)
     assert end.ranks[0].status.exit_code == 4
     third = world.open()
-    assert await third.observe() == {job().group: end}
+    assert await groups_of(third) == {job().group: end}
 
 
 async def test_attempts_of_a_job_are_groups_of_their_own(world: World) -> None:
     backend = world.open()
     jobs = [job(FOREVER, attempt=attempt) for attempt in (1, 2)]
     for each in jobs:
-        await backend.launch(backend.plan(each))
+        await backend.launch(each)
     await backend.stop(jobs[0].group, GRACE)
-    assert set(await backend.observe()) == {jobs[1].group}
+    assert set(await groups_of(backend)) == {jobs[1].group}
 
 
 @pytest.mark.parametrize("count", [20])
 async def test_many_groups_are_launched_and_stopped_at_once(world: World, count: int) -> None:
     backend = world.open()
     jobs = [job(FOREVER, job_id=number) for number in range(1, count + 1)]
-    await asyncio.gather(*(backend.launch(backend.plan(each)) for each in jobs))
-    assert set(await backend.observe()) == {each.group for each in jobs}
+    await asyncio.gather(*(backend.launch(each) for each in jobs))
+    assert set(await groups_of(backend)) == {each.group for each in jobs}
     await asyncio.gather(*(backend.stop(each.group, GRACE) for each in jobs))
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}

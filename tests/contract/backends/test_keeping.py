@@ -9,7 +9,7 @@ from job_tracker.backends.base import Backend
 from job_tracker.domain.errors import LogsNotFound
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
-from tests.support.backends import World, seen, started, text_of
+from tests.support.backends import World, groups_of, seen, started, text_of
 from tests.support.jobs import NOON, job
 
 GRACE = timedelta(seconds=5)
@@ -17,8 +17,8 @@ LATER = NOON + timedelta(hours=1)
 FAILS = {"EXIT_CODE": "3", "FAIL_RANK": "1", "PRINT": "hello"}
 
 
-async def run_to_end(backend: Backend[object], of: Job) -> None:
-    await backend.launch(backend.plan(of))
+async def run_to_end(backend: Backend, of: Job) -> None:
+    await backend.launch(of)
     await seen(backend, of.group, lambda o: o.has_ended)
 
 
@@ -30,7 +30,7 @@ async def test_what_is_kept_is_no_group_any_more(world: World) -> None:
     assert [rank.phase for rank in end.statuses] == [Phase.SUCCEEDED, Phase.FAILED]
     assert await world.kept() == {job().group.name}
     for each in (backend, world.open()):
-        assert await each.observe() == {}
+        assert await groups_of(each) == {}
         assert await each.stop(job().group, GRACE, LATER) is None
 
 
@@ -63,7 +63,7 @@ async def test_what_is_discarded_goes_at_once(world: World, sweeps: bool) -> Non
     other = world.open()
     if sweeps:
         await other.sweep(NOON)
-    await other.discard(job().group)
+    await other.sweep(NOON, [job().group])
     assert await world.kept() == set()
     with pytest.raises(LogsNotFound):
         await text_of(other.logs(job().group, 0))
@@ -78,19 +78,19 @@ async def test_nothing_is_kept_that_was_not_asked_for(world: World) -> None:
 
 async def test_a_group_that_is_to_be_kept_is_ended_all_the_same(world: World) -> None:
     backend = world.open()
-    await started(backend, backend.plan(job({"RUN_SECONDS": "forever"}, instances=2)))
+    await started(backend, job({"RUN_SECONDS": "forever"}, instances=2))
     end = await backend.stop(job().group, GRACE, LATER)
     assert end is not None
     assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 2
-    assert await world.open().observe() == {}
+    assert await groups_of(world.open()) == {}
 
 
 async def test_a_sweep_leaves_live_groups_alone(world: World) -> None:
     backend = world.open()
-    plan = backend.plan(job({"RUN_SECONDS": "forever"}, instances=2))
-    running = await started(backend, plan)
+    asked = job({"RUN_SECONDS": "forever"}, instances=2)
+    running = await started(backend, asked)
     await backend.sweep(LATER)
-    assert await backend.observe() == {job().group: running}
+    assert await groups_of(backend) == {job().group: running}
 
 
 async def test_stops_at_once_keep_once(world: World) -> None:
@@ -114,5 +114,5 @@ async def test_a_kept_attempt_is_not_in_the_way_of_the_next(world: World) -> Non
     await run_to_end(backend, second)
     await backend.stop(second.group, GRACE, LATER)
     assert await world.kept() == {first.group.name, second.group.name}
-    await backend.discard(first.group)
+    await backend.sweep(NOON, [first.group])
     assert await world.kept() == {second.group.name}

@@ -18,7 +18,7 @@ GRACE = timedelta(seconds=5)
 
 async def test_a_log_is_read_during_the_group_s_life_and_after_it(world: World) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"PRINT": "one two", "RUN_SECONDS": "forever"})))
+    await backend.launch(job({"PRINT": "one two", "RUN_SECONDS": "forever"}))
     assert await printed(backend, job().group) == "one two\n"
     assert await text_of(backend.logs(job().group, 0)) == "one two\n"
     await backend.stop(job().group, GRACE)
@@ -28,14 +28,14 @@ async def test_a_log_is_read_during_the_group_s_life_and_after_it(world: World) 
 
 async def test_following_ends_with_the_rank(world: World) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"PRINT": "hello", "RUN_SECONDS": "0.3"}, instances=2)))
+    await backend.launch(job({"PRINT": "hello", "RUN_SECONDS": "0.3"}, instances=2))
     logs = [text_of(backend.logs(job().group, rank, follow=True)) for rank in (0, 1, 1)]
     assert await asyncio.gather(*logs) == ["hello\n"] * 3
 
 
 async def test_following_an_ended_group_reads_it_and_ends(world: World) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"PRINT": "hello"})))
+    await backend.launch(job({"PRINT": "hello"}))
     await seen(backend, job().group, lambda o: o.has_ended)
     assert await text_of(backend.logs(job().group, 0, follow=True)) == "hello\n"
     await backend.stop(job().group, GRACE)
@@ -45,14 +45,14 @@ async def test_following_an_ended_group_reads_it_and_ends(world: World) -> None:
 @pytest.mark.parametrize(("lines", "expected"), [(0, ""), (1, "hello\n"), (5, "hello\n")])
 async def test_only_the_last_lines_are_read_if_asked(world: World, lines: int, expected: str) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"PRINT": "hello"})))
+    await backend.launch(job({"PRINT": "hello"}))
     await seen(backend, job().group, lambda o: o.has_ended)
     assert await text_of(backend.logs(job().group, 0, tail_lines=lines)) == expected
 
 
 async def test_a_log_that_never_was_is_not_found(world: World) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"})))
+    await backend.launch(job({"RUN_SECONDS": "forever"}))
     for group, rank in ((GroupRef("nobody-7", 7, 1), 0), (job().group, 1)):
         with pytest.raises(LogsNotFound):
             await text_of(backend.logs(group, rank))
@@ -60,10 +60,10 @@ async def test_a_log_that_never_was_is_not_found(world: World) -> None:
 
 async def test_a_discarded_group_is_forgotten(world: World) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"PRINT": "hello"})))
+    await backend.launch(job({"PRINT": "hello"}))
     await backend.stop(job().group, GRACE)
     for _ in range(2):
-        await backend.discard(job().group)
+        await backend.sweep(NOON, [job().group])
     with pytest.raises(LogsNotFound):
         await text_of(backend.logs(job().group, 0))
 
@@ -74,10 +74,10 @@ async def test_every_attempt_has_a_log_of_its_own(world: World, kept: bool) -> N
     first, second = (
         job({"PRINT": f"attempt {attempt}", "RUN_SECONDS": "forever"}, attempt=attempt) for attempt in (1, 2)
     )
-    await backend.launch(backend.plan(first))
+    await backend.launch(first)
     await printed(backend, first.group)
     await backend.stop(first.group, GRACE, NOON if kept else None)
-    await backend.launch(backend.plan(second))
+    await backend.launch(second)
     assert await printed(backend, second.group) == "attempt 2\n"
     for each in (backend, world.open()):
         # Of an attempt that is over, there is nothing more to come, though its job goes on.
@@ -85,14 +85,14 @@ async def test_every_attempt_has_a_log_of_its_own(world: World, kept: bool) -> N
         assert await text_of(each.logs(second.group, 0)) == "attempt 2\n"
     await backend.stop(second.group, GRACE)
     await backend.sweep(NOON)
-    await backend.discard(first.group)
+    await backend.sweep(NOON, [first.group])
     assert await text_of(backend.logs(second.group, 0)) == "attempt 2\n"
 
 
 async def test_lines_have_times_and_reading_goes_on_after_any_of_them(world: World) -> None:
     backend = world.open()
     before = time_at(time.time_ns())
-    await backend.launch(backend.plan(job({"PRINT": "one\ntwo", "RUN_SECONDS": "forever"})))
+    await backend.launch(job({"PRINT": "one\ntwo", "RUN_SECONDS": "forever"}))
     await printed(backend, job().group, lines=2)
     for _ in ("live", "stopped"):
         pieces = [piece async for piece in backend.logs(job().group, 0)]
@@ -104,20 +104,20 @@ async def test_lines_have_times_and_reading_goes_on_after_any_of_them(world: Wor
         await backend.stop(job().group, GRACE)
 
 
-async def test_stopped_groups_are_told_until_their_logs_are_dropped(world: World) -> None:
+async def test_stopped_groups_wait_in_the_spool_until_they_are_dropped(world: World) -> None:
     backend = world.open()
     first, second = (job({"PRINT": "hello"}, attempt=attempt) for attempt in (1, 2))
     for each in (first, second):
-        await backend.launch(backend.plan(each))
+        await backend.launch(each)
         await seen(backend, each.group, lambda o: o.has_ended)
-    assert await backend.stopped() == []
+    spool = world.spool()
+    assert await spool.waiting() == []
     for each in (first, second):
         await backend.stop(each.group, GRACE)
-    other = world.open()
-    assert set(await other.stopped()) == {first.group, second.group}
+    assert set(await world.spool().waiting()) == {first.group, second.group}
     for _ in range(2):
-        await other.drop_logs(first.group)
-    assert await backend.stopped() == [second.group]
+        await spool.drop(first.group)
+    assert await spool.waiting() == [second.group]
     with pytest.raises(LogsNotFound):
         await text_of(backend.logs(first.group, 0))
     assert await text_of(backend.logs(second.group, 0)) == "hello\n"
@@ -125,8 +125,8 @@ async def test_stopped_groups_are_told_until_their_logs_are_dropped(world: World
 
 async def test_what_is_kept_of_a_group_outlives_its_logs(world: World) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"PRINT": "hello"})))
+    await backend.launch(job({"PRINT": "hello"}))
     await seen(backend, job().group, lambda o: o.has_ended)
     await backend.stop(job().group, GRACE, NOON + timedelta(days=1))
-    await backend.drop_logs(job().group)
+    await world.spool().drop(job().group)
     assert await world.kept() == {job().group.name}

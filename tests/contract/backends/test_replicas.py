@@ -5,24 +5,24 @@ from datetime import timedelta
 
 from job_tracker.backends.base import Backend
 from job_tracker.domain.group import GroupRef, Phase
-from tests.support.backends import World, printed, seen, started, text_of
+from tests.support.backends import World, groups_of, printed, seen, started, text_of
 from tests.support.jobs import job
 
 GRACE = timedelta(seconds=5)
 FOREVER = {"PRINT": "hello", "RUN_SECONDS": "forever"}
 
 
-async def found(backend: Backend[object], *groups: GroupRef) -> None:
+async def found(backend: Backend, *groups: GroupRef) -> None:
     """Return when these are the groups that are observed, which a watch may need a moment for."""
     async with asyncio.timeout(20):
-        while set(await backend.observe()) != set(groups):
+        while set(await groups_of(backend)) != set(groups):
             await asyncio.sleep(0.02)
 
 
 async def test_what_another_launches_and_stops_is_seen(world: World) -> None:
     one, other = world.open(), world.open()
     await found(other)
-    await started(one, one.plan(job(FOREVER)))
+    await started(one, job(FOREVER))
     await found(other, job().group)
     await one.stop(job().group, GRACE)
     await found(other)
@@ -31,8 +31,8 @@ async def test_what_another_launches_and_stops_is_seen(world: World) -> None:
 async def test_a_group_that_another_launched_since_is_adopted(world: World) -> None:
     one, other = world.open(), world.open()
     await found(other)
-    await started(one, one.plan(job(FOREVER)))
-    await other.launch(other.plan(job(FOREVER)))
+    await started(one, job(FOREVER))
+    await other.launch(job(FOREVER))
     await printed(other, job().group)
     await one.stop(job().group, GRACE)
     await found(one)
@@ -43,7 +43,7 @@ async def test_a_group_that_another_launched_since_is_adopted(world: World) -> N
 async def test_a_group_that_another_launched_since_is_stopped(world: World) -> None:
     one, other = world.open(), world.open()
     await found(other)
-    await started(one, one.plan(job(FOREVER, instances=2)))
+    await started(one, job(FOREVER, instances=2))
     await printed(one, job().group)
     ended = await other.stop(job().group, GRACE)
     assert ended is not None
@@ -54,21 +54,21 @@ async def test_a_group_that_another_launched_since_is_stopped(world: World) -> N
 
 async def test_the_end_of_a_group_that_another_launched_is_seen(world: World) -> None:
     one, other = world.open(), world.open()
-    await started(one, one.plan(job({"RUN_SECONDS": "1"})))
+    await started(one, job({"RUN_SECONDS": "1"}))
     end = await seen(other, job().group, lambda observation: observation.has_ended)
     assert [rank.phase for rank in end.statuses] == [Phase.SUCCEEDED]
 
 
 async def test_who_only_reads_follows_a_log_to_the_end_of_its_rank(world: World) -> None:
     one, reader = world.open(), world.open()
-    await started(one, one.plan(job({"PRINT": "hello", "RUN_SECONDS": "1"}, instances=2)))
+    await started(one, job({"PRINT": "hello", "RUN_SECONDS": "1"}, instances=2))
     await printed(one, job().group, 1)
     assert await text_of(reader.logs(job().group, 1, follow=True)) == "hello\n"
 
 
 async def test_who_only_reads_follows_a_log_until_another_stops_the_group(world: World) -> None:
     one, reader = world.open(), world.open()
-    await started(one, one.plan(job(FOREVER)))
+    await started(one, job(FOREVER))
     await printed(one, job().group)
     following = asyncio.create_task(text_of(reader.logs(job().group, 0, follow=True)))
     assert await printed(reader, job().group) == "hello\n"

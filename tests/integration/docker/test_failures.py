@@ -14,7 +14,7 @@ from job_tracker.backends.docker.engine_errors import NotFound
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.support.backends import DockerGroups, seen, started, text_of
+from tests.support.backends import DockerGroups, groups_of, seen, started, text_of
 from tests.support.jobs import job
 
 FOREVER = {"RUN_SECONDS": "forever"}
@@ -22,7 +22,7 @@ SHORT = timedelta(seconds=1)
 
 
 async def failure_of(backend: DockerBackend, instances: int = 1) -> Diagnosis:
-    await backend.launch(backend.plan(job(instances=instances)))
+    await backend.launch(job(instances=instances))
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     return end.first_failure
@@ -31,9 +31,9 @@ async def failure_of(backend: DockerBackend, instances: int = 1) -> Diagnosis:
 async def refusal(world: DockerGroups, instances: int = 1, **plan: Any) -> Diagnosis:
     backend = world.open(plan=plan)
     with pytest.raises(LaunchFailed) as refused:
-        await backend.launch(backend.plan(job(FOREVER, instances=instances)))
+        await backend.launch(job(FOREVER, instances=instances))
     await backend.stop(job().group, SHORT)
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
     assert world.engine.left() == []
     return refused.value.diagnosis
 
@@ -115,8 +115,9 @@ async def test_a_failure_shows_the_end_of_the_log(world: DockerGroups) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 async def test_a_rank_that_is_killed_ends_as_killed(world: DockerGroups, rank: int) -> None:
     backend = world.open()
-    plan = backend.plan(job(FOREVER, instances=2))
-    await started(backend, plan)
+    asked = job(FOREVER, instances=2)
+    plan = world.plan(asked)
+    await started(backend, asked)
     await asyncio.to_thread(world.engine.docker, "kill", plan.containers[rank].name)
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
@@ -130,20 +131,21 @@ async def test_a_rank_that_is_killed_ends_as_killed(world: DockerGroups, rank: i
 @pytest.mark.parametrize("rank", [0, 1])
 async def test_a_container_removed_by_hand_is_a_failure(world: DockerGroups, rank: int) -> None:
     backend = world.open()
-    plan = backend.plan(job(FOREVER, instances=2))
-    await started(backend, plan)
+    asked = job(FOREVER, instances=2)
+    plan = world.plan(asked)
+    await started(backend, asked)
     await asyncio.to_thread(world.engine.docker, "rm", "-f", plan.containers[rank].name)
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     assert (end.first_failure.category, end.first_failure.rank) == (Category.CONTAINER_REMOVED, rank)
     assert (await stop(backend))[rank] is Phase.FAILED
     assert world.engine.left() == []
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
 
 
 async def test_a_paused_rank_says_so(world: DockerGroups) -> None:
     backend = world.open()
-    await started(backend, backend.plan(job(FOREVER)))
+    await started(backend, job(FOREVER))
     await asyncio.to_thread(world.engine.docker, "pause", "program-1-master")
     paused = await seen(backend, job().group, lambda o: bool(o.statuses[0].note))
     assert (paused.statuses[0].phase, "paused" in paused.statuses[0].note) == (Phase.RUNNING, True)
@@ -157,7 +159,7 @@ async def test_what_is_printed_during_the_grace_is_kept(world: DockerGroups) -> 
     told += "print('up', flush=True)\ntime.sleep(1000)"
     world.add("program", "python3", "-c", told)
     backend = world.open()
-    await started(backend, backend.plan(job()))
+    await started(backend, job())
     await anext(backend.logs(job().group, 0, follow=True))
     assert await stop(backend) == [Phase.STOPPED]
     assert await text_of(backend.logs(job().group, 0)) == "up\nbye\n"

@@ -13,7 +13,7 @@ from job_tracker.backends.docker.client import DockerClient
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.support.backends import DockerGroups, printed, started, text_of
+from tests.support.backends import DockerGroups, groups_of, printed, started, text_of
 from tests.support.jobs import NOON, job
 
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
@@ -24,7 +24,8 @@ SHORT = timedelta(seconds=1)
 async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
     world: DockerGroups, made: tuple[int, ...]
 ) -> None:
-    plan = world.open().plan(job(FOREVER, instances=3))
+    asked = job(FOREVER, instances=3)
+    plan = world.plan(asked)
     client = DockerClient(Access(base_url=world.engine.url))
     master, *_ = [
         await client.create_container(plan.containers[rank].name, plan.containers[rank].request)
@@ -32,9 +33,9 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
     ]
     await client.close()
     second = world.open()
-    found = (await second.observe())[job().group]
+    found = (await groups_of(second))[job().group]
     assert found.first_failure is None  # what is not there yet was not removed by anybody
-    running = await started(second, plan)
+    running = await started(second, asked)
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 3
     assert world.engine.inspect("program-1-master")[0]["Id"] == master
     await second.stop(job().group, SHORT)
@@ -43,14 +44,14 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
 
 async def test_a_launch_that_is_cancelled_is_completed_by_the_next(world: DockerGroups) -> None:
     backend = world.open()
-    await backend.observe()
-    plan = backend.plan(job(FOREVER, instances=3))
+    await groups_of(backend)
+    asked = job(FOREVER, instances=3)
     for milliseconds in (2, 10, 30, 100, 300):
-        launching = asyncio.create_task(backend.launch(plan))
+        launching = asyncio.create_task(backend.launch(asked))
         await asyncio.sleep(milliseconds / 1000)
         launching.cancel()
         await asyncio.gather(launching, return_exceptions=True)
-    running = await started(backend, plan)
+    running = await started(backend, asked)
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 3
     for rank in range(3):
         await printed(backend, job().group, rank)
@@ -62,11 +63,11 @@ async def test_a_launch_that_is_cancelled_is_completed_by_the_next(world: Docker
 async def test_containers_of_another_plan_are_replaced(world: DockerGroups) -> None:
     first = world.open()
     lost = replace(job(FOREVER, instances=2), submitted_at=NOON - timedelta(days=1))
-    await started(first, first.plan(lost))
+    await started(first, lost)
     names = ("program-1-master", "program-1-1-worker")
     before = {each["Id"] for each in world.engine.inspect(*names)}
     second = world.open()
-    running = await started(second, second.plan(job(FOREVER, instances=2)))
+    running = await started(second, job(FOREVER, instances=2))
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 2
     assert not before & {each["Id"] for each in world.engine.inspect(*names)}
     await second.stop(job().group, SHORT)
@@ -78,12 +79,12 @@ async def test_what_was_removed_of_a_group_that_has_started_is_not_made_again(
     world: DockerGroups, removed: str
 ) -> None:
     first, asked = world.open(), job(FOREVER, instances=2)
-    await started(first, first.plan(asked))
+    await started(first, asked)
     await first.close()
     world.engine.docker("rm", "--force", removed)
     second = world.open()
     with pytest.raises(LaunchFailed) as failed:
-        await second.launch(second.plan(asked))
+        await second.launch(asked)
     why = failed.value.diagnosis
     assert (why.category, why.retryable) == (Category.CONTAINER_REMOVED, True)
     assert removed not in world.engine.left()
@@ -93,12 +94,12 @@ async def test_what_was_removed_of_a_group_that_has_started_is_not_made_again(
 
 async def test_a_group_of_an_earlier_configuration_is_adopted_as_it_is(world: DockerGroups) -> None:
     first, asked = world.open(), job(FOREVER, instances=2)
-    await started(first, first.plan(asked))
+    await started(first, asked)
     names = ("program-1-master", "program-1-1-worker")
     before = {each["Id"] for each in world.engine.inspect(*names)}
     world.add("program", "another", "command")
     second = world.open()
-    await second.launch(second.plan(asked))
+    await second.launch(asked)
     assert {each["Id"] for each in world.engine.inspect(*names)} == before
     await second.stop(job().group, SHORT)
     assert world.engine.left() == []
@@ -107,11 +108,11 @@ async def test_a_group_of_an_earlier_configuration_is_adopted_as_it_is(world: Do
 async def test_containers_that_are_kept_are_replaced_by_a_group_of_their_name(world: DockerGroups) -> None:
     first = world.open()
     lost = replace(job({"EXIT_CODE": "3"}), submitted_at=NOON - timedelta(days=1))
-    await first.launch(first.plan(lost))
+    await first.launch(lost)
     await text_of(first.logs(job().group, 0, follow=True))
     await first.stop(job().group, SHORT, NOON + timedelta(days=10_000))
     second = world.open()
-    running = await started(second, second.plan(job(FOREVER)))
+    running = await started(second, job(FOREVER))
     assert running.statuses[0].phase is Phase.RUNNING
     await second.stop(job().group, SHORT)
     assert world.engine.left() == []
@@ -125,7 +126,7 @@ async def test_a_stranger_under_our_name_is_left_alone(world: DockerGroups, name
     try:
         backend = world.open()
         with pytest.raises(LaunchFailed) as refused:
-            await backend.launch(backend.plan(job(FOREVER, instances=3)))
+            await backend.launch(job(FOREVER, instances=3))
         assert refused.value.diagnosis.category is Category.NAME_TAKEN
         assert name in refused.value.diagnosis.summary
         await backend.stop(job().group, SHORT)
@@ -140,7 +141,7 @@ async def test_a_network_of_a_stranger_is_left_alone(world: DockerGroups) -> Non
     try:
         backend = world.open()
         with pytest.raises(LaunchFailed) as refused:
-            await backend.launch(backend.plan(job(FOREVER, instances=2)))
+            await backend.launch(job(FOREVER, instances=2))
         assert refused.value.diagnosis.category is Category.NAME_TAKEN
         await backend.stop(job().group, SHORT)
         assert world.engine.left() == []
@@ -161,9 +162,10 @@ async def test_ranks_find_each_other_by_name_and_keep_secrets_out_of_the_plan(
     look += "import time; time.sleep(1000)"
     world.add("program", "python3", "-c", look, secret_files={"KEY": str(tmp_path / "key")}, inherit=["SITE"])
     backend = world.open()
-    plan = backend.plan(job(instances=3))
+    asked = job(instances=3)
+    plan = world.plan(asked)
     assert "s3cret" not in repr(plan)
-    await started(backend, plan)
+    await started(backend, asked)
     for rank in range(3):
         text = ""
         async for piece in backend.logs(job().group, rank, follow=True):

@@ -8,7 +8,7 @@ import pytest
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import Phase
-from tests.support.backends import DockerGroups, printed, seen, started, text_of
+from tests.support.backends import DockerGroups, groups_of, printed, seen, started, text_of
 from tests.support.jobs import NOON, job
 
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
@@ -25,11 +25,11 @@ def ours(world: DockerGroups) -> DockerGroups:
 
 async def test_an_engine_that_is_restarted_ends_its_groups_and_says_so(ours: DockerGroups) -> None:
     backend = ours.open()
-    await started(backend, backend.plan(job(FOREVER, instances=2)))
+    await started(backend, job(FOREVER, instances=2))
     await printed(backend, job().group)
     await asyncio.to_thread(ours.engine.stop)
     with pytest.raises(BackendUnavailable):
-        await backend.launch(backend.plan(job(FOREVER, job_id=2)))
+        await backend.launch(job(FOREVER, job_id=2))
     with pytest.raises(BackendUnavailable):
         await backend.stop(job().group, SHORT)
     await asyncio.to_thread(ours.engine.start)
@@ -38,7 +38,7 @@ async def test_an_engine_that_is_restarted_ends_its_groups_and_says_so(ours: Doc
     assert (end.first_failure.category, end.first_failure.retryable) == (Category.KILLED, True)
     await backend.stop(job().group, SHORT)
     assert await text_of(backend.logs(job().group, 0)) == "up\n"
-    await started(backend, backend.plan(job(FOREVER, attempt=2)))
+    await started(backend, job(FOREVER, attempt=2))
     await backend.stop(job(attempt=2).group, SHORT)
     assert ours.engine.left() == []
 
@@ -48,9 +48,9 @@ async def test_a_service_that_starts_before_its_engine_waits_for_it(ours: Docker
     backend = ours.open()
     await backend.connect()
     with pytest.raises(BackendUnavailable):
-        await backend.observe()
+        await groups_of(backend)
     await asyncio.to_thread(ours.engine.start)
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
 
 
 @pytest.mark.parametrize("keeps", [False, True])
@@ -59,7 +59,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
 ) -> None:
     world.add("program", "python3", "-c", IGNORES)
     first = world.open()
-    await started(first, first.plan(job(instances=3)))
+    await started(first, job(instances=3))
     for rank in range(3):
         await printed(first, job().group, rank)
     until = NOON + timedelta(days=10_000) if keeps else None
@@ -71,7 +71,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
         await stopping
     await asyncio.to_thread(world.engine.docker, "kill", "program-1-1-worker")  # as the stop was about to
     second = world.open()
-    found = (await second.observe())[job().group]
+    found = (await groups_of(second))[job().group]
     assert found.first_failure is None
     end = await second.stop(job().group, SHORT)
     assert end is not None
@@ -84,7 +84,7 @@ async def test_a_rank_that_had_failed_before_the_stop_is_remembered_as_failed(wo
     ends = "import os, sys\nif os.environ['RANK'] == '1': sys.exit(3)\n"
     world.add("program", "python3", "-c", ends + IGNORES)
     first = world.open()
-    await first.launch(first.plan(job(instances=2)))
+    await first.launch(job(instances=2))
     await seen(first, job().group, lambda o: o.first_failure is not None)
     stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=30)))
     while not any(name.endswith("-ending") for name in await asyncio.to_thread(world.engine.left)):
@@ -99,9 +99,9 @@ async def test_a_rank_that_had_failed_before_the_stop_is_remembered_as_failed(wo
 
 async def test_what_stops_that_were_cut_short_have_left_is_swept_away(world: DockerGroups) -> None:
     first = world.open()
-    await started(first, first.plan(job(FOREVER, instances=2)))
+    await started(first, job(FOREVER, instances=2))
     await first.stop(job().group, SHORT, NOON)
-    label = [f"--label={key}={value}" for key, value in first.plan(job(instances=2)).labels.items()]
+    label = [f"--label={key}={value}" for key, value in world.plan(job(instances=2)).labels.items()]
     world.engine.docker("network", "create", *label, "program-1")
     world.engine.docker("volume", "create", *label, "program-1-ending")
     await world.open().sweep(datetime.now(UTC))
@@ -112,7 +112,7 @@ async def test_a_log_is_read_on_from_any_of_its_lines(world: DockerGroups) -> No
     count = "import time\nfor i in range(20):\n    print(i, flush=True); time.sleep(0.05)"
     world.add("program", "python3", "-c", count)
     backend = world.open()
-    await started(backend, backend.plan(job()))
+    await started(backend, job())
     following = asyncio.create_task(text_of(backend.logs(job().group, 0, follow=True)))
     assert (await following).split() == [str(number) for number in range(20)]
     first = [piece async for piece in backend.logs(job().group, 0)]

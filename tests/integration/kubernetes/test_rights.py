@@ -20,7 +20,7 @@ from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job, JobState
 from tests.support import accounts
 from tests.support.accounts import Rule
-from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
+from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started, text_of
 from tests.support.cluster import Cluster, CommandFailed
 from tests.support.jobs import NOON, job
 
@@ -62,8 +62,8 @@ class Life:
 
     def others(self) -> list[Manifest]:
         """What is there before: a Service whose pods are gone, and a stranger under a name of ours."""
-        backend = self.open()
-        left, taken = (backend.plan(self.job(number, instances=2)).service for number in (4, 5))
+        options = PlanOptions(namespace=self.world.namespace, instance=self.account)
+        left, taken = (self.world.plan(self.job(number, instances=2), options).service for number in (4, 5))
         assert left is not None
         assert taken is not None
         stranger = {"name": taken["metadata"]["name"], "namespace": self.world.namespace}
@@ -79,7 +79,7 @@ class Life:
         await first.connect()
         together = self.job(1, instances=2)
         await first.check(together)
-        await started(first, first.plan(together))
+        await started(first, together)
         first.events.job_saved(replace(together, state=JobState.QUEUED), together)
         await first.events.flush()
         assert await printed(first, together.group, 1) == "up\n"
@@ -87,7 +87,7 @@ class Life:
 
         # Another service goes on with it, and a launch that it repeats finds all of it there.
         second = self.open()
-        adopted = await started(second, second.plan(together))
+        adopted = await started(second, together)
         assert [rank.phase for rank in adopted.statuses] == [Phase.RUNNING] * 2
         stopped = await second.stop(together.group, SHORT)
         assert stopped is not None
@@ -99,24 +99,24 @@ class Life:
     async def live_on(self, second: KubernetesBackend) -> None:
         """A group that ends by itself, one whose node is lost, one that cannot be launched."""
         by_itself = job({"PRINT": "done"}, job_id=self.first_job + 2)
-        await second.launch(second.plan(by_itself))
+        await second.launch(by_itself)
         await seen(second, by_itself.group, lambda o: o.master.status.phase is Phase.SUCCEEDED)
         await second.stop(by_itself.group, SHORT, NOON)
         assert await text_of(second.logs(by_itself.group, 0)) == "done\n"
         assert await self.world.kept(self.account) == {by_itself.group.name}
         await second.sweep(NOON)
-        await second.discard(by_itself.group)
+        await second.sweep(NOON, [by_itself.group])
 
         lost = self.job(3, algorithm="lost")
-        await second.launch(second.plan(lost))
+        await second.launch(lost)
         await second.stop(lost.group, SHORT)
 
         with pytest.raises(LaunchFailed) as refused:
-            await second.launch(second.plan(self.job(5, instances=2)))
+            await second.launch(self.job(5, instances=2))
         await second.stop(self.job(5).group, SHORT)
         if refused.value.diagnosis.category is not Category.NAME_TAKEN:
             raise refused.value
-        assert await second.observe() == {}
+        assert await groups_of(second) == {}
 
 
 class Lives:

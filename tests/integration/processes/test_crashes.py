@@ -15,7 +15,7 @@ from job_tracker.backends.base import RankObservation
 from job_tracker.backends.process import rank as ranks
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import Phase
-from tests.support.backends import ProcessGroups, printed
+from tests.support.backends import ProcessGroups, groups_of, printed
 from tests.support.jobs import NOON, job
 
 GRACE = timedelta(seconds=5)
@@ -44,7 +44,7 @@ async def test_a_stop_that_was_cut_short_is_finished_by_the_next(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     first = world.open()
-    await first.launch(first.plan(job(FOREVER, instances=2)))
+    await first.launch(job(FOREVER, instances=2))
     for rank in range(2):
         await printed(first, job().group, rank)
     with monkeypatch.context() as patched:
@@ -56,7 +56,7 @@ async def test_a_stop_that_was_cut_short_is_finished_by_the_next(
     await second.sweep(NOON)
     assert "log" in files(world)
     assert not files(world) & {"command", "work", "tmp"}
-    assert await second.observe() == {}
+    assert await groups_of(second) == {}
 
 
 @pytest.mark.parametrize("is_launched_again", [True, False])
@@ -77,10 +77,10 @@ async def test_a_file_that_was_being_written_does_not_stay(
         patched.setattr(os, call, dies_at_it)
         patched.setattr(os, "unlink", dies)  # the dead tidy nothing up
         with pytest.raises(Died):
-            await first.launch(first.plan(job(FOREVER)))
+            await first.launch(job(FOREVER))
     second = world.open()
     if is_launched_again:
-        await second.launch(second.plan(job(FOREVER)))
+        await second.launch(job(FOREVER))
         await printed(second, job().group)
     await second.stop(job().group, GRACE)
     assert not [file for file in files(world) if file.startswith(f"{name}.")]
@@ -92,24 +92,24 @@ async def test_a_stop_whose_folder_cannot_be_moved_is_to_be_repeated(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job(FOREVER)))
+    await backend.launch(job(FOREVER))
     await printed(backend, job().group)
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", fails)
         with pytest.raises(BackendUnavailable, match="Input/output error"):
             await backend.stop(job().group, GRACE)
-    assert set(await backend.observe()) == {job().group}
+    assert set(await groups_of(backend)) == {job().group}
     end = await backend.stop(job().group, GRACE)
     assert end is not None
     assert end.ranks[0].status.phase is Phase.STOPPED
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
 
 
 async def test_what_a_stop_cannot_delete_the_next_sweep_does(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job(FOREVER)))
+    await backend.launch(job(FOREVER))
     await printed(backend, job().group)
     with monkeypatch.context() as patched:
         patched.setattr(os, "unlink", fails)
@@ -140,14 +140,14 @@ async def test_a_look_leaves_a_supervisor_alone_that_is_slow_to_start(
     monkeypatch.setattr(ranks, "_SUPERVISOR", slow)
     monkeypatch.setattr(ranks, "_RECORD_SECONDS", 0.05)
     backend = world.open()
-    launching = asyncio.create_task(backend.launch(backend.plan(job(FOREVER))))
+    launching = asyncio.create_task(backend.launch(job(FOREVER)))
     while not list(world.root.glob("live/*/*/lock")):
         await asyncio.sleep(0.01)
-    assert [each.phase for each in (await backend.observe())[job().group].statuses] == [Phase.PENDING]
+    assert [each.phase for each in (await groups_of(backend))[job().group].statuses] == [Phase.PENDING]
     go.touch()
     assert [each.phase for each in (await launching).statuses] == [Phase.RUNNING]
     await printed(backend, job().group)
-    assert [each.phase for each in (await backend.observe())[job().group].statuses] == [Phase.RUNNING]
+    assert [each.phase for each in (await groups_of(backend))[job().group].statuses] == [Phase.RUNNING]
 
 
 async def test_an_end_that_cannot_be_read_as_none_foresaw_is_read_later(
@@ -163,7 +163,7 @@ async def test_an_end_that_cannot_be_read_as_none_foresaw_is_read_later(
 
     monkeypatch.setattr(ranks.RankProcess, "_read_end", fails_once)
     backend = world.open()
-    await backend.launch(backend.plan(job(FOREVER)))
+    await backend.launch(job(FOREVER))
     async with asyncio.timeout(20):
         assert await backend.stop(job().group, GRACE) is not None
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}

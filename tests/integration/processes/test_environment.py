@@ -18,7 +18,7 @@ SHOW = "import json, os; print(json.dumps({'env': dict(os.environ), 'cwd': os.ge
 async def quoted(world: ProcessGroups, instances: int = 1, **options: object) -> list[dict[str, Any]]:
     world.add("program", "python", "-I", "-c", SHOW)
     backend = world.open(**options)
-    await backend.launch(backend.plan(job({"LR": "4"}, instances=instances)))
+    await backend.launch(job({"LR": "4"}, instances=instances))
     await seen(backend, job().group, lambda o: o.has_ended)
     texts = [await text_of(backend.logs(job().group, rank)) for rank in range(instances)]
     await backend.stop(job().group, timedelta(0))
@@ -75,14 +75,14 @@ async def test_ranks_have_folders_of_their_own_and_one_master(world: ProcessGrou
 async def test_groups_that_run_together_have_ports_of_their_own(world: ProcessGroups) -> None:
     backend = world.open()
     for number in (1, 2, 3):
-        await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"}, job_id=number)))
+        await backend.launch(job({"RUN_SECONDS": "forever"}, job_id=number))
     ports = {json.loads(path.read_text())["ports"][0] for path in world.root.glob("live/*/group.json")}
     assert len(ports) == 3
 
 
 async def test_no_file_of_a_group_can_be_read_by_others(world: ProcessGroups) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"})))
+    await backend.launch(job({"RUN_SECONDS": "forever"}))
     [folder] = world.root.glob("live/*")
     assert folder.stat().st_mode & 0o077 == 0
     [command] = folder.glob("*/command")
@@ -94,21 +94,21 @@ async def test_a_launch_that_was_cut_short_is_completed(
     world: ProcessGroups, half: str, tmp_path: Path
 ) -> None:
     first = world.open()
-    plan = first.plan(job({"RUN_SECONDS": "forever", "PRINT": "up"}, instances=2))
-    folder = world.root / "live" / plan.group.name
+    asked = job({"RUN_SECONDS": "forever", "PRINT": "up"}, instances=2)
+    folder = world.root / "live" / asked.group.name
     if half == "no record":
         folder.mkdir(parents=True)  # killed before group.json was written
     else:
-        launched = await first.launch(plan)
+        launched = await first.launch(asked)
         assert len(launched.ranks) == 2
         await first.close()
         gone = range(2) if half == "no supervisors" else [1]
-        await _undo_start(folder, plan.group.name, list(gone))
+        await _undo_start(folder, asked.group.name, list(gone))
     second = world.open()
-    observation = await second.launch(plan)
+    observation = await second.launch(asked)
     assert [rank.status.phase.value for rank in observation.ranks] == ["running"] * 2
     for rank in range(2):
-        assert await printed(second, plan.group, rank) == "up\n"
+        assert await printed(second, asked.group, rank) == "up\n"
 
 
 async def _undo_start(folder: Path, group: str, ranks: list[int]) -> None:
@@ -133,7 +133,7 @@ async def test_signals_that_somebody_above_ignores_are_not_ignored(world: Proces
     backend = world.open()
     ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        await backend.launch(backend.plan(job()))
+        await backend.launch(job())
     finally:
         signal.signal(signal.SIGINT, ours)
     assert await printed(backend, job().group) == "True\n"

@@ -18,7 +18,7 @@ from job_tracker.backends.process.files import RankFolder
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.support.backends import ProcessGroups, printed, seen
+from tests.support.backends import ProcessGroups, groups_of, printed, seen
 from tests.support.jobs import NOON, job
 from tests.support.ports import free_port
 from tests.support.processes import rank_process
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 async def run_to_failure(backend: ProcessBackend) -> Diagnosis:
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     return end.first_failure
@@ -53,7 +53,7 @@ async def test_of_a_rank_with_several_processes_the_error_is_in_the_diagnosis_an
 async def test_a_rank_killed_by_hand_is_told_from_a_crash(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "echo up; sleep 1000")
     backend = world.open()
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     await printed(backend, job().group)
     rank_process().kill()
     end = await seen(backend, job().group, lambda o: o.has_ended)
@@ -164,10 +164,10 @@ async def test_a_folder_that_cannot_be_written_fails_the_launch(tmp_path: Path) 
     world = ProcessGroups(tmp_path / "file" / "groups")
     backend = world.open()
     with pytest.raises(LaunchFailed) as raised:
-        await backend.launch(backend.plan(job()))
+        await backend.launch(job())
     assert raised.value.diagnosis.category is Category.STORAGE_NOT_WRITABLE
     assert str(tmp_path / "file") in raised.value.diagnosis.summary
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
 
 
 async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_away(
@@ -184,7 +184,7 @@ async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_
 
     monkeypatch.setattr(rank_module, "spawn_supervisor", spawn_one)
     with pytest.raises(LaunchFailed) as raised:
-        await backend.launch(backend.plan(job(instances=2)))
+        await backend.launch(job(instances=2))
     assert raised.value.diagnosis.category is Category.LAUNCH_FAILED
     in_the_way = world.root / "kept"
     in_the_way.touch()
@@ -194,28 +194,28 @@ async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_
     end = await backend.stop(job().group, timedelta(seconds=1))
     assert end is not None
     assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 2
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
 
 
 async def test_no_free_port_fails_the_launch(world: ProcessGroups) -> None:
     backend = world.open(first_port=(port := free_port()), last_port=port)
-    await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"}, job_id=1)))
+    await backend.launch(job({"RUN_SECONDS": "forever"}, job_id=1))
     with pytest.raises(LaunchFailed) as raised:
-        await backend.launch(backend.plan(job(job_id=2)))
+        await backend.launch(job(job_id=2))
     assert raised.value.diagnosis.category is Category.NO_FREE_PORT
-    assert set(await backend.observe()) == {job(job_id=1).group}
+    assert set(await groups_of(backend)) == {job(job_id=1).group}
 
 
-async def test_an_algorithm_that_is_no_longer_configured_cannot_be_planned(world: ProcessGroups) -> None:
+async def test_an_algorithm_that_is_no_longer_configured_cannot_be_launched(world: ProcessGroups) -> None:
     with pytest.raises(LaunchFailed) as raised:
-        world.open().plan(job(algorithm="gone"))
+        await world.open().launch(job(algorithm="gone"))
     assert raised.value.diagnosis.category is Category.ALGORITHM_GONE
 
 
 async def test_a_killed_supervisor_takes_its_rank_along_grandchildren_included(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "setsid sleep 1000 & echo up; sleep 1000")
     backend = world.open()
-    await backend.launch(backend.plan(job(instances=2)))
+    await backend.launch(job(instances=2))
     await printed(backend, job().group, 1)
     supervisor = rank_process(1).parent()
     assert supervisor is not None
@@ -230,7 +230,7 @@ async def test_a_killed_supervisor_takes_its_rank_along_grandchildren_included(w
 async def test_a_supervisor_lost_while_no_service_ran_is_noticed_afterwards(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "echo up; sleep 1000")
     first = world.open()
-    await first.launch(first.plan(job()))
+    await first.launch(job())
     await printed(first, job().group)
     supervisor = rank_process().parent()
     assert supervisor is not None
@@ -245,7 +245,7 @@ async def test_a_supervisor_lost_while_no_service_ran_is_noticed_afterwards(worl
 async def test_the_rank_that_failed_first_is_the_one_that_is_diagnosed(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", '[ "$RANK" = 1 ] || sleep 0.3; exit $((RANK + 1))')
     backend = world.open()
-    await backend.launch(backend.plan(job(instances=2)))
+    await backend.launch(job(instances=2))
     end = await seen(backend, job().group, lambda o: o.has_ended)
     assert end.first_failure is not None
     assert end.first_failure.rank == 1
@@ -254,7 +254,7 @@ async def test_the_rank_that_failed_first_is_the_one_that_is_diagnosed(world: Pr
 async def test_a_supervisor_that_is_killed_takes_also_those_who_hide_with_it(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "env -i sleep 7781 & echo up; sleep 1000")
     backend = world.open()
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     await printed(backend, job().group)
     rank = rank_process()
     [hidden] = [each for each in rank.children(recursive=True) if "7781" in each.cmdline()]
@@ -274,20 +274,20 @@ async def test_records_that_training_has_spoilt_fail_that_job_alone(
 ) -> None:
     world.add("spoiler", "sh", "-c", f"echo up; echo '{content}' > ../{name}; kill -9 $PPID; sleep 1000")
     backend = world.open()
-    await backend.launch(backend.plan(job({"RUN_SECONDS": "forever"}, job_id=2)))
-    await backend.launch(backend.plan(replace(job(), spec=replace(job().spec, algorithm="spoiler"))))
+    await backend.launch(job({"RUN_SECONDS": "forever"}, job_id=2))
+    await backend.launch(replace(job(), spec=replace(job().spec, algorithm="spoiler")))
     group = replace(job(), spec=replace(job().spec, algorithm="spoiler")).group
     end = await seen(backend, group, lambda o: o.has_ended)
     assert end.first_failure is not None
     assert end.first_failure.category is Category.SUPERVISOR_LOST
     other = world.open()
-    assert set(await other.observe()) == {group, job(job_id=2).group}
+    assert set(await groups_of(other)) == {group, job(job_id=2).group}
     assert (await seen(other, group, lambda o: o.has_ended)).first_failure is not None
 
 
 async def test_a_running_rank_whose_record_is_lost_is_ended_and_holds_nobody_up(world: ProcessGroups) -> None:
     first = world.open()
-    await first.launch(first.plan(job({"RUN_SECONDS": "forever"})))
+    await first.launch(job({"RUN_SECONDS": "forever"}))
     rank = rank_process()
     await first.close()
     [record] = world.root.glob("live/*/*/process.json")
@@ -311,7 +311,7 @@ async def test_a_result_is_kept_when_the_disk_is_full(
     try:
         world.add("program", "sh", "-c", "cat /dev/zero > big; exit 0")
         backend = world.open()
-        await backend.launch(backend.plan(job()))
+        await backend.launch(job())
         end = await seen(backend, job().group, lambda o: o.has_ended)
         assert [rank.status.phase for rank in end.ranks] == [Phase.SUCCEEDED]
         await backend.stop(job().group, timedelta(0), keep_until)
@@ -345,7 +345,7 @@ async def test_a_rank_that_leaves_early_is_the_cause_and_not_the_peer_that_fails
     world.add("program", "python", "-u", "-c", LEAVING)
     backend = world.open()
     leaving = job({"LEAVE": when, "GROUP_TIMEOUT": "3"}, instances=2)
-    await backend.launch(backend.plan(leaving))
+    await backend.launch(leaving)
     end = await seen(backend, leaving.group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     assert end.first_failure.summary.startswith("Rank 1 left with exit code 0"), end.first_failure

@@ -19,7 +19,7 @@ async def logged(world: ProcessGroups, program: str, **options: object) -> bytes
     """The log of a program that runs to its end."""
     world.add("program", sys.executable, "-c", program)
     backend = world.open(**options)
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     await seen(backend, job().group, lambda o: o.has_ended)
     records = b"".join([piece async for piece in backend.logs(job().group, 0)])
     await backend.stop(job().group, GRACE)
@@ -76,7 +76,7 @@ def size_of(log: Path) -> int:
 async def test_a_rank_that_prints_for_ever_does_not_fill_the_disk(world: ProcessGroups) -> None:
     world.add("program", sys.executable, "-c", "n = 0\nwhile True:\n    n += 1; print(n, 'x' * 1000)")
     backend = world.open(most_log=SMALLEST_LOG)
-    await started(backend, backend.plan(job()))
+    await started(backend, job())
     log = next(world.root.glob("live/*/*/log"))
     while len(list(log.iterdir())) < 7 or max(int(each.name) for each in log.iterdir()) < 2 * SMALLEST_LOG:
         pieces = [piece async for piece in backend.logs(job().group, 0, tail_lines=1)]
@@ -100,7 +100,7 @@ async def test_a_follower_of_a_group_that_is_stopped_reads_to_its_end(world: Pro
     )
     world.add("program", sys.executable, "-c", program)
     backend = world.open()
-    await started(backend, backend.plan(job()))
+    await started(backend, job())
     pieces = backend.logs(job().group, 0, follow=True)
     assert text_of(await anext(pieces)) == "up\n"
     await backend.stop(job().group, GRACE)

@@ -14,7 +14,7 @@ from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.support.backends import ProcessGroups, printed, seen, text_of
+from tests.support.backends import ProcessGroups, groups_of, printed, seen, text_of
 from tests.support.jobs import job
 from tests.support.logs import texts_of
 from tests.support.processes import rank_process
@@ -25,7 +25,7 @@ GRACE = timedelta(seconds=5)
 async def test_who_only_reads_does_not_clear_up_after_a_killed_supervisor(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "setsid sh -c 'echo up; exec sleep 1000' & sleep 1000")
     first = world.open()
-    await first.launch(first.plan(job()))
+    await first.launch(job())
     await printed(first, job().group)
     [left] = [each for each in rank_process().children() if is_leader(each)]
     supervisor = rank_process().parent()
@@ -50,9 +50,9 @@ def is_leader(process: psutil.Process) -> bool:
 async def test_a_late_stop_leaves_the_logs_that_another_has_kept(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "echo up; sleep 1000")
     one, other = world.open(), world.open()
-    await one.launch(one.plan(job()))
+    await one.launch(job())
     await printed(one, job().group)
-    await other.observe()
+    await groups_of(other)
     await one.stop(job().group, GRACE)
     await other.stop(job().group, GRACE)
     assert await text_of(other.logs(job().group, 0)) == "up\n"
@@ -72,8 +72,8 @@ async def test_a_late_launch_does_not_start_a_group_that_another_has_stopped(
 
     monkeypatch.setattr(backend_module, "_prepare", prepare_late)
     with suppress(LaunchFailed):
-        await late.launch(late.plan(job()))
-    assert await other.observe() == {}
+        await late.launch(job())
+    assert await groups_of(other) == {}
     assert not list((world.root / "live").glob("*"))
 
 
@@ -89,11 +89,11 @@ async def test_a_group_whose_launch_another_has_completed_is_followed_to_its_end
     with monkeypatch.context() as patch:
         patch.setattr(ProcessGroup, "start", cut_short)
         with pytest.raises(asyncio.CancelledError):
-            await one.launch(one.plan(job()))
-    assert [rank.phase for rank in (await one.observe())[job().group].statuses] == [Phase.PENDING]
-    await other.launch(other.plan(job()))
+            await one.launch(job())
+    assert [rank.phase for rank in (await groups_of(one))[job().group].statuses] == [Phase.PENDING]
+    await other.launch(job())
     await seen(other, job().group, lambda o: o.has_ended)
-    [rank] = (await one.observe())[job().group].statuses
+    [rank] = (await groups_of(one))[job().group].statuses
     assert rank.phase is Phase.SUCCEEDED
 
 
@@ -102,11 +102,11 @@ async def test_two_that_launch_at_once_make_one_group(
 ) -> None:
     world.add("program", "sh", "-c", 'echo "$MASTER_PORT $RANK" >> ../../../../ranks; echo up; sleep 1000')
     one, other = world.open(), world.open()
-    await one.observe()
-    await other.observe()
-    await one.launch(one.plan(job(instances=2)))
+    await groups_of(one)
+    await groups_of(other)
+    await one.launch(job(instances=2))
     monkeypatch.setattr(other._folders, "find", lambda group: None)  # it looked a moment before
-    await other.launch(other.plan(job(instances=2)))
+    await other.launch(job(instances=2))
     for rank in range(2):
         await printed(one, job().group, rank)
     await one.stop(job().group, GRACE)

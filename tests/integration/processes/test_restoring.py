@@ -9,7 +9,7 @@ from job_tracker.domain.job import Job, JobState
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.restoring import SKIPPED_IDS, Restored, catch_up
-from tests.support.backends import ProcessGroups
+from tests.support.backends import ProcessGroups, groups_of
 from tests.support.jobs import NOON, spec
 
 LEASE = timedelta(minutes=1)
@@ -30,7 +30,7 @@ async def test_a_group_that_was_being_stopped_is_stopped_and_not_taken_up(
     before = world.open(store_id=store_id)
     groups = [job.admitted(NOON).group for job in (stopping, running)]
     for job in (stopping, running):
-        await before.launch(before.plan(job.admitted(NOON)))
+        await before.launch(job.admitted(NOON))
     # The service is killed between the end of the processes and the removal of their folder.
     await before._groups[groups[0]].stop(0)
     await before.close()
@@ -42,7 +42,7 @@ async def test_a_group_that_was_being_stopped_is_stopped_and_not_taken_up(
     )
     assert (await store.get(stopping.id)).state is JobState.QUEUED
     assert (await store.get(running.id)).state is JobState.LAUNCHING
-    [(left, observation)] = (await now.observe()).items()
+    [(left, observation)] = (await groups_of(now)).items()
     assert (left, observation.master.status.phase) == (groups[1], Phase.RUNNING)
     await now.stop(groups[1], GRACE)
     await store.close()

@@ -29,7 +29,7 @@ WAIT = "print('up', flush=True); time.sleep(1000)"
 async def test_children_and_grandchildren_and_daemons_are_stopped(world: ProcessGroups) -> None:
     world.add("program", "python", "-c", SLEEPERS + WAIT)
     backend = world.open()
-    await backend.launch(backend.plan(job(instances=2)))
+    await backend.launch(job(instances=2))
     for rank in range(2):
         await printed(backend, job().group, rank)
     end = await backend.stop(job().group, timedelta(seconds=5))
@@ -40,7 +40,7 @@ async def test_children_and_grandchildren_and_daemons_are_stopped(world: Process
 async def test_what_a_rank_leaves_behind_when_it_ends_is_ended_too(world: ProcessGroups) -> None:
     world.add("program", "python", "-c", SLEEPERS)
     backend = world.open()
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     end = await seen(backend, job().group, lambda o: o.has_ended)
     assert end.ranks[0].status.exit_code == 0
 
@@ -54,7 +54,7 @@ async def test_a_rank_may_use_its_grace(world: ProcessGroups) -> None:
     )
     world.add("program", "python", "-c", program)
     backend = world.open()
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     await printed(backend, job().group)
     await backend.stop(job().group, timedelta(seconds=10))
     assert await text_of(backend.logs(job().group, 0)) == "up\nsaved\n"
@@ -63,7 +63,7 @@ async def test_a_rank_may_use_its_grace(world: ProcessGroups) -> None:
 async def test_who_ignores_the_request_is_killed_after_the_grace(world: ProcessGroups) -> None:
     world.add("program", "python", "-c", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\n" + WAIT)
     backend = world.open()
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     await printed(backend, job().group)
     started = time.monotonic()
     end = await backend.stop(job().group, timedelta(seconds=0.5))
@@ -76,7 +76,7 @@ async def test_stopping_goes_on_without_the_service(world: ProcessGroups) -> Non
     asked = "import signal, time\nsignal.signal(15, lambda *_: print('asked', flush=True))\n"
     world.add("program", "python", "-c", asked + "print('up', flush=True)\nwhile True: time.sleep(1000)")
     first = world.open()
-    await first.launch(first.plan(job()))
+    await first.launch(job())
     lines = texts_of(first.logs(job().group, 0, follow=True))
     assert await anext(lines) == "up\n"
     stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=1)))

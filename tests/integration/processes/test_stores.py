@@ -10,7 +10,7 @@ from job_tracker.backends.process import ProcessBackend
 from job_tracker.domain import naming
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
-from tests.support.backends import ProcessGroups, printed, seen, text_of
+from tests.support.backends import ProcessGroups, groups_of, printed, seen, text_of
 from tests.support.jobs import NOON, job, job_of, spec
 
 GRACE = timedelta(seconds=5)
@@ -27,7 +27,7 @@ async def running(world: ProcessGroups, store_id: str) -> ProcessBackend:
     """A service's backend that runs the first job of its store, which prints the store's id."""
     world.add("program", "sh", "-c", f"echo of {store_id or 'none'}; exec sleep 1000")
     backend = world.open(store_id=store_id)
-    await backend.launch(backend.plan(job_1(store_id)))
+    await backend.launch(job_1(store_id))
     await printed(backend, job_1(store_id).group)
     return backend
 
@@ -49,12 +49,12 @@ async def test_each_store_sees_and_ends_its_own_groups_alone(
     assert (await log_of(one, ONE), await log_of(other, OTHER)) == (f"of {ONE}\n", f"of {OTHER}\n")
 
     await other.stop(job_1(OTHER).group, GRACE)
-    await other.discard(job_1(OTHER).group)
+    await other.sweep(NOON, [job_1(OTHER).group])
     for backend in (one, world.open(store_id=ONE)):
-        assert {group.home: o.master.status.phase for group, o in (await backend.observe()).items()} == {
+        assert {group.home: o.master.status.phase for group, o in (await groups_of(backend)).items()} == {
             f"default/{ONE}": Phase.RUNNING
         }
-    assert await other.observe() == {}
+    assert await groups_of(other) == {}
     assert await log_of(one, ONE) == f"of {ONE}\n"
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert any(f"1 groups are of other job stores than {OTHER}" in text for text in said)
@@ -70,10 +70,10 @@ async def test_what_is_kept_of_another_store_is_neither_swept_nor_collected_nor_
     assert folders(world, "kept") == [f"{ONE}.program-1"]
     await one.sweep(LATER)
     assert folders(world, "ended") == [f"{ONE}.program-1"]
-    assert await other.stopped() == []
-    await other.drop_logs(job_1(OTHER).group)
-    await other.discard(job_1(OTHER).group)
-    assert await one.stopped() == [job_1(ONE).group]
+    assert await world.spool(OTHER).waiting() == []
+    await world.spool(OTHER).drop(job_1(OTHER).group)
+    await other.sweep(NOON, [job_1(OTHER).group])
+    assert await world.spool(ONE).waiting() == [job_1(ONE).group]
     assert await log_of(one, ONE) == f"of {ONE}\n"
 
 
@@ -82,8 +82,8 @@ async def test_what_a_job_wrote_into_its_record_gives_it_no_other_store(world: P
     [record] = world.root.glob("live/*/group.json")
     record.write_text(record.read_text().replace(ONE, OTHER))
     again = world.open(store_id=ONE)
-    assert [group.home for group in await again.observe()] == [f"default/{ONE}"]
-    assert await world.open(store_id=OTHER).observe() == {}
+    assert [group.home for group in await groups_of(again)] == [f"default/{ONE}"]
+    assert await groups_of(world.open(store_id=OTHER)) == {}
     await one.stop(job_1(ONE).group, GRACE)
 
 
@@ -91,7 +91,7 @@ async def test_a_group_of_the_version_before_belongs_to_who_is_there(world: Proc
     before = await running(world, "")
     await before.close()
     now = world.open(store_id=ONE)
-    assert [(group, group.home) for group in await now.observe()] == [(job().group, "")]
+    assert [(group, group.home) for group in await groups_of(now)] == [(job().group, "")]
     await now.stop(job().group, GRACE)
     assert await log_of(now, "") == "of none\n"
     assert folders(world, "live") == []

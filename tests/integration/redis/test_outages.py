@@ -125,7 +125,7 @@ async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open
     store = await connect()
     options = TrackerOptions(capacity=1)
     backend = FakeBackend()
-    logs = collector(store, backend, tmp_path)
+    logs = collector(store, backend.world, tmp_path)
     reports = ReportBuffer(store, utc_now)
     tracker = asyncio.create_task(
         Tracker(store, backend, logs, options, await elected(store), reports, Fifo()).run()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from job_tracker.backends.base import Observation
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import GroupRef, Phase
-from job_tracker.domain.job import JobState
+from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.logs.reader import LogRequest
 from tests.support.jobs import failures
@@ -62,9 +63,9 @@ async def test_an_attempt_begins_only_when_the_one_before_is_gone(service: Servi
     alive: list[set[int]] = []
     launch = service.backend.launch
 
-    async def looking(plan: Any) -> Any:
+    async def looking(job: Job) -> Observation:
         alive.append({group.attempt for group in service.world.live})
-        return await launch(plan)
+        return await launch(job)
 
     service.backend.launch = looking  # type: ignore[method-assign]
     job = await service.submit({"EXIT_CODE": "1", "FAIL_RANK": "1", "RUN_SECONDS": "0"}, 2, retry=ON_CRASH)
@@ -79,10 +80,10 @@ async def test_a_launch_that_fails_for_now_is_another_attempt(service: Service) 
     launch, refusals = service.backend.launch, iter([True, False])
     full = Diagnosis(category=Category.QUOTA_EXCEEDED, summary="Full.", resolution="Wait.", retryable=True)
 
-    async def refused_once(plan: Any) -> Any:
+    async def refused_once(job: Job) -> Observation:
         if next(refusals):
             raise LaunchFailed(full)
-        return await launch(plan)
+        return await launch(job)
 
     service.backend.launch = refused_once  # type: ignore[method-assign]
     job = await service.submit(retry=RetryPolicy(max_attempts=2, backoff=SHORTLY))

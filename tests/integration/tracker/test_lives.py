@@ -1,5 +1,6 @@
 """Whole lives of jobs: every way to the end."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +167,7 @@ async def test_a_launch_that_cannot_succeed_fails_the_job_with_its_reason(
 ) -> None:
     diagnosis = Diagnosis(category=Category.NO_FREE_PORT, summary="None.", resolution="Wait.")
 
-    async def refuse(self: FakeBackend, plan: object) -> None:
+    async def refuse(self: FakeBackend, job: object) -> None:
         raise LaunchFailed(diagnosis)
 
     monkeypatch.setattr(FakeBackend, "launch", refuse)
@@ -181,8 +182,8 @@ async def test_a_launch_that_fails_half_way_is_told_with_its_reason_though_stopp
     diagnosis = Diagnosis(category=Category.NO_FREE_PORT, summary="None.", resolution="Wait.")
     launch, stop, failures = FakeBackend.launch, FakeBackend.stop, [BackendUnavailable("away")]
 
-    async def refuse(self: FakeBackend, plan: Any) -> None:
-        await launch(self, plan)
+    async def refuse(self: FakeBackend, job: Any) -> None:
+        await launch(self, job)
         raise LaunchFailed(diagnosis)
 
     async def unreliable(self: FakeBackend, *how: Any) -> Any:
@@ -215,8 +216,8 @@ async def test_a_group_that_no_live_job_owns_is_stopped(service: Service) -> Non
     stranger = GroupRef("program-77", 77, 1)
     for group in (job.group, stranger):
         running = await service.submit(FOREVER)
-        plan = service.backend.plan(await service.reaches(running.id, JobState.RUNNING))
-        await service.backend.launch(type(plan)(group, None, (0,), "", (0,)))
+        strange = await service.reaches(running.id, JobState.RUNNING)
+        await service.backend.launch(replace(strange, id=group.job_id, attempt=group.attempt))
     await service.restart()
     third = await service.submit()
     await service.reaches(third.id, JobState.SUCCEEDED)

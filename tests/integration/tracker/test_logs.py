@@ -113,7 +113,7 @@ async def test_storage_that_hangs_does_not_hold_the_end_up(
 
 async def look(service: Service) -> None:
     """One round of a collector, as every replica has one."""
-    collector = LogCollector(service.store, service.backend, service.archive)
+    collector = LogCollector(service.store, service.world, service.archive)
     collecting = asyncio.create_task(collector.run())
     while service.world.stopped and not collecting.done():
         await asyncio.sleep(0.01)
@@ -139,7 +139,7 @@ async def test_a_log_that_cannot_be_read_does_not_keep_others_from_storage(
     for number in (1, 2):
         ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
         await service.logs.forget(ended)
-        await service.backend.launch(service.backend.plan(ended))
+        await service.backend.launch(ended)
         await service.backend.stop(ended.group, service.options["stop_grace"])
         groups[number - 1] = ended.group
     logs = FakeBackend.logs
@@ -152,7 +152,7 @@ async def test_a_log_that_cannot_be_read_does_not_keep_others_from_storage(
         return logs(backend, group, *args, **options)
 
     monkeypatch.setattr(FakeBackend, "logs", refuse)
-    collector = LogCollector(service.store, service.backend, service.archive, period=0.01)
+    collector = LogCollector(service.store, service.world, service.archive, period=0.01)
     collecting = asyncio.create_task(collector.run())
     while groups[1] in service.world.stopped and not collecting.done():
         await asyncio.sleep(0.01)
@@ -176,12 +176,12 @@ async def test_nothing_that_was_never_finished_stays_in_storage(service: Service
 
 async def test_the_logs_of_a_live_group_and_those_in_storage_are_left_alone(service: Service) -> None:
     ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
-    await service.backend.launch(service.backend.plan(ended))  # a stray that prints something else
+    await service.backend.launch(ended)  # a stray that prints something else
     service.world.live[ended.group].printed = [records("other")]
     await service.backend.stop(ended.group, service.options["stop_grace"])
     running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
     service.world.stopped[running.group] = service.world.live[running.group]
-    collector = LogCollector(service.store, service.backend, service.archive)
+    collector = LogCollector(service.store, service.world, service.archive)
     await collector._look()
     assert set(service.world.stopped) == {running.group}
     assert await text(another_replica(service), ended) == "hello\n"
@@ -190,7 +190,7 @@ async def test_the_logs_of_a_live_group_and_those_in_storage_are_left_alone(serv
 
 async def test_the_logs_of_a_job_that_is_forgotten_go(service: Service) -> None:
     stranger = GroupRef("program-77", 77, 1)
-    await service.backend.launch(service.backend.plan(job(HELLO, job_id=77)))
+    await service.backend.launch(job(HELLO, job_id=77))
     await service.backend.stop(stranger, service.options["stop_grace"])
     await look(service)
     with pytest.raises(LogsNotFound):
@@ -203,7 +203,7 @@ async def test_the_logs_of_a_job_of_that_number_in_an_earlier_store_are_not_thos
     ended = await service.reaches(
         (await service.submit(HELLO, home=naming.home("1a2b3c4d"))).id, JobState.SUCCEEDED
     )
-    await service.backend.launch(service.backend.plan(job({"PRINT": "of the version before"})))
+    await service.backend.launch(job({"PRINT": "of the version before"}))
     await service.backend.stop(job().group, service.options["stop_grace"])
     await look(service)
     assert not service.world.stopped

@@ -7,7 +7,7 @@ import pytest
 from job_tracker.backends.base import Observation
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import NoRoom
-from job_tracker.domain.job import JobState
+from job_tracker.domain.job import Job, JobState
 
 if TYPE_CHECKING:
     from tests.support.tracked_service import Service
@@ -25,10 +25,10 @@ class Room:
         self._launch = service.backend.launch
         monkeypatch.setattr(service.backend, "launch", self.launch)
 
-    async def launch(self, plan: Any) -> Observation:
+    async def launch(self, job: Job) -> Observation:
         if not self.is_there:
             raise NoRoom(FULL)
-        return await self._launch(plan)
+        return await self._launch(job)
 
 
 async def test_jobs_wait_until_there_is_room_and_say_what_for(

@@ -1,13 +1,30 @@
-"""A tracker that has just begun: what happens while it looks for the first time is not missed."""
+"""A tracker looks at all groups: what happens meanwhile, and when the watch breaks, is not missed."""
 
 import asyncio
-from collections.abc import Mapping
+from contextlib import aclosing
 
-from job_tracker.backends.base import Observation
+from job_tracker.backends.base import Mark, Watch
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.domain.group import GroupRef
+from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.job import JobState
 from tests.support.tracked_service import Service
+
+
+class BreakingBackend(FakeBackend):
+    """One whose first watch breaks after its snapshot, and says of no change."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service.world)
+        self.watches = 0
+
+    async def watch(self) -> Watch:
+        self.watches += 1
+        if self.watches == 1:
+            yield Mark.END_OF_SNAPSHOT
+            raise BackendUnavailable("the engine is away")
+        async with aclosing(super().watch()) as changes:
+            async for change in changes:
+                yield change
 
 
 class SlowBackend(FakeBackend):
@@ -17,9 +34,11 @@ class SlowBackend(FakeBackend):
         super().__init__(service.world)
         self.go_on = asyncio.Event()
 
-    async def observe(self) -> Mapping[GroupRef, Observation]:
+    async def watch(self) -> Watch:
         await self.go_on.wait()
-        return await super().observe()
+        async with aclosing(super().watch()) as changes:
+            async for change in changes:
+                yield change
 
 
 async def test_a_job_that_is_admitted_during_the_first_look_is_launched_after_it(service: Service) -> None:
@@ -32,3 +51,14 @@ async def test_a_job_that_is_admitted_during_the_first_look_is_launched_after_it
         await service.reaches(job.id, JobState.LAUNCHING)
         slow.go_on.set()
         await service.reaches(job.id, JobState.SUCCEEDED)
+
+
+async def test_a_watch_that_breaks_is_begun_anew(service: Service) -> None:
+    await service.stop()
+    breaking = BreakingBackend(service)
+    service.backend = breaking
+    await service.start()
+    job = await service.submit({"RUN_SECONDS": "0.1"})
+    async with asyncio.timeout(10):  # a period of repair is longer
+        await service.reaches(job.id, JobState.SUCCEEDED)
+    assert breaking.watches == 2

@@ -73,7 +73,7 @@ async def test_a_job_that_is_admitted_while_a_stray_of_its_name_is_stopped_is_la
     job = await service.submit(FOREVER)
     admitted = job.admitted(utc_now())
     # As after a restore of the store, or the loss of its last second: it is queued there, and runs already.
-    await service.backend.launch(service.backend.plan(admitted))
+    await service.backend.launch(admitted)
     stop, begun, may_go_on, done = service.backend.stop, asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def stop_held(group: GroupRef, *args: Any) -> Observation | None:

@@ -57,7 +57,7 @@ class Replica:
         self.tenure = WatchedTenure(term, self.clock)
         options = TrackerOptions(capacity=4, keep_finished=timedelta(hours=1))
         backend, reports = FakeBackend(world), ReportBuffer(store, utc_now)
-        logs = LogCollector(store, backend, LogArchive("memory://logs"))
+        logs = LogCollector(store, world, LogArchive("memory://logs"))
         self.tracker = Tracker(store, backend, logs, options, self.tenure, reports, Fifo())
 
     @asynccontextmanager

@@ -1,11 +1,14 @@
 """Calls to the outside are told with their result, and nothing else about them changes."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Protocol
 
 import pytest
 
+from job_tracker.backends.base import Mark, Observation, Watch
 from job_tracker.domain.errors import BackendUnavailable, JobNotFound, StoreUnavailable
+from job_tracker.domain.group import GroupRef
 from training_service.metrics.outside import Result, observed
 
 
@@ -78,3 +81,44 @@ async def test_trouble_is_raised_as_it_is_and_told_by_its_kind(
         await observed(CornerShop(trouble), Shop, told).buy("eggs")
     assert raised.value is trouble
     assert told == [("buy", result)]
+
+
+SEEN = (GroupRef("program-1", 1, 1), Observation(()))
+
+
+class Watched(Protocol):
+    def watch(self) -> Watch: ...
+
+
+class OneGroup:
+    """Whose watch breaks before its mark, or after it."""
+
+    def __init__(self, *, marks: bool) -> None:
+        self.marks = marks
+
+    async def watch(self) -> Watch:
+        """See Backend."""
+        yield SEEN
+        if self.marks:
+            yield Mark.END_OF_SNAPSHOT
+            yield SEEN
+        raise BackendUnavailable("away")
+
+
+@pytest.mark.parametrize(
+    ("marks", "seen", "result"),
+    [
+        (True, [SEEN, Mark.END_OF_SNAPSHOT, SEEN], Result.OK),
+        (False, [], Result.UNAVAILABLE),
+    ],
+)
+async def test_of_a_watch_its_snapshot_is_told(marks: bool, seen: list[object], result: Result) -> None:
+    told = Told()
+    one: Watched = observed(OneGroup(marks=marks), Watched, told)
+    async with aclosing(one.watch()) as watch:
+        for change in seen:
+            assert await anext(watch) == change
+            assert told == [("watch", Result.OK)]
+        with pytest.raises(BackendUnavailable):
+            await anext(watch)
+    assert told == [("watch", result)]

@@ -77,7 +77,7 @@ async def running(store: SqliteStore, backend: FakeBackend, *lines: str) -> Job:
     told = spec({"RUN_SECONDS": "forever", "PRINT": "\n".join(lines)})
     job = await store.submit(told, NOON, None, 100)
     job = await store.update((await store.update(job.admitted(NOON))).running(NOON))
-    await backend.launch(backend.plan(job))
+    await backend.launch(job)
     return job
 
 

@@ -60,7 +60,7 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     options = TrackerOptions(capacity=4)
     reports, tenure = ReportBuffer(store, utc_now), await elected(store)
     archive = LogArchive(str(tmp_path / "storage" / "logs"))
-    logs = LogCollector(store, backend, archive)
+    logs = LogCollector(store, world.spool(), archive)
     tracker = Tracker(
         store, backend, logs, options, tenure, reports, Fifo(), on_save=backend.events.job_saved
     )

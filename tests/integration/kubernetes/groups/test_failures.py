@@ -9,7 +9,7 @@ import pytest
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase
-from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
+from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started, text_of
 from tests.support.cluster import CommandFailed
 from tests.support.jobs import job
 from tests.support.place import Place
@@ -26,7 +26,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 
 
 async def failure_of(backend: KubernetesBackend, instances: int = 1) -> Diagnosis:
-    await backend.launch(backend.plan(job(instances=instances)))
+    await backend.launch(job(instances=instances))
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     return end.first_failure
@@ -53,7 +53,7 @@ async def test_what_does_not_fit_on_any_node_waits_and_says_why(
 ) -> None:
     world.add("program", resources={"example.com/no-such-device": "1"})
     backend = world.open()
-    await backend.launch(backend.plan(job(instances=2)))
+    await backend.launch(job(instances=2))
     waiting = await seen(backend, job().group, lambda o: all(rank.note for rank in o.statuses))
     assert [rank.phase for rank in waiting.statuses] == [Phase.PENDING] * 2
     assert "Insufficient example.com/no-such-device" in waiting.statuses[0].note
@@ -83,8 +83,9 @@ async def test_more_memory_than_the_limit_is_out_of_memory(world: KubernetesGrou
 @pytest.mark.parametrize("rank", [0, 1])
 async def test_a_rank_that_is_killed_ends_as_killed(world: KubernetesGroups, place: Place, rank: int) -> None:
     backend = world.open()
-    plan = backend.plan(job(FOREVER, instances=2))
-    await started(backend, plan)
+    asked = job(FOREVER, instances=2)
+    plan = world.plan(asked)
+    await started(backend, asked)
     # The command may end with the container that it kills, or be seen to end well just before.
     with suppress(CommandFailed):
         await asyncio.to_thread(place.in_pod, plan.pods[rank]["metadata"]["name"], KILL)
@@ -100,8 +101,9 @@ async def test_a_rank_that_is_killed_ends_as_killed(world: KubernetesGroups, pla
 @pytest.mark.parametrize("rank", [0, 1])
 async def test_a_pod_deleted_by_hand_is_a_failure(world: KubernetesGroups, place: Place, rank: int) -> None:
     backend = world.open()
-    plan = backend.plan(job(FOREVER, instances=2))
-    await started(backend, plan)
+    asked = job(FOREVER, instances=2)
+    plan = world.plan(asked)
+    await started(backend, asked)
     name = plan.pods[rank]["metadata"]["name"]
     await asyncio.to_thread(place.kubectl, "delete", "pod", name, "--grace-period=1", "--wait=false")
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
@@ -109,15 +111,15 @@ async def test_a_pod_deleted_by_hand_is_a_failure(world: KubernetesGroups, place
     assert (end.first_failure.category, end.first_failure.rank) == (Category.POD_DELETED, rank)
     assert (await stop(backend))[rank] is Phase.FAILED
     assert place.left() == []
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
 
 
 async def test_a_group_without_its_service_is_ended_like_any_other(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    plan = backend.plan(job(FOREVER, instances=2))
-    await started(backend, plan)
+    asked = job(FOREVER, instances=2)
+    await started(backend, asked)
     place.kubectl("delete", "service", "program-1-master-service")
     assert await stop(backend) == [Phase.STOPPED] * 2
     assert place.left() == []
@@ -133,7 +135,7 @@ async def test_what_is_printed_during_the_grace_is_kept(world: KubernetesGroups,
     )
     world.add("program", "python3", "-c", program)
     backend = world.open()
-    await started(backend, backend.plan(job()))
+    await started(backend, job())
     assert await printed(backend, job().group) == "up\n"
     await backend.stop(job().group, timedelta(seconds=10))
     assert await text_of(backend.logs(job().group, 0)) == "up\nsaved\n"

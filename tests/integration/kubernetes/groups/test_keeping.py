@@ -12,7 +12,7 @@ from job_tracker.backends.kubernetes.labels import owned_by
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.support.backends import KubernetesGroups, printed, seen, started
+from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started
 from tests.support.jobs import NOON, job
 from tests.support.place import Place
 
@@ -30,8 +30,8 @@ async def with_a_failed_worker(world: KubernetesGroups, **options: Any) -> Kuber
     """A backend with a group whose master runs while its only worker has failed."""
     world.add("program", "python3", "-c", WORKER_FAILS)
     backend = world.open(**options)
-    plan = backend.plan(job(instances=2))
-    await started(backend, plan)
+    asked = job(instances=2)
+    await started(backend, asked)
     await printed(backend, job().group)
     await seen(backend, job().group, lambda o: o.first_failure is not None)
     return backend
@@ -64,14 +64,14 @@ async def test_a_worker_that_failed_stays_though_its_master_had_to_go(
 
 async def test_pods_of_a_success_stay_without_their_service(world: KubernetesGroups, place: Place) -> None:
     backend = world.open()
-    await backend.launch(backend.plan(job(instances=2)))
+    await backend.launch(job(instances=2))
     await seen(backend, job().group, lambda o: o.has_ended)
     await backend.stop(job().group, SHORT, LATER)
     assert place.left() == ["pod/program-1-1-worker", "pod/program-1-master"]
     place.kubectl("delete", "pod", "program-1-master")  # one may be removed by hand, the other stays
     await backend.sweep(LATER - SHORT)
     assert place.left() == ["pod/program-1-1-worker"]
-    await backend.discard(job().group)
+    await backend.sweep(NOON, [job().group])
     assert place.left() == []
 
 
@@ -89,7 +89,7 @@ async def test_pods_that_never_started_do_not_stay(
 ) -> None:
     world.add("program", **recipe)
     backend = world.open()
-    await backend.launch(backend.plan(job(instances=2)))
+    await backend.launch(job(instances=2))
     await backend.stop(job().group, SHORT, LATER)
     assert place.left() == []
 
@@ -102,7 +102,7 @@ async def test_a_pod_that_runs_on_beside_its_training_does_not_stay(
     sidecar = {"name": "sidecar", "image": recipe.image, "command": waits}
     world.add("program", pod_template={"spec": {"containers": [sidecar]}})
     backend = world.open()
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     await seen(backend, job().group, lambda o: o.has_ended)
     await backend.stop(job().group, SHORT, LATER)
     assert place.left() == []
@@ -115,7 +115,7 @@ async def test_a_pod_whose_deadline_is_over_may_still_run_and_does_not_stay(
     template = {"spec": {"activeDeadlineSeconds": 2, "terminationGracePeriodSeconds": 600}}
     world.add("program", "python3", "-c", ignore, pod_template=template)
     backend = world.open()
-    await backend.launch(backend.plan(job()))
+    await backend.launch(job())
     await seen(backend, job().group, lambda o: o.first_failure is not None)
     await backend.stop(job().group, SHORT, LATER)
     assert place.left() == []
@@ -134,20 +134,20 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_completed_by_the_n
         await first.stop(job().group, SHORT, LATER)
     await first.close()
     second = world.open()
-    found = (await second.observe())[job().group]
+    found = (await groups_of(second))[job().group]
     assert found.first_failure is None  # the worker is not missing, we have put it aside
     await second.stop(job().group, SHORT, LATER)
     assert place.left() == ["pod/program-1-1-worker"]
-    assert await second.observe() == {}
+    assert await groups_of(second) == {}
     await second.sweep(LATER)
     assert place.left() == []
 
 
 async def test_other_services_take_a_kept_group_for_gone(world: KubernetesGroups, place: Place) -> None:
     first, second = await with_a_failed_worker(world), world.open()
-    assert set(await second.observe()) == {job().group}
+    assert set(await groups_of(second)) == {job().group}
     await first.stop(job().group, SHORT, LATER)
-    while await second.observe():  # its watch is not behind for long
+    while await groups_of(second):  # its watch is not behind for long
         await asyncio.sleep(0.05)
     assert place.left() == ["pod/program-1-1-worker"]
 
@@ -157,15 +157,15 @@ async def test_a_group_of_another_store_under_the_names_of_kept_pods_replaces_th
 ) -> None:
     backend = world.open()
     ended = job({"RUN_SECONDS": "0"}, instances=2)
-    await backend.launch(backend.plan(ended))
+    await backend.launch(ended)
     await seen(backend, job().group, lambda o: o.has_ended)
     await backend.stop(job().group, SHORT, LATER)
     before = {each: place.uid(each) for each in place.left()}
     # The same attempt again, as when a store was put back from a backup, would run twice.
     with pytest.raises(LaunchFailed) as refused:
-        await backend.launch(backend.plan(ended))
+        await backend.launch(ended)
     assert refused.value.diagnosis.category is Category.POD_DELETED
-    await backend.launch(backend.plan(replace(ended, submitted_at=NOON + timedelta(days=1))))
+    await backend.launch(replace(ended, submitted_at=NOON + timedelta(days=1)))
     await seen(backend, job().group, lambda o: o.has_ended)
     after = {each: place.uid(each) for each in place.left() if each.startswith("pod")}
     assert set(after) == set(before)
@@ -178,7 +178,7 @@ async def test_people_may_have_a_pod_kept_for_longer(world: KubernetesGroups, pl
     backend = world.open()
     for number, until in ((1, "2027-01-01T00:00:00Z"), (2, "2027-01-01"), (3, "for ever")):
         one = replace(job(), id=number)
-        await backend.launch(backend.plan(one))
+        await backend.launch(one)
         await seen(backend, one.group, lambda o: o.has_ended)
         await backend.stop(one.group, SHORT, LATER)
         mark = f"training-service/kept-until={until}"

@@ -14,7 +14,7 @@ from job_tracker.backends.kubernetes.labels import owned_by
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendRefused, BackendUnavailable, InvalidField, LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.support.backends import KubernetesGroups, seen, started
+from tests.support.backends import KubernetesGroups, groups_of, seen, started
 from tests.support.jobs import NOON, job
 from tests.support.place import Place
 
@@ -25,9 +25,9 @@ SHORT = timedelta(seconds=1)
 async def refusal(world: KubernetesGroups, instances: int = 3) -> Diagnosis:
     backend = world.open()
     with pytest.raises(LaunchFailed) as refused:
-        await backend.launch(backend.plan(job(FOREVER, instances=instances)))
+        await backend.launch(job(FOREVER, instances=instances))
     await backend.stop(job().group, SHORT)
-    assert await backend.observe() == {}
+    assert await groups_of(backend) == {}
     return refused.value.diagnosis
 
 
@@ -43,7 +43,8 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
     world: KubernetesGroups, place: Place, made: tuple[str, ...]
 ) -> None:
     first = world.open()
-    plan = first.plan(job(FOREVER, instances=3))
+    asked = job(FOREVER, instances=3)
+    plan = world.plan(asked)
     assert plan.service is not None
     master = await first.client.create("pods", plan.pods[0])
     if "service" in made:
@@ -51,9 +52,9 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
     if "worker" in made:
         await first.client.create("pods", owned_by(plan.pods[2], master))
     second = world.open()
-    found = (await second.observe())[job().group]
+    found = (await groups_of(second))[job().group]
     assert found.first_failure is None  # what is not there yet was not deleted by anybody
-    running = await started(second, plan)
+    running = await started(second, asked)
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 3
     assert place.uid("pod", "program-1-master") == master["metadata"]["uid"]
     await second.stop(job().group, SHORT)
@@ -63,10 +64,10 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
 async def test_pods_of_another_plan_are_replaced(world: KubernetesGroups, place: Place) -> None:
     first = world.open()
     lost = replace(job(FOREVER, instances=2), submitted_at=NOON - timedelta(days=1))
-    await started(first, first.plan(lost))
+    await started(first, lost)
     before = {name: place.uid("pod", name) for name in ("program-1-master", "program-1-1-worker")}
     second = world.open()
-    running = await started(second, second.plan(job(FOREVER, instances=2)))
+    running = await started(second, job(FOREVER, instances=2))
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 2
     assert all(place.uid("pod", name) != uid for name, uid in before.items())
     await second.stop(job().group, SHORT)
@@ -77,14 +78,14 @@ async def test_a_launch_that_is_cancelled_is_completed_by_the_next(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    await backend.observe()
-    plan = backend.plan(job(FOREVER, instances=4))
+    await groups_of(backend)
+    asked = job(FOREVER, instances=4)
     for milliseconds in (2, 10, 20, 40):
-        launching = asyncio.create_task(backend.launch(plan))
+        launching = asyncio.create_task(backend.launch(asked))
         await asyncio.sleep(milliseconds / 1000)
         launching.cancel()
         await asyncio.gather(launching, return_exceptions=True)
-    running = await started(backend, plan)
+    running = await started(backend, asked)
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 4
     await backend.stop(job().group, SHORT)
     assert place.left() == []
@@ -133,13 +134,13 @@ async def test_a_namespace_that_is_gone_is_named(world: KubernetesGroups, place:
         await asyncio.sleep(0.1)
     world.namespace = other
     backend = world.open()
-    await started(backend, backend.plan(job(FOREVER, instances=2)))
+    await started(backend, job(FOREVER, instances=2))
     place.cluster.kubectl("delete", "namespace", other, "--wait=false")
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     assert end.first_failure.category is Category.POD_DELETED
     with pytest.raises(LaunchFailed) as refused:
-        await backend.launch(backend.plan(job(FOREVER, job_id=2)))
+        await backend.launch(job(FOREVER, job_id=2))
     assert refused.value.diagnosis.category is Category.NAMESPACE_GONE
     assert other in refused.value.diagnosis.summary
     await backend.stop(job().group, SHORT)
@@ -151,17 +152,17 @@ async def test_an_earlier_pod_of_ours_that_will_not_go_is_waited_for(
 ) -> None:
     backend = world.open()
     lost = replace(job(FOREVER), submitted_at=NOON - timedelta(days=1))  # of a store that is no more
-    await started(backend, backend.plan(lost))
+    await started(backend, lost)
     place.kubectl("patch", "pod", "program-1-master", "-p", '{"metadata":{"finalizers":["x.test/hold"]}}')
     with pytest.raises(BackendUnavailable, match="finalizers"):
         await backend.stop(job().group, SHORT)
-    plan = backend.plan(job(FOREVER))
-    again = asyncio.create_task(backend.launch(plan))
+    asked = job(FOREVER)
+    again = asyncio.create_task(backend.launch(asked))
     await asyncio.sleep(1)
     assert not again.done()
     place.kubectl("patch", "pod", "program-1-master", "-p", '{"metadata":{"finalizers":null}}')
     await again
-    assert (await started(backend, plan)).statuses[0].phase is Phase.RUNNING
+    assert (await started(backend, asked)).statuses[0].phase is Phase.RUNNING
     await backend.stop(job().group, SHORT)
     assert place.left() == []
 
@@ -261,7 +262,7 @@ async def test_what_the_api_server_would_refuse_is_refused_at_the_door(
     with pytest.raises(InvalidField, match="no-such-volume"):
         await backend.check(job(FOREVER, algorithm="bad"))
     with pytest.raises(LaunchFailed) as refused:
-        await backend.launch(backend.plan(job(FOREVER, algorithm="bad")))
+        await backend.launch(job(FOREVER, algorithm="bad"))
     assert refused.value.diagnosis.category is Category.INVALID_OBJECT
     await backend.stop(job().group, SHORT)
     assert place.left() == []

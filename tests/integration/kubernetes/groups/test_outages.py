@@ -9,7 +9,7 @@ import pytest
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import Phase
-from tests.support.backends import KubernetesGroups, seen, started, text_of
+from tests.support.backends import KubernetesGroups, groups_of, seen, started, text_of
 from tests.support.jobs import job
 from tests.support.place import Place
 
@@ -23,7 +23,7 @@ async def test_a_log_is_followed_across_a_restart_of_the_api_server_without_gaps
     count = "import time\nfor i in range(80):\n    print(i, flush=True); time.sleep(0.1)"
     world.add("program", "python3", "-c", count)
     backend = world.open()
-    await started(backend, backend.plan(job()))
+    await started(backend, job())
     following = asyncio.create_task(text_of(backend.logs(job().group, 0, follow=True)))
     await asyncio.sleep(1)
     await asyncio.to_thread(place.cluster.kill, "apiserver")
@@ -35,9 +35,9 @@ async def test_a_slow_api_server_makes_everything_slow_and_nothing_wrong(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    await backend.observe()
+    await groups_of(backend)
     await asyncio.to_thread(place.cluster.slow, "apiserver", 5)
-    await started(backend, backend.plan(job(FOREVER, instances=3)))
+    await started(backend, job(FOREVER, instances=3))
     end = await backend.stop(job().group, SHORT)
     assert end is not None
     assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 3
@@ -49,13 +49,13 @@ async def test_a_frozen_api_server_may_have_done_what_it_did_not_confirm(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    await backend.observe()
-    plan = backend.plan(job(FOREVER, instances=2))
+    await groups_of(backend)
+    asked = job(FOREVER, instances=2)
     with place.cluster.paused("apiserver"):
-        launching = asyncio.create_task(backend.launch(plan))
+        launching = asyncio.create_task(backend.launch(asked))
         await asyncio.sleep(12)  # the first try has timed out, and lies in the server's socket
     await launching
-    await started(backend, plan)
+    await started(backend, asked)
     await backend.stop(job().group, SHORT)
     assert place.left() == []
 
@@ -64,7 +64,7 @@ async def test_pods_on_a_lost_node_are_removed_after_their_grace(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    await started(backend, backend.plan(job({**FOREVER, "PRINT": "hello"}, instances=2)))
+    await started(backend, job({**FOREVER, "PRINT": "hello"}, instances=2))
     await asyncio.to_thread(place.cluster.stop, "kubelet")
     at = time.monotonic()
     end = await backend.stop(job().group, SHORT)
@@ -79,7 +79,7 @@ async def test_a_node_that_is_lost_fails_its_groups_and_says_so(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open(node_grace=timedelta(seconds=2))
-    await started(backend, backend.plan(job(FOREVER, instances=2)))
+    await started(backend, job(FOREVER, instances=2))
     await asyncio.to_thread(place.cluster.stop, "kubelet")
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
@@ -96,7 +96,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
     ignore += "time.sleep(1000)"
     world.add("program", "python3", "-c", ignore)
     first = world.open()
-    await started(first, first.plan(job(instances=3)))
+    await started(first, job(instances=3))
     stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=4)))
     while (
         "deletionTimestamp" not in place.cluster.get(place.namespace, "pod", "program-1-master")["metadata"]
@@ -106,7 +106,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
     with pytest.raises(asyncio.CancelledError):
         await stopping
     second = world.open()
-    found = (await second.observe())[job().group]
+    found = (await groups_of(second))[job().group]
     assert found.first_failure is None
     end = await second.stop(job().group, SHORT)
     assert end is not None
@@ -117,13 +117,13 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
 
 async def test_a_service_without_its_pods_is_swept_away(world: KubernetesGroups, place: Place) -> None:
     first = world.open()
-    await started(first, first.plan(job(FOREVER, instances=2)))
+    await started(first, job(FOREVER, instances=2))
     place.kubectl("delete", "pods", "--all", "--cascade=false", "--force", "--grace-period=0")
     await first.close()
     orphan = ["service/program-1-master-service"]
     assert place.left() in ([], orphan)
     second = world.open()
-    assert await second.observe() == {}
+    assert await groups_of(second) == {}
     await second.sweep(datetime.now(UTC))
     assert place.left() == []
 
@@ -132,14 +132,14 @@ async def test_an_end_during_an_outage_of_the_api_server_is_seen_after_it(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    await started(backend, backend.plan(job({"RUN_SECONDS": "4"}, instances=2)))
+    await started(backend, job({"RUN_SECONDS": "4"}, instances=2))
     await asyncio.to_thread(place.cluster.stop, "apiserver")
     at = time.monotonic()
     with pytest.raises(BackendUnavailable):
-        await backend.launch(backend.plan(job(FOREVER, job_id=2)))
+        await backend.launch(job(FOREVER, job_id=2))
     with pytest.raises(BackendUnavailable):
-        await world.open().observe()
-    assert set(await backend.observe()) == {job().group}  # as it was last seen
+        await groups_of(world.open())
+    assert set(await groups_of(backend)) == {job().group}  # as it was last seen
     await asyncio.sleep(max(0, at + 30 - time.monotonic()))
     await asyncio.to_thread(place.cluster.start, "apiserver")
     end = await seen(backend, job().group, lambda o: o.has_ended)

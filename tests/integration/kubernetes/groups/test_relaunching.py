@@ -50,7 +50,7 @@ async def cut_short(
     job = await store.submit(spec(instances=2, retry=retry), utc_now(), None, 1000)
     job = await store.update(job.admitted(utc_now()))
     first = world.open()
-    seen = await started(first, first.plan(job))
+    seen = await started(first, job)
     if is_recorded:
         job = await store.update(job.observed(seen.statuses))
     await first.close()

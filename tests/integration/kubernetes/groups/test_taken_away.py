@@ -8,7 +8,7 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase
-from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
+from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started, text_of
 from tests.support.jobs import job
 from tests.support.place import Place
 
@@ -28,8 +28,8 @@ async def test_what_a_pod_that_was_evicted_prints_in_its_grace_is_kept_and_the_a
     )
     world.add("program", "python3", "-c", program)
     backend, asked = world.open(), job(instances=2)
-    plan = backend.plan(asked)
-    await started(backend, plan)
+    plan = world.plan(asked)
+    await started(backend, asked)
     for rank in (0, 1):
         assert await printed(backend, asked.group, rank) == "up\n"
     await asyncio.to_thread(place.evict, plan.pods[1]["metadata"]["name"])
@@ -43,7 +43,7 @@ async def test_what_a_pod_that_was_evicted_prints_in_its_grace_is_kept_and_the_a
     await backend.stop(asked.group, timedelta(seconds=10))
     for rank in (0, 1):
         assert await text_of(backend.logs(asked.group, rank)) == "up\nsaved\n"
-    again = await started(backend, backend.plan(replace(asked, attempt=2)))
+    again = await started(backend, replace(asked, attempt=2))
     assert [rank.phase for rank in again.statuses] == [Phase.RUNNING] * 2
 
 
@@ -52,8 +52,8 @@ async def test_when_one_pod_is_deleted_by_force_the_logs_of_the_others_are_kept(
     world: KubernetesGroups, place: Place, gone: int
 ) -> None:
     backend, asked = world.open(), job(FOREVER, instances=3)
-    plan = backend.plan(asked)
-    await started(backend, plan)
+    plan = world.plan(asked)
+    await started(backend, asked)
     for rank in range(3):
         assert await printed(backend, asked.group, rank) == "up\n"
     name = plan.pods[gone]["metadata"]["name"]
@@ -70,10 +70,10 @@ async def test_a_service_that_is_deleted_is_made_again_and_names_the_master_agai
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
-    await backend.observe()
+    await groups_of(backend)
     asked = job(FOREVER, instances=2)
-    plan = backend.plan(asked)
-    await started(backend, plan)
+    plan = world.plan(asked)
+    await started(backend, asked)
     name = plan.service["metadata"]["name"] if plan.service else ""
     before = place.cluster.get(place.namespace, "service", name)
     place.kubectl("delete", "service", name)

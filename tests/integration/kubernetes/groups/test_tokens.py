@@ -18,9 +18,9 @@ async def test_pods_have_the_tokens_of_a_secret_which_goes_with_them(
     world.tell = lambda _: {"GROUP_TOKEN": "of-the-group", "REPORT_TOKEN": "of-reports"}
     options = PlanOptions(namespace=place.namespace, instance="test", token_secrets=True)
     backend, asked = world.open(plan=options), job(instances=2)
-    plan = backend.plan(asked)
-    await backend.launch(plan)
-    await backend.launch(plan)
+    plan = world.plan(asked, options)
+    await backend.launch(asked)
+    await backend.launch(asked)
     await seen(backend, asked.group, lambda found: found.has_ended)
     assert plan.secret is not None
     name = plan.secret["metadata"]["name"]

@@ -29,21 +29,19 @@ async def keeper(client: KubernetesClient) -> AsyncIterator[Keeper]:
     await cache.close()
 
 
-async def test_a_group_of_which_nothing_is_kept_is_not_asked_for(keeper: Keeper, server: Scripted) -> None:
-    server.answers = [pods(1)]
-    await keeper.sweep(NOON)
-    await keeper.discard(GROUP)
-    assert len(server.requests) == 1
-
-
-async def test_a_group_that_was_kept_since_the_last_sweep_is_asked_for(
+async def test_forgotten_groups_go_before_their_time_with_one_look_for_all(
     keeper: Keeper, server: Scripted
 ) -> None:
-    server.answers = [pods(1), says(pod("a", 2)), pods(2, kept("a", None)), says({})]
-    await keeper.sweep(NOON)
-    assert await keeper.keep(GROUP, pod("a", 1), NOON)
-    await keeper.discard(GROUP)
-    assert [request.split()[0] for request in server.requests] == ["GET", "PATCH", "GET", "DELETE"]
+    later = (NOON + timedelta(hours=1)).isoformat()
+    server.answers = [pods(1, kept("a", later), kept("b", later)), says({}), says({})]
+    await keeper.sweep(NOON, [GROUP])
+    assert [request.split()[0] for request in server.requests] == ["GET", "DELETE", "DELETE"]
+
+
+async def test_a_forgotten_group_of_which_nothing_is_kept_is_fine(keeper: Keeper, server: Scripted) -> None:
+    server.answers = [pods(1)]
+    await keeper.sweep(NOON, [GROUP])
+    assert len(server.requests) == 1
 
 
 async def test_only_what_is_over_is_removed(keeper: Keeper, server: Scripted) -> None:
@@ -73,5 +71,5 @@ async def test_what_cannot_be_kept_is_left_to_be_deleted(
 ) -> None:
     server.answers = [answer]
     with caplog.at_level(logging.WARNING):
-        assert not await keeper.keep(GROUP, pod("a", 1), NOON)
+        assert not await keeper.keep(pod("a", 1), NOON)
     assert (said in caplog.text) if said else not caplog.text

@@ -13,7 +13,7 @@ from job_tracker.backends.kubernetes.cache import WatchTiming
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
-from tests.support.backends import KubernetesGroups, seen
+from tests.support.backends import KubernetesGroups, groups_of, seen
 from tests.support.catalog import algorithm_of
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.jobs import job
@@ -48,8 +48,8 @@ def content(service: Any) -> Any:
 
 async def launched(world: KubernetesGroups, cluster: FakeCluster, the_job: Job = PAIR, **options: Any) -> Any:
     backend = world.open(**options)
-    await backend.observe()
-    await backend.launch(backend.plan(the_job))
+    await groups_of(backend)
+    await backend.launch(the_job)
     cluster.run(MASTER, WORKER)
     await seen(backend, the_job.group, lambda found: found.master.status.phase is Phase.RUNNING)
     return backend
@@ -76,10 +76,10 @@ async def test_one_that_was_deleted_while_the_service_was_away_is_made_again(
     await (await launched(world, cluster)).close()
     cluster.delete(SERVICE, kind="services")
     backend = world.open()
-    await backend.observe()
+    await groups_of(backend)
     await until(lambda: SERVICE in cluster.names("services"))
-    await backend.launch(backend.plan(PAIR))  # takes it for its own
-    assert [rank.phase for rank in (await backend.observe())[PAIR.group].statuses] == [Phase.RUNNING] * 2
+    await backend.launch(PAIR)  # takes it for its own
+    assert [rank.phase for rank in (await groups_of(backend))[PAIR.group].statuses] == [Phase.RUNNING] * 2
 
 
 async def test_one_that_could_not_be_made_again_is_tried_for_at_the_next_sweep(
@@ -127,7 +127,7 @@ async def test_nor_is_one_that_crashed_while_we_were_away(
     await (await launched(world, cluster)).close()
     cluster.delete(SERVICE, kind="services")
     cluster.end(WORKER, 1)
-    why = (await world.open().observe())[PAIR.group].first_failure
+    why = (await groups_of(world.open()))[PAIR.group].first_failure
     assert why is not None
     assert why.category is Category.SERVICE_DELETED
 
@@ -185,8 +185,8 @@ async def test_a_job_of_one_instance_has_no_service_and_misses_none(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     backend, alone = world.open(), replace(PAIR, spec=job().spec)
-    await backend.observe()
-    await backend.launch(backend.plan(alone))
+    await groups_of(backend)
+    await backend.launch(alone)
     cluster.run(MASTER)
     cluster.end(MASTER, 1)
     found = await seen(backend, alone.group, lambda found: found.first_failure is not None)

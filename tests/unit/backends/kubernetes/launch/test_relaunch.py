@@ -14,7 +14,7 @@ from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
 from job_tracker.domain.policies import Elastic
-from tests.support.backends import KubernetesGroups, seen
+from tests.support.backends import KubernetesGroups, groups_of, seen
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.jobs import NOON, job, job_of, spec
 
@@ -36,7 +36,7 @@ async def world(cluster: FakeCluster, tmp_path: Path) -> AsyncIterator[Kubernete
 
 
 async def launch(backend: KubernetesBackend, the_job: Job) -> None:
-    await backend.launch(backend.plan(the_job))
+    await backend.launch(the_job)
 
 
 async def failure(backend: KubernetesBackend, the_job: Job) -> Diagnosis:
@@ -80,7 +80,7 @@ async def test_a_master_that_somebody_is_deleting_is_neither_waited_for_nor_repl
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     first, asked = world.open(), job(instances=2)
-    await first.client.create("pods", first.plan(asked).pods[0])
+    await first.client.create("pods", world.plan(asked).pods[0])
     cluster.run(MASTER)
     cluster.mark_deleted(MASTER)
     assert (await failure(world.open(), asked)).category is Category.POD_DELETED
@@ -91,7 +91,7 @@ async def test_what_was_not_made_yet_is_made_for_the_master_that_is_there(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     first, asked = world.open(), job(instances=3)
-    plan = first.plan(asked)
+    plan = world.plan(asked)
     master = await first.client.create("pods", plan.pods[0])
     await first.client.create("pods", owned_by(plan.pods[1], master))
     uids = {name: cluster.get(name)["metadata"]["uid"] for name in (MASTER, WORKER)}
@@ -110,7 +110,7 @@ async def test_a_worker_that_was_deleted_while_its_group_was_launched_is_not_mad
     await seen(backend, asked.group, lambda found: found.first_failure is not None)
     await launch(backend, asked)
     assert cluster.names() == {MASTER, OTHER}
-    found = (await backend.observe())[asked.group]
+    found = (await groups_of(backend))[asked.group]
     assert found.first_failure is not None
     assert (found.first_failure.category, found.first_failure.rank) == (Category.POD_DELETED, 1)
 
@@ -124,7 +124,7 @@ async def test_only_what_is_to_be_started_anew_is_made_of_a_group_that_was_launc
     cluster.run(MASTER, WORKER, OTHER)
     cluster.end(WORKER, 1)
     backend = world.open()
-    found = (await backend.observe())[asked.group]
+    found = (await groups_of(backend))[asked.group]
     assert found.first_failure is not None
     again = asked.observed(found.statuses).restarting(1, found.first_failure, NOON)
     cluster.delete(gone)
@@ -148,14 +148,14 @@ async def test_a_group_of_an_earlier_configuration_is_adopted_as_it_is(
     await launch(backend, asked)
     assert cluster.asked["POST pods"] == 2
     assert cluster.asked["DELETE pods"] == 0
-    assert [rank.phase for rank in (await backend.observe())[asked.group].statuses] == [Phase.RUNNING] * 2
+    assert [rank.phase for rank in (await groups_of(backend))[asked.group].statuses] == [Phase.RUNNING] * 2
 
 
 async def test_half_a_group_of_an_earlier_configuration_is_not_completed_with_this_one(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     first, asked = world.open(), job(instances=2)
-    await first.client.create("pods", first.plan(asked).pods[0])
+    await first.client.create("pods", world.plan(asked).pods[0])
     cluster.run(MASTER)
     world.add("program", "another", "command")
     why = await failure(world.open(), asked)

@@ -39,7 +39,11 @@ def tokens(the_job: Job) -> dict[str, str]:
 
 
 def opened(world: KubernetesGroups, *, hidden: bool = True) -> KubernetesBackend:
-    return world.open(plan=PlanOptions(namespace="here", instance="test", token_secrets=hidden))
+    return world.open(plan=options(hidden=hidden))
+
+
+def options(*, hidden: bool) -> PlanOptions:
+    return PlanOptions(namespace="here", instance="test", token_secrets=hidden)
 
 
 def environment(pod: Any) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def environment(pod: Any) -> dict[str, Any]:
 
 async def test_pods_have_their_tokens_by_reference(world: KubernetesGroups, cluster: FakeCluster) -> None:
     backend = opened(world)
-    await backend.launch(backend.plan(PAIR))
+    await backend.launch(PAIR)
     (name,) = cluster.names("secrets")
     secret, master = cluster.get(name, "secrets"), cluster.get(MASTER)
     assert secret["stringData"] == {"GROUP_TOKEN": "g1", "REPORT_TOKEN": "r"}
@@ -68,12 +72,12 @@ async def test_pods_have_their_tokens_by_reference(world: KubernetesGroups, clus
 async def test_a_launch_that_is_repeated_finds_its_secret_and_the_next_attempt_has_another(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
-    await opened(world).client.create("pods", opened(world).plan(PAIR).pods[0])
+    await opened(world).client.create("pods", world.plan(PAIR, options(hidden=True)).pods[0])
     for _ in range(2):
         backend = opened(world)
-        await backend.launch(backend.plan(PAIR))
+        await backend.launch(PAIR)
     assert len(cluster.names("secrets")) == 1
-    await backend.launch(backend.plan(replace(PAIR, attempt=2)))
+    await backend.launch(replace(PAIR, attempt=2))
     assert len(cluster.names("secrets")) == 2
 
 
@@ -83,13 +87,13 @@ async def test_without_the_right_to_make_it_the_launch_says_so(
     cluster.forbidden.add("POST secrets")
     backend = opened(world)
     with pytest.raises(LaunchFailed) as failed:
-        await backend.launch(backend.plan(PAIR))
+        await backend.launch(PAIR)
     assert failed.value.diagnosis.category is Category.FORBIDDEN
 
 
 async def test_unless_asked_for_there_is_none(world: KubernetesGroups, cluster: FakeCluster) -> None:
     backend = opened(world, hidden=False)
-    await backend.launch(backend.plan(PAIR))
+    await backend.launch(PAIR)
     assert cluster.names("secrets") == set()
     assert environment(cluster.get(WORKER))["GROUP_TOKEN"] == "g1"
 
@@ -97,7 +101,7 @@ async def test_unless_asked_for_there_is_none(world: KubernetesGroups, cluster: 
 async def test_groups_of_the_other_setting_are_adopted(world: KubernetesGroups, cluster: FakeCluster) -> None:
     for hidden in (False, True):
         backend = opened(world, hidden=hidden)
-        await backend.launch(backend.plan(PAIR))
+        await backend.launch(PAIR)
     assert cluster.names() == {MASTER, WORKER}
     assert cluster.asked["DELETE pods"] == 0
     assert cluster.names("secrets") == set()

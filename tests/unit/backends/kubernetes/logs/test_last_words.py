@@ -18,7 +18,7 @@ async def test_a_pod_that_was_deleted_by_hand_or_evicted_is_listened_to_until_it
         backend, asked = world.open(), job(instances=2)
         cluster.ends_pods_at_once = False
         cluster.last_words = {MASTER: "saved by the master", WORKER: "saved by the worker"}
-        await backend.launch(backend.plan(asked))
+        await backend.launch(asked)
         cluster.run(MASTER, WORKER)
         await seen(backend, asked.group, lambda found: found.statuses[1].phase is Phase.RUNNING)
         cluster.mark_deleted(WORKER)
@@ -27,9 +27,12 @@ async def test_a_pod_that_was_deleted_by_hand_or_evicted_is_listened_to_until_it
         async with asyncio.timeout(30):
             while cluster.asked["DELETE pods"] < 2:
                 await asyncio.sleep(0.01)
+        assert await world.spool().waiting() == [asked.group]  # as a service that sees no group finds it
+        assert await backend._spool.waiting() == [], "more is to come"
         for name in (WORKER, MASTER):
             cluster.end(name, 143)
         await stopping
+        assert await backend._spool.waiting() == [asked.group]
         logs = [await text_of(backend.logs(asked.group, rank)) for rank in (0, 1)]
         await world.end()
     assert logs == ["printed\nsaved by the master\n", "printed\nsaved by the worker\n"]

@@ -1,11 +1,12 @@
-"""What the ranks of stopped groups printed, on this machine: pods and containers take theirs with them."""
+"""Where logs of stopped groups wait on this machine until they are in storage."""
 
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Protocol
 from uuid import uuid4
 
 from job_tracker.domain import naming
@@ -22,8 +23,24 @@ _GONE = "gone"
 _KEEP_PAUSES = (0.2, 1.0)  # seconds between tries to read a log whose pod or container is about to go
 
 
-class KeptLogs:
-    """Logs of instances that are gone, until they are in storage.
+class Spool(Protocol):
+    """Logs of stopped groups on their way to storage."""
+
+    async def waiting(self) -> Sequence[GroupRef]:
+        """The stopped groups whose logs are on this machine."""
+        ...
+
+    def read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
+        """What the rank printed; see LiveLogs."""
+        ...
+
+    async def drop(self, group: GroupRef) -> None:
+        """Forget what a stopped group printed, but for what is kept of it for people. Idempotent."""
+        ...
+
+
+class FolderSpool:
+    """See Spool. For backends whose instances take their logs with them: a stop copies these to here.
 
     They are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; in folders without a store if an earlier
     version kept them. Those of other stores are left alone.
@@ -31,23 +48,13 @@ class KeptLogs:
     Of a rank that was started anew each start has one of its own: <rank>, <rank>.1, <rank>.2, …
     """
 
-    def __init__(
-        self,
-        root: Path,
-        most_log: int,
-        away: type[BackendUnavailable],
-        gone: tuple[type[Exception], ...] = (),
-        store_id: str = "",
-    ) -> None:
-        """Of each rank's log, `most_log` bytes are kept.
-
-        What raises `away` may be read a moment later; what raises one of `gone` is no more.
-        """
-        self._away = away
-        self._gone = gone
+    def __init__(self, root: Path, most_log: int, store_id: str = "") -> None:
+        """Of each rank's log, `most_log` bytes are kept."""
         self._root = root
         self._most_log = most_log
         self._store_id = store_id
+        self.lives: Callable[[GroupRef], bool] = lambda _: False
+        """Whether more may come of a group, which is then not waiting yet. The backend sets it."""
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
         """The folders of a rank's logs, by how often it had been started anew; as far as they were kept."""
@@ -63,7 +70,7 @@ class KeptLogs:
 
     async def read(
         self,
-        ref: GroupRef,
+        group: GroupRef,
         rank: int,
         *,
         first: int = 0,
@@ -75,10 +82,10 @@ class KeptLogs:
 
         Raises LogsNotFound if all were asked for and none is kept.
         """
-        starts = self.find(ref, rank)
+        starts = self.find(group, rank)
         folders = [starts[n] for n in starts if n >= first and (before is None or n < before)]
         if not folders and first == 0 and before is None:
-            raise LogsNotFound(f"rank {rank} of {ref.name} has no log")
+            raise LogsNotFound(f"rank {rank} of {group.name} has no log")
         for folder in folders if tail_lines is None else folders[-1:]:
             async with aclosing(
                 segments.read(place_of(folder), after=after, tail_lines=tail_lines)
@@ -92,13 +99,14 @@ class KeptLogs:
         rank: int,
         current: int,
         live: Callable[[], AsyncGenerator[bytes, None]],
+        gone: tuple[type[Exception], ...],
         *,
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """What the rank printed from its first start to its `current` one, which `live` reads.
 
-        If that is gone by now, it was stopped, and its log is kept. Raises LogsNotFound if there is none.
+        If that raises one of `gone`, it was stopped, and its log is here. Raises LogsNotFound if not.
         """
         try:
             if current and tail_lines is None:
@@ -109,7 +117,7 @@ class KeptLogs:
                 async for piece in pieces:
                     yield piece
             return
-        except self._gone:
+        except gone:
             pass
         async with aclosing(
             self.read(ref, rank, first=current, after=after, tail_lines=tail_lines)
@@ -117,8 +125,11 @@ class KeptLogs:
             async for piece in pieces:
                 yield piece
 
-    def groups(self) -> list[GroupRef]:
-        """Of which groups logs are kept."""
+    async def waiting(self) -> Sequence[GroupRef]:
+        """See Spool."""
+        return [group for group in self._groups() if not self.lives(group)]
+
+    def _groups(self) -> list[GroupRef]:
         found = []
         for path in self._root.glob("*.*.*"):
             *store, name, job_id, attempt = path.name.split(".")
@@ -135,26 +146,26 @@ class KeptLogs:
         restarts: int,
         read: Callable[[], AsyncGenerator[bytes, None]],
         *,
-        again: bool = True,
+        again_after: tuple[type[BackendUnavailable], ...] = (),
     ) -> bool:
         """Keep the records that `read` gives, from the log's beginning on, unless there are more already.
 
-        It is read `again` if the engine goes away: what is not read now goes with its pod or container. A
+        It is read again after one of these errors: what is not read now goes with its pod or container. A
         log that cannot be read to its end is kept as far as it can be; the answer is whether it was.
         """
-        for pause in (*_KEEP_PAUSES, None) if again else (None,):
+        for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())
-            if not isinstance(failure, self._away) or pause is None:
+            if not isinstance(failure, again_after) or pause is None:
                 break
             await asyncio.sleep(pause)
         if failure is not None:
             log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, failure)
         return failure is None
 
-    async def discard(self, ref: GroupRef) -> None:
-        """Delete the logs of a group: all of them at once, whoever looks."""
-        old = self._old_folder(ref)
-        folder = self._folder(ref) if ref.home or not old.exists() else old
+    async def drop(self, group: GroupRef) -> None:
+        """See Spool. All of a group's logs go at once: half of one would be taken for all of it."""
+        old = self._old_folder(group)
+        folder = self._folder(group) if group.home or not old.exists() else old
         await asyncio.to_thread(self._remove, folder)
 
     async def sweep(self) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of the logs of pods that are about to go, when the API server does not answer every time."""
+"""What a spool keeps of logs that are about to go, also when the engine does not answer every time."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, NotFound, Unreachable
-from job_tracker.backends.shared import kept_logs
-from job_tracker.backends.shared.kept_logs import KeptLogs
 from job_tracker.domain import naming
 from job_tracker.domain.group import GroupRef
 from job_tracker.files.untrusted import place_of
-from job_tracker.logs import segments
+from job_tracker.logs import segments, spool
+from job_tracker.logs.spool import FolderSpool
 
 GROUP = GroupRef("program-1", 1, 1)
 AWAY = Unreachable(500, "InternalError", "injected")
@@ -35,9 +34,9 @@ class Node:
 
 async def kept(node: Node, folder: Path) -> bytes:
     """What there is in the end."""
-    keeper = KeptLogs(folder, most_log=1 << 20, away=Unreachable)
-    await keeper.keep(GROUP, 0, 0, node.read)
-    paths = keeper.find(GROUP, 0).values()
+    made = FolderSpool(folder, 1 << 20)
+    await made.keep(GROUP, 0, 0, node.read, again_after=(Unreachable,))
+    paths = made.find(GROUP, 0).values()
     return b"".join([piece for path in paths async for piece in segments.read(place_of(path))])
 
 
@@ -50,7 +49,7 @@ async def test_a_log_that_breaks_off_is_read_again(tmp_path: Path) -> None:
 async def test_of_a_log_that_cannot_be_had_there_is_what_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_logs, "_KEEP_PAUSES", (0.01,))
+    monkeypatch.setattr(spool, "_KEEP_PAUSES", (0.01,))
     node = Node(*[AWAY] * 5)
     assert await kept(node, tmp_path) == BEGUN
     assert node.asked == 2
@@ -63,41 +62,50 @@ async def test_a_log_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None
 
 
 async def test_each_start_of_a_rank_has_a_log_of_its_own(tmp_path: Path) -> None:
-    keeper = KeptLogs(tmp_path, most_log=1 << 20, away=Unreachable)
+    made = FolderSpool(tmp_path, 1 << 20)
     for restarts in (0, 2, 10):
-        await keeper.keep(GROUP, 1, restarts, Node().read)
-    assert list(keeper.find(GROUP, 1)) == [0, 2, 10]
-    assert keeper.find(GROUP, 0) == {}
+        await made.keep(GROUP, 1, restarts, Node().read)
+    assert list(made.find(GROUP, 1)) == [0, 2, 10]
+    assert made.find(GROUP, 0) == {}
+
+
+async def test_a_group_waits_once_its_backend_has_let_go_of_it(tmp_path: Path) -> None:
+    made, living = FolderSpool(tmp_path, 1 << 20), {GROUP}
+    made.lives = living.__contains__
+    await made.keep(GROUP, 0, 0, Node().read)
+    assert await made.waiting() == []
+    living.clear()
+    assert await made.waiting() == [GROUP]
 
 
 ONE, OTHER = "1a2b3c4d", "deadbeef"
 OF_ONE = GroupRef("program-1", 1, 1, naming.home(ONE))
 
 
-def keeper_of(store_id: str, folder: Path) -> KeptLogs:
-    return KeptLogs(folder, most_log=1 << 20, away=Unreachable, store_id=store_id)
+def spool_of(store_id: str, folder: Path) -> FolderSpool:
+    return FolderSpool(folder, 1 << 20, store_id)
 
 
 async def test_logs_of_another_store_are_left_alone(tmp_path: Path) -> None:
-    one, other = keeper_of(ONE, tmp_path), keeper_of(OTHER, tmp_path)
+    one, other = spool_of(ONE, tmp_path), spool_of(OTHER, tmp_path)
     await one.keep(GROUP, 0, 0, Node().read)  # engines know no home of a group
     assert list(one.find(OF_ONE, 0)) == [0]
-    assert [(ref, ref.home) for ref in one.groups()] == [(GROUP, OF_ONE.home)]
-    assert (other.groups(), other.find(GROUP, 0)) == ([], {})
-    await other.discard(GROUP)
+    assert [(ref, ref.home) for ref in await one.waiting()] == [(GROUP, OF_ONE.home)]
+    assert (await other.waiting(), other.find(GROUP, 0)) == ([], {})
+    await other.drop(GROUP)
     await other.sweep()
     assert list(one.find(OF_ONE, 0)) == [0]
-    await one.discard(OF_ONE)
-    assert one.groups() == []
+    await one.drop(OF_ONE)
+    assert await one.waiting() == []
 
 
 async def test_logs_that_the_version_before_kept_are_of_jobs_accepted_by_it(tmp_path: Path) -> None:
-    await keeper_of("", tmp_path).keep(GROUP, 0, 0, Node().read)
-    now = keeper_of(ONE, tmp_path)
+    await spool_of("", tmp_path).keep(GROUP, 0, 0, Node().read)
+    now = spool_of(ONE, tmp_path)
     assert (list(now.find(GROUP, 0)), list(now.find(OF_ONE, 0))) == ([0], [])
     await now.keep(GROUP, 1, 0, Node().read)
     assert list(now.find(GROUP, 1)) == [0]
-    assert {ref.home for ref in now.groups()} == {OF_ONE.home, ""}
-    for ref in now.groups():
-        await now.discard(ref)
-    assert now.groups() == []
+    assert {ref.home for ref in await now.waiting()} == {OF_ONE.home, ""}
+    for ref in await now.waiting():
+        await now.drop(ref)
+    assert await now.waiting() == []

@@ -1,0 +1,68 @@
+"""The spool of processes: logs wait in the folders that the ranks have printed into."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TypeVar
+
+from job_tracker.backends.process.files import Folders
+from job_tracker.domain.errors import BackendUnavailable, LogsNotFound
+from job_tracker.domain.group import GroupRef
+from job_tracker.logs import segments
+from job_tracker.logs.records import BEGINNING
+
+Result = TypeVar("Result")
+
+
+class ProcessSpool:
+    """See Spool. Nothing is copied, and all that it knows is on the disk, so there may be several."""
+
+    def __init__(self, root: Path, store_id: str = "") -> None:
+        """`root` and `store_id` are those of the backend."""
+        self._root = root.absolute()
+        self._folders = Folders(self._root, store_id)
+
+    async def waiting(self) -> Sequence[GroupRef]:
+        """See Spool."""
+        return await on_disk(self._root, self._folders.stopped)
+
+    async def read(
+        self,
+        group: GroupRef,
+        rank: int,
+        *,
+        follow: bool = False,
+        ended: asyncio.Event | None = None,
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """See Spool, and LiveLogs. `ended` is set when a rank that is followed has ended, if known."""
+        try:
+            folder = await asyncio.to_thread(self._folders.rank, group, rank)
+            if folder is None:
+                raise LogsNotFound(f"rank {rank} of {group.name} has no log")
+            pieces = segments.read(
+                folder.log,
+                after=after,
+                tail_lines=tail_lines,
+                is_growing=folder.is_supervised if follow else None,
+                ended=ended,
+            )
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        except OSError as error:
+            raise BackendUnavailable(f"the log of {group.name} cannot be read: {error}") from error
+
+    async def drop(self, group: GroupRef) -> None:
+        """See Spool."""
+        await on_disk(self._root, lambda: self._folders.remove_logs(group))
+
+
+async def on_disk(root: Path, work: Callable[[], Result]) -> Result:
+    """Do it in a thread. Raises BackendUnavailable for a fault that may pass."""
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        raise BackendUnavailable(f"{root} cannot be read or cleaned up: {error}") from error
