@@ -5,7 +5,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY job_tracker job_tracker
 COPY training_service training_service
 COPY trainer_images trainer_images
-# Of the training code only its rules are wanted (checks at the door, `trainctl plan`), so not what it trains with.
+# Of the training code only its rules are wanted (admission's checks, the planner of `trainctl plan`), so not what it trains with.
 RUN python -m venv /opt/training-service \
     && /opt/training-service/bin/pip install --no-cache-dir --constraint constraints.txt . \
     && /opt/training-service/bin/pip install --no-cache-dir --no-deps ./trainer_images

@@ -14,7 +14,7 @@ import tomllib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +24,10 @@ from kubernetes.aio import client, config
 from benchmarks.support import ALGORITHM, DECLARED, Row, Server, make_dataset, request, script, serving
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
-from job_tracker.catalog import Algorithm, KubernetesRecipe
+from job_tracker.domain.group import GroupSpec
 from job_tracker.domain.job import Job, JobSpec, JobState
+from training_service.main import make_resolver
+from training_service.settings import settings_model
 
 CALLS = 32
 """How many calls to the API server are in flight at once: as many as the service makes."""
@@ -161,7 +163,9 @@ def planned(
 ) -> KubernetesPlan:
     """What the service would make of a job, for those who make the same without it."""
     common = request(PARALLEL_INSTANCES=str(instances), **parameters).metadata
+    trainers = {"master": 1, **({"worker": instances - 1} if instances > 1 else {})}
     spec = JobSpec(
+        group=GroupSpec(roles=trainers),
         algorithm=ALGORITHM,
         dataset_id=common.dataset_id,
         dataset_version=common.train_data_version_hash,
@@ -169,15 +173,17 @@ def planned(
         model_name=common.output_model_name,
         parameters=dict(common.parameters),
         environment=dict(common.parameters),
-        instances=instances,
         data_uri=f"{storage}/versionedDatasets/{common.dataset_id}/{common.train_data_version_hash}",
         model_root=f"{storage}/models/{common.output_model_name}",
         checkpoint_root=f"{storage}/checkpoints",
     )
     now = datetime.now(UTC)
     job = Job(id=job_id, version=1, spec=spec, state=JobState.LAUNCHING, submitted_at=now, attempt=1)
-    algorithm = Algorithm(kubernetes=KubernetesRecipe.model_validate(tomllib.loads(recipe)))
-    return plan(job, {ALGORITHM: algorithm}, PlanOptions(namespace=namespace, instance="bench"))
+    settings = settings_model().model_validate(
+        {"backend": "kubernetes", "algorithms": {ALGORITHM: {"kubernetes": tomllib.loads(recipe)}}}
+    )
+    resolved = make_resolver(settings).completed(job.spec)
+    return plan(replace(job, spec=resolved), PlanOptions(namespace=namespace, instance="bench"))
 
 
 # --- the bare client ----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from benchmarks.support import (
     Filling,
     Row,
     fill,
+    group_of_one,
     interleaved,
     many,
     ratio,
@@ -110,6 +111,7 @@ def _used(redis: RedisServer) -> int:
 async def _submit(url: str, count: int) -> None:
     metadata = request().metadata
     spec = JobSpec(
+        group=group_of_one(),
         algorithm=ALGORITHM,
         dataset_id=metadata.dataset_id,
         dataset_version=metadata.train_data_version_hash,
@@ -117,7 +119,6 @@ async def _submit(url: str, count: int) -> None:
         model_name=metadata.output_model_name,
         parameters=dict(metadata.parameters),
         environment=dict(metadata.parameters),
-        instances=1,
         data_uri="/data/versionedDatasets/1/v1",
         model_root="/data/models/my-model",
         checkpoint_root="/data/checkpoints",

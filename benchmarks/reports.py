@@ -13,8 +13,9 @@ from contextlib import closing
 from pathlib import Path
 
 import torch
-from trainer_kit.progress import Reporter, Silence
-from trainer_kit.report_calls import Calls
+from trainer_kit.grpc_sink import GrpcSink
+from trainer_kit.progress import Reporter
+from trainer_kit.report_sinks import NullSink
 
 from benchmarks.support import (
     Client,
@@ -101,10 +102,10 @@ def steps(server: Server, token: str, rounds: int) -> list[list[float]]:
             reporter.report(step=step, total_steps=count, loss=loss.item())
         return (time.perf_counter() - started) / count
 
-    calls = Reporter(Calls(server.address, token))
+    calls = Reporter(GrpcSink(server.address, token))
     train(calls)  # the first steps are slower, and gRPC is imported beside them
     try:
-        return interleaved(rounds, lambda: train(Reporter(Silence())), lambda: train(calls))
+        return interleaved(rounds, lambda: train(Reporter(NullSink())), lambda: train(calls))
     finally:
         calls.close()
         assert threading.active_count() < 10

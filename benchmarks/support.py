@@ -22,7 +22,7 @@ from typing import TypeVar
 import grpc
 import psutil
 
-from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.group import GroupSpec, InstanceSpec, Phase, RankStatus
 from job_tracker.domain.job import Ending, JobSpec, JobState
 from job_tracker.store.sqlite import SqliteStore
 from training_service._generated import training_service_pb2 as pb
@@ -295,11 +295,18 @@ def _filled(filling: Filling) -> Path:
     return path
 
 
+def group_of_one() -> GroupSpec:
+    """A group of one instance, as the service resolves it for the algorithm of `request`."""
+    instance = InstanceSpec(command=("python", "-m", "intent_classification.train"), nproc_per_node=1)
+    return GroupSpec(roles={"master": 1}, backend="process", trainers=instance)
+
+
 def stored_spec(**parameters: str) -> JobSpec:
     """What the service makes of `request`; it would run for ever."""
     common = request(**parameters).metadata
     sent = dict(common.parameters)
     return JobSpec(
+        group=group_of_one(),
         algorithm=ALGORITHM,
         dataset_id=common.dataset_id,
         dataset_version=common.train_data_version_hash,
@@ -307,7 +314,6 @@ def stored_spec(**parameters: str) -> JobSpec:
         model_name=common.output_model_name,
         parameters=sent,
         environment={**sent, "RUN_SECONDS": "forever"},
-        instances=1,
         data_uri="/data/versionedDatasets/1/v1",
         model_root="/data/models/my-model",
         checkpoint_root="/data/checkpoints",

@@ -11,6 +11,9 @@ import pytest
 _WAITING = ("contract", "integration", "security")
 """Folders of tests that wait for servers, processes and clocks more than they compute."""
 
+# What helpers assert says as much when it fails as what tests assert.
+pytest.register_assert_rewrite("tests.support")
+
 # A shell that runs us with & has us ignore it, and our children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

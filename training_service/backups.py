@@ -15,7 +15,7 @@ from job_tracker.store.base import Store
 from job_tracker.store.lease import Term
 from job_tracker.store.sqlite import SqliteStore, backup, files
 from job_tracker.tracking.restoring import Restored, catch_up
-from training_service.engines import make_engine
+from training_service.main import open_backend
 from training_service.settings import Settings
 from training_service.store_opening import open_store, sqlite_path
 
@@ -84,10 +84,9 @@ async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Re
         store_id = await store.store_id()
         if settings.backend == "process":
             await asyncio.to_thread(_refuse_if_elsewhere, store_id, settings.storage.data_dir)
-        engine = make_engine(settings, store_id)
-        stack.push_async_callback(engine.backend.close)
-        await engine.connect()
-        return await catch_up(store, engine.backend, term, utc_now(), last_given=last_given)
+        backend = (await open_backend(settings, store_id)).backend
+        stack.push_async_callback(backend.close)
+        return await catch_up(store, backend, term, utc_now(), last_given=last_given)
 
 
 async def _lead(settings: Settings, store: Store) -> Term:

@@ -10,7 +10,6 @@ import socket
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -18,17 +17,22 @@ from grpc_reflection.v1alpha import reflection
 
 from job_tracker.admission.admission import Admission
 from job_tracker.admission.parameter_check import ParameterCheck
+from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.base import Backend
+from job_tracker.backends.registry import Opened, Surroundings
 from job_tracker.common.clock import utc_now
 from job_tracker.domain import naming
 from job_tracker.domain.errors import StoreLost, TrackerError
 from job_tracker.domain.job import Job
+from job_tracker.domain.observers import ignore_request
 from job_tracker.files.artifacts import ModelFiles
+from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.jobs import Jobs
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportTokens
+from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -40,13 +44,11 @@ from training_service.api.connections import call_options, connection_options
 from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
-from training_service.engines import Engine, make_engine
 from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
 from training_service.metrics import Metrics, MetricsServer
 from training_service.metrics.outside import observed
 from training_service.settings import Settings
-from training_service.settings.docker import HOST as DOCKER_HOST
 from training_service.store_opening import open_store
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,6 @@ SERVICE_NAMES = tuple(
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _CAMPAIGN = "the campaign for leadership"
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # to listen everywhere is what is asked for
 _UMASK = 0o077
 """What is written belongs to this user only, what jobs write included: they inherit it."""
 _EXIT_KILLED = 128 + signal.SIGTERM
@@ -87,29 +88,29 @@ async def serve(settings: Settings) -> None:
         store_id = await store.store_id()
         tokens = ReportTokens(await store.secret())
         told = ReportEnvironment(tokens, settings.reports.address)
-        engine = _observed_engine(settings, store_id, told, metrics)
-        stack.push_async_callback(engine.backend.close)
-        metrics.observe_watch(engine.silent_seconds)
-        await engine.connect()
+        opened = await open_backend(settings, store_id, told, metrics)
+        stack.push_async_callback(opened.backend.close)
+        metrics.observe_watch(opened.silent_seconds)
         reports = ReportBuffer(store, utc_now)
         stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
-        collector = LogCollector(store, engine.backend, log_archive(settings))
+        collector = LogCollector(store, opened.backend, log_archive(settings))
         stack.push_async_callback(collector.close)
         collecting = asyncio.create_task(collector.run(), name="logs")
         stack.push_async_callback(_end, collecting, "the collection of logs")
-        leadership = make_leadership(settings, store, engine, collector, reports, metrics)
+        leadership = make_leadership(settings, store, opened, collector, reports, metrics)
         stack.callback(_metrics_server(metrics, settings).close)
         lag = asyncio.create_task(metrics.observe_loop(), name="loop-lag")
         stack.push_async_callback(_end, lag, "the measurement of the event loop")
         giving_back = asyncio.create_task(give_back(), name="memory")
         stack.push_async_callback(_end, giving_back, "the return of memory")
         servicer = TrainingServicer(
-            make_jobs(settings, store, store_id, engine, metrics),
+            make_jobs(settings, store, store_id, opened, metrics),
             cancelled_as_failure=settings.server.cancelled_as_failure,
         )
         server, serving = _make_server(servicer, ReporterServicer(tokens, reports), metrics)
         port = _bind(server, settings.server.address)
-        told.address = told.address or _address_for_ranks(settings, port)
+        host = settings.server.address.rpartition(":")[0]
+        told.address = told.address or settings.plugin.address_for_ranks(host, port)
         leading = asyncio.create_task(leadership.run(), name="leadership")
         stack.push_async_callback(_end, leading, _CAMPAIGN)
         await server.start()
@@ -137,27 +138,28 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-def make_jobs(settings: Settings, store: Store, store_id: str, engine: Engine, metrics: Metrics) -> Jobs:
+def make_jobs(settings: Settings, store: Store, store_id: str, opened: Opened, metrics: Metrics) -> Jobs:
     """The operations behind the API."""
-    door = Admission(
+    resolver = make_resolver(settings)
+    admission = Admission(
         settings.algorithms,
         settings.all_datasets,
+        resolver,
         capacity=settings.scheduling.capacity,
         max_processes=settings.scheduling.most_processes,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
         home=naming.home(store_id),
-        pod_policy=settings.pod_policy,
-        job_policy=settings.job_policy,
+        defaults=settings.job_defaults,
     )
-    own_rules = ParameterCheck(settings.algorithms, settings.pod_policy, settings.process.path)
     return Jobs(
         store,
-        LogReader(store, engine.backend, log_archive(settings)),
-        door,
+        LogReader(store, opened.backend, log_archive(settings)),
+        admission,
         ModelFiles(settings.storage.root),
         max_queued=settings.scheduling.max_queued,
-        rehearsals=[own_rules, *([engine.rehearse] if engine.rehearse else [])],
+        parameter_check=ParameterCheck(settings.algorithms, settings.jobs.check_path),
+        preflights=[opened.preflight] if opened.preflight else [],
         on_save=metrics.observe_job,
     )
 
@@ -171,21 +173,32 @@ def log_archive(settings: Settings) -> LogArchive:
 def make_leadership(
     settings: Settings,
     store: Store,
-    engine: Engine,
+    opened: Opened,
     logs: LogCollector,
     reports: ReportBuffer,
     metrics: Metrics,
 ) -> Leadership:
     """What makes this replica track whenever no other does."""
-    options = tracker_options(settings)
+    options, resolver = tracker_options(settings), make_resolver(settings)
 
     def saved(before: Job, after: Job) -> None:
         metrics.observe_job(before, after)
-        engine.on_save(before, after)
+        opened.on_save(before, after)
 
     async def track(tenure: Tenure) -> None:
         models = ModelFiles(settings.storage.root)
-        tracker = Tracker(store, engine.backend, logs, options, tenure, reports, on_save=saved, models=models)
+        tracker = Tracker(
+            store,
+            opened.backend,
+            logs,
+            options,
+            tenure,
+            reports,
+            Fifo(),
+            on_save=saved,
+            models=models,
+            resolve=resolver.completed,
+        )
         with metrics.observing(tracker):
             await tracker.run()
 
@@ -210,10 +223,33 @@ def tracker_options(settings: Settings) -> TrackerOptions:
     )
 
 
-def _observed_engine(settings: Settings, store_id: str, told: ReportEnvironment, metrics: Metrics) -> Engine:
-    engine = make_engine(settings, store_id, told, metrics.observe_request)
-    backend: Backend[Any] = observed(engine.backend, Backend, metrics.observe_outside("backend"))
-    return replace(engine, backend=backend)
+def make_resolver(settings: Settings) -> Resolver:
+    """What resolves the groups of jobs, for the backend that is chosen."""
+    return Resolver(settings.algorithms, settings.backend, settings.plugin)
+
+
+async def open_backend(
+    settings: Settings,
+    store_id: str,
+    extra_environment: ExtraEnvironment = nothing_more,
+    metrics: Metrics | None = None,
+) -> Opened:
+    """The backend that is chosen, for the jobs of a store; connected, and observed by `metrics`.
+
+    Raises BackendRefused.
+    """
+    surroundings = Surroundings(
+        data_dir=settings.storage.data_dir,
+        store_id=store_id,
+        most_log=settings.logs.max_bytes_per_rank,
+        stop_grace=settings.jobs.stop_grace,
+        extra_environment=extra_environment,
+        on_request=metrics.observe_request if metrics else ignore_request,
+    )
+    opened = await settings.plugin.open(surroundings)
+    if metrics is None:
+        return opened
+    return replace(opened, backend=observed(opened.backend, Backend, metrics.observe_outside("backend")))
 
 
 def _make_server(
@@ -267,18 +303,6 @@ def _stop_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     return told
-
-
-def _address_for_ranks(settings: Settings, port: int) -> str | None:
-    """How ranks on this machine reach the server; None if they cannot, or that is not known."""
-    host = settings.server.address.rpartition(":")[0]
-    match settings.backend:
-        case "process":
-            return f"{_LOOPBACK.get(host, host)}:{port}"
-        case "docker" if host in _LOOPBACK and DOCKER_HOST in settings.docker.extra_hosts:
-            return f"{DOCKER_HOST}:{port}"
-        case _:
-            return None
 
 
 async def _end(task: asyncio.Task[None], what: str) -> None:

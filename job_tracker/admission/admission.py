@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from job_tracker.admission.dataset_versions import DatasetVersions
-from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefaults, RequestLimits
-from job_tracker.catalog.groups import Composition
+from job_tracker.admission.resolution import Resolver
+from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefaults
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, UnknownReference
+from job_tracker.domain.group import GroupSpec, InstanceOptions
 from job_tracker.domain.job import JobSpec
 from job_tracker.store.jobs import RequestKey
 
@@ -48,23 +50,23 @@ _YOUNGER_FIELDS = ("pod_options", "retry", "deadlines")
 class Admission:
     """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity.
 
-    `pod_policy` says what they may set of pods; None, where there are none, is nothing. `job_policy` is
-    what they say of the job's life, where they do not say otherwise. `max_processes` bounds the training
-    processes of one job. `home` is that of new jobs.
+    `resolver` knows the backend that jobs run on. `defaults` is what holds of the job's life where a request
+    does not say otherwise. `max_processes` bounds the training processes of one job. `home` is that of new
+    jobs.
     """
 
     def __init__(
         self,
         algorithms: Mapping[str, Algorithm],
         datasets: Mapping[str, Dataset],
+        resolver: Resolver,
         *,
         capacity: int,
         max_processes: int,
         models_uri: str,
         checkpoints_uri: str,
         home: str = "",
-        pod_policy: RequestLimits | None = None,
-        job_policy: JobDefaults | None = None,
+        defaults: JobDefaults | None = None,
     ) -> None:
         self._algorithms = algorithms
         self._versions = DatasetVersions(datasets)
@@ -73,8 +75,8 @@ class Admission:
         self._models_uri = models_uri
         self._checkpoints_uri = checkpoints_uri
         self._home = home
-        self._pod_policy = pod_policy
-        self._job_policy = job_policy or JobDefaults()
+        self._resolver = resolver
+        self._defaults = defaults or JobDefaults()
 
     def key_of(self, request: JobRequest) -> RequestKey | None:
         """What makes the request repeatable, if it has a key. Raises InvalidField."""
@@ -93,7 +95,7 @@ class Admission:
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest())
 
-    async def check(self, request: JobRequest) -> JobSpec:
+    async def check(self, caller: Caller, request: JobRequest) -> JobSpec:
         """The spec of the job that was asked for.
 
         Raises InvalidField or UnknownReference, naming the first field that is wrong, its value and
@@ -114,12 +116,14 @@ class Admission:
             _check_path_part("output_model_name", request.model_name)
         _check_amount(request.parameters)
         environment = algorithm.resolve(request.parameters)
-        group = algorithm.composer.compose(request.parameters, self._capacity)
-        pod_options = self._pod_options(request.pod_options, algorithm)
-        self._check_processes(group, pod_options, algorithm)
-        retry = self._job_policy.retry_of(request.retry)
-        deadlines = self._job_policy.deadlines_of(request.deadlines)
+        composition = algorithm.composer.compose(request.parameters, self._capacity)
+        pod_options = self._pod_options(request.pod_options)
+        group = self._resolver.resolve(request.algorithm, composition, pod_options)
+        self._check_processes(group, composition.trainers, pod_options)
+        retry = self._defaults.retry_of(request.retry)
+        deadlines = self._defaults.deadlines_of(request.deadlines)
         return JobSpec(
+            group=group,
             algorithm=request.algorithm,
             dataset_id=request.dataset_id,
             dataset_version=request.dataset_version,
@@ -127,11 +131,7 @@ class Admission:
             model_name=(model_name := request.model_name or naming.slug(name, MAX_NAME)),
             parameters=dict(request.parameters),
             environment=environment,
-            instances=group.size,
-            roles=group.roles,
-            elastic=group.elastic,
-            ends_with_master=group.ends_with_master,
-            data_uri=await self._versions.uri_of(request.dataset_id, request.dataset_version),
+            data_uri=await self._versions.uri_of(caller, request.dataset_id, request.dataset_version),
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
             pod_options=pod_options,
@@ -147,34 +147,32 @@ class Admission:
             raise UnknownReference("algorithm", f"{quoted(name)} doesn't exist; configured are: {known}")
         return self._algorithms[name]
 
-    def _pod_options(self, sent: Mapping[str, Any], algorithm: Algorithm) -> Mapping[str, Any]:
-        if sent and self._pod_policy is None:
+    def _pod_options(self, sent: Mapping[str, Any]) -> InstanceOptions:
+        limits = self._resolver.limits
+        if sent and limits is None:
             raise InvalidField("pod_options", "must be empty: this service does not run jobs as pods")
-        return self._pod_policy.check(sent, algorithm) if self._pod_policy else {}
+        return limits.check(sent) if limits else InstanceOptions()
 
-    def _check_processes(
-        self, group: Composition, pod_options: Mapping[str, Any], algorithm: Algorithm
-    ) -> None:
+    def _check_processes(self, group: GroupSpec, trainers: int, sent: InstanceOptions) -> None:
         """Raise InvalidField if the job has more training processes than one may have.
 
         The capacity counts instances, however many processes are in each.
         """
-        each = self._pod_policy.processes_of(pod_options, algorithm) if self._pod_policy else 1
-        total = each * group.trainers
+        each, total = group.trainers.processes, group.training_processes
         if total <= self._max_processes:
             return
         allowed = (
             f"a job may have at most {self._max_processes} (scheduling.max_processes): ask for fewer "
             "processes or instances"
         )
-        if "nproc_per_node" in pod_options:
+        if sent.nproc_per_node:
             raise InvalidField(
                 "pod_options.nproc_per_node",
-                f"{each} in each of {group.trainers} instances makes {total} training processes; {allowed}",
+                f"{each} in each of {trainers} instances makes {total} training processes; {allowed}",
             )
         raise InvalidField(
             f"parameters.{INSTANCES_PARAMETER}",
-            f"{group.trainers} instances of {each} processes each make {total} training processes; {allowed}",
+            f"{trainers} instances of {each} processes each make {total} training processes; {allowed}",
         )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import fsspec
 
 from job_tracker.catalog import Dataset
-from job_tracker.common.callers import FairTurns, caller
+from job_tracker.common.turns import FairTurns
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import StorageUnavailable, UnknownReference
 from job_tracker.files.remote import in_thread
 
@@ -40,7 +41,7 @@ class DatasetVersions:
         self._seen: dict[str, float] = {}
         self._looks: dict[str, asyncio.Future[str | None]] = {}
 
-    async def uri_of(self, dataset_id: str, version: str) -> str:
+    async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> str:
         """Where the version is. Raises UnknownReference if it is not, StorageUnavailable if nobody knows."""
         dataset = self._datasets.get(dataset_id) or self._datasets.get(_ANY_DATASET)
         if dataset is None:
@@ -49,7 +50,7 @@ class DatasetVersions:
         uri = dataset.folder(dataset_id, version)
         # A version never changes once it is there, so having seen it a moment ago is as good as now.
         if time.monotonic() - self._seen.get(uri, -_SEEN_SECONDS) >= _SEEN_SECONDS:
-            if missing := await self._look(uri, dataset.files):
+            if missing := await self._look(caller, uri, dataset.files):
                 raise UnknownReference(
                     "train_data_version_hash",
                     f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
@@ -60,11 +61,11 @@ class DatasetVersions:
             self._seen[uri] = time.monotonic()
         return uri
 
-    async def _look(self, uri: str, files: tuple[str, ...]) -> str | None:
+    async def _look(self, caller: Caller, uri: str, files: tuple[str, ...]) -> str | None:
         """The first file that is missing."""
         try:
             async with asyncio.timeout(self._patience):
-                look = self._looks.get(uri) or await self._begin(uri, files)
+                look = self._looks.get(uri) or await self._begin(caller, uri, files)
                 return await asyncio.shield(look)
         except TimeoutError as error:
             busy = "" if uri in self._looks else f"; {self._turns.length} others are being looked at"
@@ -72,9 +73,9 @@ class DatasetVersions:
                 f"the dataset at {uri} cannot be looked at: no answer in {self._patience:g} s{busy}"
             ) from error
 
-    async def _begin(self, uri: str, files: tuple[str, ...]) -> asyncio.Future[str | None]:
+    async def _begin(self, caller: Caller, uri: str, files: tuple[str, ...]) -> asyncio.Future[str | None]:
         """Take a look once it is the caller's turn, which lasts as long as the look."""
-        who = caller.get()
+        who = caller.key
         await self._turns.take(who)
         if known := self._looks.get(uri):  # begun by another call meanwhile
             self._turns.give(who)

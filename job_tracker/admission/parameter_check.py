@@ -7,12 +7,12 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
-from job_tracker.catalog import Algorithm, RequestLimits
-from job_tracker.common.callers import FairTurns, caller
+from job_tracker.catalog import Algorithm
 from job_tracker.common.printable import quoted
+from job_tracker.common.turns import FairTurns
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, LimitExceeded
 from job_tracker.domain.job import JobSpec
-from job_tracker.frameworks.base import TRAINERS
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +34,17 @@ class ParameterCheck:
     def __init__(
         self,
         algorithms: Mapping[str, Algorithm],
-        pod_policy: RequestLimits | None = None,
         path: str = os.defpath,
         seconds: float = _SECONDS,
         turns: FairTurns | None = None,
     ) -> None:
         """`path` is where programs are looked up, `seconds` how long a check may take, the wait included."""
         self._algorithms = algorithms
-        self._pod_policy = pod_policy
         self._path = path
         self._seconds = seconds
         self._turns = turns or FairTurns(_AT_ONCE, _OF_ONE_CALLER)
 
-    async def __call__(self, spec: JobSpec) -> None:
+    async def check(self, caller: Caller, spec: JobSpec) -> None:
         """Raise InvalidField with the program's last line if it refuses the parameters.
 
         Raises LimitExceeded if there was no turn for it in half of the time: that is no fault of the program.
@@ -55,21 +53,20 @@ class ParameterCheck:
         if not algorithm.check:
             return
         environment = {
-            **algorithm.environment,
+            **spec.group.environment,
             **spec.environment,
-            "WORLD_SIZE": str(self._processes(spec, algorithm)),
+            "WORLD_SIZE": str(spec.group.training_processes),
             "PATH": self._path,
         }
         end = asyncio.get_running_loop().time() + self._seconds
-        who = caller.get()
-        await self._wait_for_turn(who)
+        await self._wait_for_turn(caller)
         try:
             async with asyncio.timeout_at(end):
                 code, told = await _run(algorithm.check, environment)
         except OSError as error:  # a TimeoutError is one as well
             code, told = None, str(error) or f"no answer within {self._seconds:g} s"
         finally:
-            self._turns.give(who)
+            self._turns.give(caller.key)
         lines = told.strip().splitlines() or [""]
         if code == REFUSED:
             raise InvalidField("parameters", _printable(lines[-1]) or "refused by the algorithm")
@@ -79,22 +76,17 @@ class ParameterCheck:
                 spec.algorithm, quoted(lines[-1] or f"exit code {code}"),
             )  # fmt: skip
 
-    async def _wait_for_turn(self, who: str) -> None:
+    async def _wait_for_turn(self, caller: Caller) -> None:
         patience = self._seconds / 2
         try:
             async with asyncio.timeout(patience):
-                await self._turns.take(who)
+                await self._turns.take(caller.key)
         except TimeoutError as error:
             raise LimitExceeded(
                 f"the parameters could not be checked within {patience:g} s, as {self._turns.length} other "
                 f"requests are being checked or wait for it; {self._turns.at_once} are checked at once, at "
                 f"most {self._turns.for_one} from one address: send fewer at once, or try again later"
             ) from error
-
-    def _processes(self, spec: JobSpec, algorithm: Algorithm) -> int:
-        """Of the job, that train: not those of other roles."""
-        each = self._pod_policy.processes_of(spec.pod_options, algorithm) if self._pod_policy else 1
-        return each * sum(role in TRAINERS for role in spec.role_of_ranks)
 
 
 async def _run(command: tuple[str, ...], environment: Mapping[str, str]) -> tuple[int | None, str]:

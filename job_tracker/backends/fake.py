@@ -13,12 +13,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.broadcast import Feed
+from job_tracker.common.config import Config
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LogsNotFound
-from job_tracker.domain.group import GroupRef, Phase, RankStatus
+from job_tracker.domain.group import GroupRef, InstanceOptions, InstanceSpec, Phase, RankStatus
 from job_tracker.domain.job import Job
 from job_tracker.logs.records import BEGINNING, first_time, records_of
 from job_tracker.logs.writing import RecordMaker
@@ -212,3 +216,34 @@ def _crashed(rank: int, exit_code: int) -> Diagnosis:
         resolution="It was told to: this is a simulation.",
         rank=rank,
     )
+
+
+class FakeSettings(Config):
+    """There is nothing to set."""
+
+
+class FakePlugin:
+    """See BackendPlugin."""
+
+    settings_model: ClassVar[type[Config]] = FakeSettings
+    recipe_model: ClassVar[type[Config] | None] = None
+    role_model: ClassVar[type[Config] | None] = None
+
+    def __init__(self, settings: FakeSettings | None = None) -> None: ...
+
+    @property
+    def limits(self) -> RequestLimits | None:
+        """See BackendPlugin."""
+        return None
+
+    def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
+        """See BackendPlugin."""
+        return InstanceSpec()
+
+    def address_for_ranks(self, host: str, port: int) -> str | None:
+        """See BackendPlugin."""
+        return None
+
+    async def open(self, surroundings: Surroundings) -> Opened:
+        """See BackendPlugin."""
+        return Opened(backend=FakeBackend())

@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, create_model, model_validator
 
-from job_tracker.catalog.containers import DockerRecipe
 from job_tracker.catalog.groups import GROUP_PARAMETERS, Composer, ElasticRecipe, RoleRecipe
-from job_tracker.catalog.parameters import PARAMETER_NAME, Config, Parameter
-from job_tracker.catalog.pods import MAX_PROCESSES_PER_INSTANCE, KubernetesRecipe
+from job_tracker.catalog.parameters import PARAMETER_NAME, Parameter
+from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 from job_tracker.frameworks import FRAMEWORKS
@@ -20,28 +18,18 @@ from job_tracker.frameworks.reserved_names import is_reserved
 _MAX_FREE_BYTES = 96 * 1024  # Linux takes at most 128 KiB a variable
 
 
-class ProcessRecipe(Config):
-    """How an algorithm runs as plain processes."""
+class Recipe(Protocol):
+    """What the recipes of all backends have in common."""
 
-    command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        min_length=1, description="the program, looked up on the processes' PATH, and its arguments; no shell"
-    )
-    virtual_environment: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(
-        default=None,
-        description="a Python environment of its own, absolute or from the service's working directory: its "
-        "bin comes first on the PATH",
-    )
-    nproc_per_node: int = Field(
-        default=1,
-        ge=1,
-        le=MAX_PROCESSES_PER_INSTANCE,
-        description="training processes in each instance, which the framework's launcher starts",
-    )
-    memory_limit_bytes: int | None = Field(
-        default=None,
-        ge=1 << 20,
-        description="how much memory one process may allocate; what it shares does not count",
-    )
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The program and its arguments; empty: what the image starts."""
+        ...
+
+    @property
+    def nproc_per_node(self) -> int:
+        """Training processes in each instance."""
+        ...
 
 
 def _parameter_name(name: str) -> str:
@@ -92,9 +80,6 @@ class Algorithm(Config):
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
         default={}, description="variables set for every process; nothing secret"
     )
-    process: ProcessRecipe | None = None
-    kubernetes: KubernetesRecipe | None = None
-    docker: DockerRecipe | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -112,13 +97,18 @@ class Algorithm(Config):
         problem = self.composer.problem()
         if problem is not None:
             raise ValueError(problem)
-        recipes = {"process": self.process, "kubernetes": self.kubernetes, "docker": self.docker}
-        for engine, recipe in recipes.items():
-            if recipe and recipe.nproc_per_node > 1 and not self.composer.traits.starts_processes:
+        for engine, recipe in self.recipes.items():
+            if recipe.nproc_per_node > 1 and not self.composer.traits.starts_processes:
                 raise ValueError(
                     f"{engine}.nproc_per_node: framework {self.framework} has one process in each instance"
                 )
         return self
+
+    @property
+    def recipes(self) -> Mapping[str, Recipe]:
+        """How it runs, by backend."""
+        names = type(self).model_fields.keys() - Algorithm.model_fields.keys()
+        return {name: recipe for name in sorted(names) if (recipe := getattr(self, name)) is not None}
 
     @property
     def composer(self) -> Composer:
@@ -173,3 +163,23 @@ def _as_json(free: Mapping[str, str]) -> str:
             f"{_MAX_FREE_BYTES} are allowed",
         )
     return text
+
+
+def algorithm_model(
+    recipes: Mapping[str, type[BaseModel]], role_options: Mapping[str, type[BaseModel]]
+) -> type[Algorithm]:
+    """The model of algorithms where there are these backends: a field for the recipe of each.
+
+    `role_options` are what the backends let roles have of their own.
+    """
+    role_fields: dict[str, Any] = {
+        name: (
+            model,
+            Field(default=model(), description="options of their instances, laid over the algorithm's"),
+        )
+        for name, model in role_options.items()
+    }
+    role = create_model("RoleRecipe", __base__=RoleRecipe, __doc__=RoleRecipe.__doc__, **role_fields)
+    fields: dict[str, Any] = {name: (model | None, None) for name, model in recipes.items()}
+    fields["roles"] = (dict[str, role], Algorithm.model_fields["roles"])  # type: ignore[valid-type]
+    return create_model("Algorithm", __base__=Algorithm, __doc__=Algorithm.__doc__, **fields)

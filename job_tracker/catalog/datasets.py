@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from job_tracker.catalog.parameters import Config
+from job_tracker.common.config import Config
 
 
 class Dataset(Config):
@@ -12,6 +12,7 @@ class Dataset(Config):
         description="folder of a version, an fsspec URI; {dataset_id} and {version} are filled in"
     )
     files: tuple[str, ...] = Field(
+        # Configurations that name no files rely on these two being looked for.
         default=("examples.csv", "labels.csv"),
         description="what a version must hold before a job may train on it",
     )

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from job_tracker.catalog.containers import ContainerOptions
-from job_tracker.catalog.parameters import INSTANCES_PARAMETER, Config, Parameter
-from job_tracker.catalog.pods import PodOptions
+from job_tracker.catalog.parameters import INSTANCES_PARAMETER, Parameter
+from job_tracker.common.config import Config
 from job_tracker.domain import naming
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.policies import Elastic
@@ -29,12 +28,10 @@ class RoleRecipe(Config):
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="what they run; none: what the others do"
     )
-    docker: ContainerOptions = Field(
-        default=ContainerOptions(), description="options of their containers, laid over the algorithm's"
-    )
-    kubernetes: PodOptions = Field(
-        default=PodOptions(), description="options of their pods, laid over the algorithm's"
-    )
+
+    def options(self, backend: str) -> Any:
+        """The options of their own that they have on a backend; None if it knows none."""
+        return getattr(self, backend, None)
 
 
 class ElasticRecipe(Config):

@@ -1,23 +1,18 @@
-"""What values the parameters of an algorithm may take, and what all of the catalog is made from."""
+"""The values that parameters of an algorithm may take."""
 
 import math
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 
 INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _MAX_VALUE_LENGTH = 4096
-
-
-class Config(BaseModel):
-    """What is read from configuration: nothing unknown in it, and it never changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Parameter(Config):

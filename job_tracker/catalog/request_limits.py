@@ -1,18 +1,17 @@
 """What a request may set of its pods: the options that are allowed, and how much of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from job_tracker.catalog.algorithms import Algorithm
-from job_tracker.catalog.containers import ContainerOptions
-from job_tracker.catalog.pods import PodOptions, RequestedPodOptions
+from job_tracker.catalog.requested import RequestedPodOptions
 from job_tracker.catalog.syntax import amount, is_reserved_key, key_prefix
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.group import InstanceOptions, InstanceSpec
+from job_tracker.frameworks import FRAMEWORKS
 
 PodOptionName = Literal[
     "resources", "nproc_per_node", "node_selector", "tolerations", "priority_class", "labels", "annotations"
@@ -23,35 +22,6 @@ _GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations"}
 )
-ContainerOptionName = Literal["resources", "nproc_per_node", "labels"]
-OF_CONTAINERS: frozenset[ContainerOptionName] = frozenset({"resources", "nproc_per_node", "labels"})
-
-
-class Configured(NamedTuple):
-    """What is configured of an algorithm's instances, before a request is laid over it."""
-
-    processes: int = 1
-    resources: Mapping[str, str] = MappingProxyType({})
-    has_command: bool = True
-    """Whether there is a command that a launcher of several processes could start."""
-
-
-def of_pods(algorithm: Algorithm, of_all: PodOptions | None = None) -> Configured:
-    """What is configured of an algorithm's pods."""
-    recipe = algorithm.kubernetes
-    if recipe is None:
-        return Configured()
-    options = (of_all or PodOptions()).merged(recipe)
-    return Configured(options.nproc_per_node, options.resources, bool(recipe.command))
-
-
-def of_containers(algorithm: Algorithm, of_all: ContainerOptions | None = None) -> Configured:
-    """What is configured of an algorithm's containers."""
-    recipe = algorithm.docker
-    if recipe is None:
-        return Configured()
-    options = (of_all or ContainerOptions()).merged(recipe)
-    return Configured(options.nproc_per_node, options.resources, bool(recipe.command))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +39,11 @@ class RequestLimits:
     max_resources: Mapping[str, str] = field(default_factory=dict)
     allowed_key_prefixes: tuple[str, ...] = ()
     allowed_labels: frozenset[str] = frozenset()
-    configured: Callable[[Algorithm], Configured] = of_pods
     resource_names: frozenset[str] | None = None
     """The resources that there are; None: any that a cluster may have."""
 
-    def check(self, sent: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
-        """The options as a job keeps them: JSON-able, and only what was sent.
+    def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
+        """The options as a job keeps them: only what was sent.
 
         Raises InvalidField, naming the first field that is wrong, its value and what is allowed.
         """
@@ -90,12 +59,7 @@ class RequestLimits:
             raise _first_problem(error) from error
         self._check_amounts(options)
         self._check_keys(options)
-        self._check_processes(options, algorithm)
-        return options.model_dump(mode="json", exclude_unset=True)
-
-    def processes_of(self, options: Mapping[str, Any], algorithm: Algorithm) -> int:
-        """How many training processes each instance has, with the options that a request has set."""
-        return int(options.get("nproc_per_node", self.configured(algorithm).processes))
+        return options.as_options()
 
     def _check_amounts(self, options: RequestedPodOptions) -> None:
         for name, quantity in options.resources.items():
@@ -128,30 +92,30 @@ class RequestLimits:
                     f"{FIELD}.annotations", f"{quoted(key)} is not allowed; allowed prefixes are: {allowed}"
                 )
 
-    def _check_processes(self, requested: RequestedPodOptions, algorithm: Algorithm) -> None:
-        configured = self.configured(algorithm)
-        processes = self.processes_of(requested.model_dump(exclude_unset=True), algorithm)
-        field = f"{FIELD}.nproc_per_node"
-        if processes == 1:
-            return
-        if not algorithm.composer.traits.starts_processes:
-            raise InvalidField(
-                field,
-                f"{processes} is not allowed: framework {algorithm.framework} has one process in each "
-                "instance; only 1 is allowed",
-            )
-        if not configured.has_command:
-            raise InvalidField(
-                field,
-                f"{processes} is not allowed: the algorithm has no command that a launcher could start; "
-                "only 1 is allowed",
-            )
-        resources = {**configured.resources, **requested.resources}
-        gpus = sum(int(amount(each)) for name, each in resources.items() if name.endswith(_GPU))
-        if 0 < gpus < processes:
-            raise InvalidField(
-                field, f"{processes} is more than the {gpus} GPUs of each instance; at most {gpus} is allowed"
-            )
+
+def check_processes(instance: InstanceSpec, framework: str) -> None:
+    """Raise InvalidField if a request asks for more processes in an instance than there can be."""
+    processes = instance.processes
+    field = f"{FIELD}.nproc_per_node"
+    if processes == 1:
+        return
+    if not FRAMEWORKS[framework].traits.starts_processes:
+        raise InvalidField(
+            field,
+            f"{processes} is not allowed: framework {framework} has one process in each instance; only 1 is "
+            "allowed",
+        )
+    if not instance.command:
+        raise InvalidField(
+            field,
+            f"{processes} is not allowed: the algorithm has no command that a launcher could start; only 1 "
+            "is allowed",
+        )
+    gpus = sum(int(amount(each)) for name, each in instance.resources.items() if name.endswith(_GPU))
+    if 0 < gpus < processes:
+        raise InvalidField(
+            field, f"{processes} is more than the {gpus} GPUs of each instance; at most {gpus} is allowed"
+        )
 
 
 def _first_problem(error: ValidationError) -> InvalidField:

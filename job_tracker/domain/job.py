@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove
-from job_tracker.domain.group import GroupRef, Phase, RankStatus
-from job_tracker.domain.policies import Deadlines, Elastic, RetryPolicy
+from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase, RankStatus
+from job_tracker.domain.policies import Deadlines, RetryPolicy
 
 _DETAIL_IN_MOVES = 1000  # characters
 _MOST_RESTARTS_IN_MOVES = 100  # the newest
@@ -65,6 +64,8 @@ LIVE_STATES = frozenset({JobState.LAUNCHING, JobState.RUNNING})
 class JobSpec:
     """What was asked for, checked and with every default filled in. It never changes."""
 
+    group: GroupSpec
+    """First, by which stored specs of before there were any are told apart."""
     algorithm: str
     dataset_id: str
     dataset_version: str
@@ -74,31 +75,22 @@ class JobSpec:
     """The parameters as they were sent."""
     environment: Mapping[str, str]
     """The parameters as the processes get them: those sent, and the algorithm's defaults."""
-    instances: int
-    """How many in all: the master, its workers, and those of other roles."""
     data_uri: str
     model_root: str
     checkpoint_root: str
-    pod_options: Mapping[str, Any] = field(default_factory=dict)
-    """What the request sets of its pods, checked: RequestedPodOptions as JSON."""
+    pod_options: InstanceOptions = InstanceOptions()  # noqa: RUF009  # it never changes
+    """What the request sets of its instances, checked."""
     code_version: str = ""
     """Of the training code, as configured when the job was submitted."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
-    roles: Mapping[str, int] = field(default_factory=dict)
-    """How many instances there are of each role, in the order of ranks; empty: a master and its workers."""
-    elastic: Elastic | None = None
-    """Whether the group goes on when it loses workers; None: any rank's failure ends the attempt."""
-    ends_with_master: bool = False
-    """Whether nobody but the master ends by itself, as parameter servers do not."""
     home: str = ""
     """PROJECT/STORE, below which the job's folders are; "" for jobs accepted before there was one."""
 
     @property
-    def role_of_ranks(self) -> tuple[str, ...]:
-        """The role of each rank."""
-        counts = self.roles or {naming.MASTER: 1, naming.WORKER: self.instances - 1}
-        return tuple(role for role, count in counts.items() for _ in range(count))
+    def instances(self) -> int:
+        """How many in all: the master, its workers, and those of other roles."""
+        return self.group.size
 
 
 @dataclass(frozen=True, slots=True)

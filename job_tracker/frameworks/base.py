@@ -28,7 +28,7 @@ class GroupLayout:
 
     addresses: tuple[Address, ...]
     roles: tuple[str, ...]
-    """See JobSpec.role_of_ranks."""
+    """See GroupSpec.role_of_ranks."""
     processes_per_instance: int = 1
     elastic: Elastic | None = None
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from job_tracker.common import callers
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import LimitExceeded
 
 
@@ -37,11 +37,10 @@ class OpenLogs:
         self._open: Counter[Hashable] = Counter()  # by caller, by job, and of each in all
 
     @contextmanager
-    def one(self, job_id: int) -> Iterator[None]:
-        """Have a log of the job open, for the caller of the running task. Raises LimitExceeded."""
-        caller = callers.caller.get()
+    def one(self, caller: Caller, job_id: int) -> Iterator[None]:
+        """Have a log of the job open. Raises LimitExceeded."""
         limits: dict[Hashable, tuple[int, str]] = {
-            caller: (self._bounds.for_caller, f"from {caller or 'here'}"),
+            caller.key: (self._bounds.for_caller, f"from {caller.key or 'here'}"),
             job_id: (self._bounds.of_job, f"of job {job_id}"),
             None: (self._bounds.in_all, "in all"),
         }

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from job_tracker.common.printable import quoted
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, LogsNotFound, StorageUnavailable
 from job_tracker.domain.job import Job
 from job_tracker.logs.archive import LogArchive
@@ -87,7 +88,7 @@ class LogReader:
         self._live = OpenLogs("running", live)
         self._kept = OpenLogs("ended", ended)
 
-    async def read(self, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
+    async def read(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """What was printed in an attempt; nothing where there is no log.
 
         With `follow` also what is going to be: in that attempt, or with 0 in this and all further ones,
@@ -106,6 +107,7 @@ class LogReader:
             ranks = range(job.spec.instances) if wanted.all_ranks else (wanted.rank,)
             logs = {
                 rank: self._log(
+                    caller,
                     job,
                     position.attempt,
                     rank,
@@ -125,7 +127,15 @@ class LogReader:
             position, tail_lines = Position(position.attempt + 1), None
 
     async def _log(
-        self, job: Job, attempt: int, rank: int, *, follow: bool, after: bytes, tail_lines: int | None
+        self,
+        caller: Caller,
+        job: Job,
+        attempt: int,
+        rank: int,
+        *,
+        follow: bool,
+        after: bytes,
+        tail_lines: int | None,
     ) -> AsyncGenerator[bytes, None]:
         group = job.groups[attempt - 1]
         living = self._live, partial(self._backend.logs, group, rank, follow=follow)
@@ -135,7 +145,7 @@ class LogReader:
             # Of an ended one, what is still with its machine may be brought into storage meanwhile.
             for bounded, source in (living,) if is_live else (kept, living, kept):
                 try:
-                    with bounded.one(job.id):
+                    with bounded.one(caller, job.id):
                         async with aclosing(source(after=after, tail_lines=tail_lines)) as pieces:
                             async for piece in pieces:
                                 after, tail_lines = last_time(piece), None

@@ -1,1 +1,1 @@
-"""Which queued job goes next, and whether it fits."""
+"""Which queued jobs start: policies over a snapshot, without a clock or I/O of their own."""

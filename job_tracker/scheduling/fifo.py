@@ -4,21 +4,41 @@ The job at the head is never overtaken: a large one that does not fit yet holds 
 it back, and so gets its turn as soon as enough has ended.
 """
 
-from enum import Enum, auto
+from collections.abc import Sequence
+from datetime import datetime
 
+from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.job import Job
+from job_tracker.scheduling.policy import Admit, Decision, Reason, Refuse, Snapshot, Wait
 
 
-class Verdict(Enum):
-    """What becomes of the job at the head of the queue."""
+class Fifo:
+    """The policy of a service whose jobs have one queue and no priorities."""
 
-    ADMIT = auto()
-    WAIT = auto()
-    NEVER_FITS = auto()
+    def plan(self, snapshot: Snapshot, _now: datetime, /) -> Sequence[Decision]:
+        """See Policy."""
+        decisions: list[Decision] = []
+        free = snapshot.capacity - snapshot.in_use
+        closed: Reason | None = None
+        for job in snapshot.queued:
+            if closed is not None:
+                decisions.append(Wait(job, closed))
+            elif job.spec.instances > snapshot.capacity:
+                decisions.append(Refuse(job, _too_large(job, snapshot.capacity)))
+            elif job.spec.instances > free:
+                decisions.append(Wait(job, Reason.CAPACITY))
+                closed = Reason.ORDER
+            else:
+                decisions.append(Admit(job))
+                free -= job.spec.instances
+                closed = None if snapshot.has_room else Reason.ROOM
+        return decisions
 
 
-def judge(head: Job, *, in_use: int, capacity: int) -> Verdict:
-    """Whether `head` may start while `in_use` of `capacity` instances are taken."""
-    if head.spec.instances > capacity:
-        return Verdict.NEVER_FITS
-    return Verdict.ADMIT if in_use + head.spec.instances <= capacity else Verdict.WAIT
+def _too_large(job: Job, capacity: int) -> Diagnosis:
+    return Diagnosis(
+        category=Category.EXCEEDS_CAPACITY,
+        summary=f"The job needs {job.spec.instances} instances; the service now has a capacity of "
+        f"{capacity}.",
+        resolution="Submit it with fewer instances, or raise scheduling.capacity.",
+    )

@@ -86,7 +86,7 @@ def next_step(
     if job.state is JobState.LAUNCHING and master is not Phase.PENDING:
         return Save(current.running(now))
     if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
-        return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.ends_with_master)))
+        return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.group.ends_with_master)))
     if is_due:
         return Save(current.failed(_too_slow(current), now))
     return Rest() if current == job else Save(current)
@@ -94,7 +94,7 @@ def next_step(
 
 def _replaceable(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
     """A worker that failed and is to be started anew, as the others go on without it until then; and why."""
-    elastic = job.spec.elastic
+    elastic = job.spec.group.elastic
     if elastic is None or seen.master.status.phase is not Phase.RUNNING:
         return None
     if sum(rank.restarts for rank in job.ranks) >= elastic.max_restarts:

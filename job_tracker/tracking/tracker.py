@@ -7,7 +7,7 @@ an event missed. So a step that was cut short by a crash is simply taken again.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,7 +19,6 @@ from job_tracker.backends.base import Backend, Observation
 from job_tracker.common import log_context
 from job_tracker.common.clock import utc_now
 from job_tracker.common.work_queue import QueueHealth, WorkQueue
-from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import (
     JobNotFound,
     LaunchFailed,
@@ -30,21 +29,21 @@ from job_tracker.domain.errors import (
     TrackerError,
 )
 from job_tracker.domain.group import GroupRef
-from job_tracker.domain.job import LIVE_STATES, Ending, Job, JobState
+from job_tracker.domain.job import Ending, Job, JobSpec, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import LogFollower, ReportBuffer
-from job_tracker.scheduling.fifo import Verdict, judge
+from job_tracker.scheduling.policy import Policy
 from job_tracker.store.jobs import Changes, JobFilter, JobStore
 from job_tracker.store.queue import QueueView
+from job_tracker.tracking.admitting import Admitting
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.stops import Stops
 
 log = logging.getLogger(__name__)
 
-_ADMITTED_AT_ONCE = 32
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
 _PAUSES_BATCH = 100
@@ -102,11 +101,17 @@ class Tracker:
         options: TrackerOptions,
         tenure: Tenure,
         reports: ReportBuffer,
+        policy: Policy,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
         models: ModelFiles | None = None,
+        resolve: Callable[[JobSpec], JobSpec] = lambda spec: spec,
     ) -> None:
-        """Without `models`, it is not known of succeeded jobs whether they have left one."""
+        """Without `models`, it is not known of succeeded jobs whether they have left one.
+
+        `resolve` completes the specs of jobs that were accepted for another backend, or before there were
+        any; it raises LaunchFailed.
+        """
         self._store = store
         self._backend = backend
         self._logs = logs
@@ -115,6 +120,7 @@ class Tracker:
         self._clock = clock
         self._on_save = on_save
         self._models = models
+        self._resolve = resolve
         self._has_model: dict[GroupRef, bool | None] = {}
         self.looked_at = clock()
         """When it last looked at everything; before the first time, when it was made."""
@@ -128,12 +134,9 @@ class Tracker:
         self._seen: dict[GroupRef, Observation] = {}
         self._launched: set[GroupRef] = set()
         self._has_looked = False
-        self._not_launched: set[int] = set()
-        """Jobs whose launch waits until this machine has room for it."""
-        self._has_room = True
-        """Whether the last launch found room; if not, one job at a time is admitted, to try."""
-        self._waiting_head: int | None = None
-        """The job that waits for others to end; those behind it need no look."""
+        self._admitting = Admitting(
+            store, policy, options.capacity, self._save, lambda: self._queue.add(PeriodicTask.ADMIT), clock
+        )
 
     @property
     def queue_health(self) -> QueueHealth:
@@ -159,17 +162,14 @@ class Tracker:
                 self._look_at(job_id, state)
 
     def _look_at(self, job_id: int, state: JobState) -> None:
-        """A job has changed: see to what follows from that, and to no more, as submissions come in crowds."""
+        """A job has changed: see to what follows from that."""
         if state.is_live:
             self._queue.add(job_id)
             return
         if state is JobState.QUEUED:
             # It may have a deadline that nobody here has set.
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
-            if self._waiting_head is not None and job_id > self._waiting_head:
-                return
-        self._waiting_head = None
-        self._queue.add(PeriodicTask.ADMIT)
+        self._admitting.job_changed(job_id, state)
 
     async def _follow_backend(self) -> None:
         async for group, observation in self._backend.watch():
@@ -188,7 +188,7 @@ class Tracker:
     async def _work_on(self, key: int | PeriodicTask) -> timedelta | None:
         match key:
             case PeriodicTask.ADMIT:
-                await self._admit()
+                await self._admitting.run()
                 return None
             case PeriodicTask.DUE:
                 return await self._look_at_what_is_due()
@@ -200,48 +200,6 @@ class Tracker:
                 return await self._prune()
             case _:
                 return await self._settle(key)
-
-    async def _admit(self) -> None:
-        """Move queued jobs to LAUNCHING, in order, as far as the capacity and the room of this machine go."""
-        while not self._not_launched:
-            tallies = await self._store.tallies()
-            in_use = sum(tallies[state].instances for state in LIVE_STATES)
-            free = min(self._options.capacity - in_use, _ADMITTED_AT_ONCE) if self._has_room else 1
-            first = await self._store.first_queued(max(1, free))
-            moves, waiting = self._judge(first, in_use)
-            if not self._has_room:
-                self._not_launched.update(after.id for _, after in moves if after.state.is_live)
-            # All together: they share a commit.
-            saved = await asyncio.gather(*(self._save(*move) for move in moves), return_exceptions=True)
-            failed = {
-                after.id: result
-                for (_, after), result in zip(moves, saved, strict=True)
-                if isinstance(result, BaseException)
-            }
-            self._not_launched.difference_update(failed)
-            if grave := [error for error in failed.values() if not isinstance(error, StaleJob)]:
-                raise grave[0]
-            if failed:
-                continue  # cancelled meanwhile: there may be room for others
-            if waiting is not None:
-                self._waiting_head = waiting.id
-            if waiting is not None or not first:
-                return
-
-    def _judge(self, first: Sequence[Job], in_use: int) -> tuple[list[tuple[Job, Job]], Job | None]:
-        """The first queued jobs, each as it is and as it is to be; and the one that has to wait, if any."""
-        moves = []
-        now = self._clock()
-        for head in first:
-            match judge(head, in_use=in_use, capacity=self._options.capacity):
-                case Verdict.ADMIT:
-                    in_use += head.spec.instances
-                    moves.append((head, head.admitted(now)))
-                case Verdict.NEVER_FITS:
-                    moves.append((head, head.ended(Ending(JobState.FAILED, now, self._too_large(head)), now)))
-                case Verdict.WAIT:
-                    return moves, head
-        return moves, None
 
     async def _look_at_what_is_due(self) -> timedelta:
         """Look at jobs whose time in their state is over; come again when the next one's is."""
@@ -318,7 +276,7 @@ class Tracker:
         while True:
             log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
             if job is None or not job.state.is_live or job.ending is not None:
-                self._no_longer_waits(job_id)
+                self._admitting.no_longer_waits(job_id)
             if not self._strays_are_gone(job_id, job) or job is None or job.state.is_terminal:
                 return None
             step = next_step(
@@ -345,32 +303,23 @@ class Tracker:
 
     async def _launch(self, job: Job) -> Job:
         try:
-            plan = self._backend.plan(job)
+            plan = self._backend.plan(replace(job, spec=self._resolve(job.spec)))
             self._tenure.check()
             self._seen[job.group] = await self._backend.launch(plan)
             self._launched.add(job.group)
         except NoRoom as error:
-            self._not_launched.add(job.id)
-            self._has_room = False
+            self._admitting.found_no_room(job.id)
             noted = job.noting(str(error)) if job.state is JobState.LAUNCHING else job
             if noted != job:
                 await self._save(job, noted)
             raise
         except LaunchFailed as error:
             job = await self._save(job, job.failed(error.diagnosis, self._clock()))
-            self._no_longer_waits(job.id)
+            self._admitting.no_longer_waits(job.id)
         else:
-            self._has_room = True
-            for waiting in [*self._not_launched]:
-                self._no_longer_waits(waiting)
+            for waiting in self._admitting.found_room():
                 self._queue.add(waiting)
         return job
-
-    def _no_longer_waits(self, job_id: int) -> None:
-        """The job's launch holds up the admission of others no more."""
-        if job_id in self._not_launched:
-            self._not_launched.discard(job_id)
-            self._queue.add(PeriodicTask.ADMIT)
 
     async def _stop(self, job: Job, ending: Ending) -> Observation | None:
         self._tenure.check()
@@ -455,11 +404,3 @@ class Tracker:
                 if rank.restarts > before.restarts_of(rank.rank):
                     log.warning("job %d: rank %d: %s", after.id, rank.rank, rank.note)
         return saved
-
-    def _too_large(self, job: Job) -> Diagnosis:
-        return Diagnosis(
-            category=Category.EXCEEDS_CAPACITY,
-            summary=f"The job needs {job.spec.instances} instances; the service now has a capacity of "
-            f"{self._options.capacity}.",
-            resolution="Submit it with fewer instances, or raise scheduling.capacity.",
-        )

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.shared.labels import ATTEMPT, JOB_ID
-from job_tracker.catalog.pods import CONTAINER
 from tests.chaos import processes
 from tests.chaos.faults import Disturbances, Fault
 from tests.chaos.outages import LEASE_SECONDS, PREFIX, Outages
@@ -21,7 +21,8 @@ from tests.chaos.victims import Victims
 from tests.crash.stored import problems_in_redis
 from tests.support.cluster import Cluster, CommandFailed
 from tests.support.cluster_fixtures import wait_for_account
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 
 PROVIDER = "debian"
 _REPLICAS = 2

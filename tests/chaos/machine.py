@@ -14,7 +14,8 @@ from tests.chaos.processes import MARK
 from tests.chaos.service import Service
 from tests.chaos.victims import Victims
 from tests.crash.stored import problems_in_redis, problems_in_sqlite
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 
 _ROOT = Path(__file__).parents[2]
 _REPLICAS = 3

@@ -1,25 +1,17 @@
-"""What the tests of crash points have in common."""
+"""The cluster, for the tests that need one."""
 
-import os
-import random
-from collections.abc import Sequence
+from tests.support.cluster_fixtures import (
+    cluster,
+    namespace,
+    program_image,
+    pytest_collection_finish,
+    pytest_runtest_makereport,
+)
 
-import pytest
-
-from tests.crash.sweep import Sweep, summary
-from tests.support.cluster_fixtures import *  # noqa: F403
-
-SEED = int(os.environ.get("CRASH_SEED", random.randrange(10**6)))
-"""Of what is drawn by chance; it is printed, so that the same can be drawn again."""
-
-
-def survives(sweep: Sweep, tried: Sequence[tuple[str, ...]], capsys: pytest.CaptureFixture[str]) -> None:
-    """Try these faults, print the figures, and fail for any that was not survived."""
-    outcomes = sweep.run(tried)
-    with capsys.disabled():
-        print("\n".join(("", f"CRASH_SEED={SEED}", *summary(outcomes))))
-    assert len(outcomes) == len(tried)
-    broken = [outcome for outcome in outcomes if outcome.problems]
-    for outcome in broken:
-        print(f"{outcome}\n{outcome.log}")
-    assert not broken, "\n".join(map(str, broken))
+__all__ = [
+    "cluster",
+    "namespace",
+    "program_image",
+    "pytest_collection_finish",
+    "pytest_runtest_makereport",
+]

@@ -1,9 +1,7 @@
 """A service that is started again whenever it was killed, as systemd or Kubernetes would."""
 
 import os
-import random
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.crash.forkserver import ForkServer, Order
+from tests.support.ports import free_port
 from training_service.client import TrainingClient
 from training_service.client.errors import DeadlineExceeded, Unavailable
 
@@ -38,7 +37,7 @@ class KeptService:
         self.exit_codes: list[int] = []
         self._forks = forks
         self._faults = faults
-        self._address = f"127.0.0.1:{_free_port()}"
+        self._address = f"127.0.0.1:{free_port()}"
         self._changed = threading.Condition()
         self._pid: int | None = None
 
@@ -130,12 +129,3 @@ class KeptService:
         with self._changed, suppress(ProcessLookupError):  # it may end just now
             if self._pid is not None:
                 os.kill(self._pid, number)
-
-
-def _free_port() -> int:
-    # Below those of outgoing connections, which might get it while the service is dead.
-    while True:
-        port = random.randrange(10_000, 20_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

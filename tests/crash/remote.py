@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.shared.labels import ATTEMPT, JOB_ID
-from job_tracker.catalog.pods import CONTAINER
 from tests.crash.scenario import CAPACITY, JOBS, RANK_PARAMETERS, PlannedJob
 from tests.crash.stored import LEASE_LEFT, problems_in_redis
 from tests.crash.sweep import hits_in

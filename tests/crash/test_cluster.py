@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import SEED, survives
 from tests.crash.remote import RemoteWorld
+from tests.crash.surviving import SEED, survives
 from tests.crash.sweep import Sweep, errors, kills
 from tests.support.cluster import Cluster
 from tests.support.redis_server import RedisServer, server_or_skip

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import SEED, survives
 from tests.crash.forkserver import ForkServer
 from tests.crash.local import LocalWorld
 from tests.crash.soak import soak
+from tests.crash.surviving import SEED, survives
 from tests.crash.sweep import Call, Sweep, errors, kills, with_recoveries
 
 KILLS = 60

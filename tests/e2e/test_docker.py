@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Server
-from tests.e2e.test_kubernetes import all_run, comes, printed
 from tests.support.cluster import PROGRAM_IMAGE
 from tests.support.docker_engine import DockerEngine
 from tests.support.parameters import declared
+from tests.support.server import Server
+from tests.support.watching import all_run, comes, printed
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import InvalidRequest

@@ -4,18 +4,18 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from tests.e2e.conftest import Server
-from tests.e2e.test_serving import refusal
 from tests.support import accounts
 from tests.support.cluster import Cluster
 from tests.support.parameters import declared
+from tests.support.server import Server, refusal
+from tests.support.watching import all_run, comes, printed
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import InvalidRequest
@@ -91,24 +91,6 @@ def submit(
     return client.submit(
         "program", "1", "v1", instances=instances, parameters=parameters, pod_options=options
     )
-
-
-def comes(
-    client: TrainingClient, job: int, condition: Callable[[pb.GetTrainingStatusResponse], bool]
-) -> pb.GetTrainingStatusResponse:
-    """The first status that meets the condition; the test's time-out bounds it."""
-    for seen in client.watch(job):
-        if condition(seen):
-            return seen
-    raise AssertionError(f"job {job} ended otherwise: {client.status(job)}")
-
-
-def all_run(seen: pb.GetTrainingStatusResponse) -> bool:
-    return seen.status == pb.running and {rank.phase for rank in seen.ranks} == {pb.RANK_PHASE_RUNNING}
-
-
-def printed(client: TrainingClient, job: int, rank: int, *, follow: bool = False) -> str:
-    return "".join(piece.text for piece in client.logs(job, rank=rank, follow=follow))
 
 
 def test_a_job_of_three_has_the_names_ranks_and_logs_of_the_book(service: Server, place: Place) -> None:

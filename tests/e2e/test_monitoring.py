@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from job_tracker.domain.job import JobState
-from tests.e2e.conftest import Server
+from tests.support.server import Server
 from training_service.client import TrainingClient
 
 ROOT = Path(__file__).parents[2]

@@ -1,7 +1,6 @@
 """A real Prometheus, with the alerts that are deployed, looks at a real service."""
 
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -13,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.conftest import Server
+from tests.support.ports import free_port
 from tests.support.prometheus import program
+from tests.support.server import Server
 from training_service.client import TrainingClient
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
@@ -31,7 +31,7 @@ class Prometheus:
     """One that scrapes every second."""
 
     def __init__(self, folder: Path, target: str) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         scrape = {"job_name": "training-service", "static_configs": [{"targets": [target]}]}
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -87,9 +87,3 @@ def test_each_panel_of_the_dashboard_shows_something_and_no_alert_is_raised(
     assert prometheus.ask("alerts")["alerts"] == []
     rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
     assert {rule["health"] for rule in rules} == {"ok"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,7 +15,7 @@ from training_service.client import TrainingClient
 from training_service.client.errors import Unavailable
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
 else:
     Server = Any
 

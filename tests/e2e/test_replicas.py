@@ -20,7 +20,7 @@ from training_service.client import TrainingClient
 from training_service.client.errors import TrainingServiceError
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
 else:
     Server = Any
 

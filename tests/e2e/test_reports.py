@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
 else:
     Server = Any
 

@@ -19,7 +19,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client import NotFound, TrainingClient
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
 else:
     Server = Any
 

@@ -13,7 +13,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client import RetryPolicy
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
     from training_service.client import TrainingClient
 else:
     Server = TrainingClient = Any

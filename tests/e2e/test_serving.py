@@ -1,38 +1,15 @@
 """The service as a program: what it takes, how it starts, and how it says that it cannot."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import grpc
 import pytest
 
-from tests.e2e.conftest import Server
+from tests.support.server import Server, refusal, run
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
-
-COMMAND = str(Path(sys.executable).with_name("training-service"))
-
-
-def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """The command, to its end, with nothing of our environment but these."""
-    path = {"PATH": os.environ["PATH"]}
-    return subprocess.run(
-        [COMMAND, *arguments], env={**path, **environment}, capture_output=True, text=True, timeout=30
-    )
-
-
-def refusal(*arguments: str, **environment: str) -> str:
-    """The only line that it says when it cannot start."""
-    ended = run(*arguments, **environment)
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    [line] = [line for line in ended.stderr.splitlines() if line.startswith("training-service: ")]
-    assert "Traceback" not in ended.stderr
-    return line.removeprefix("training-service: ")
 
 
 def test_thousands_of_calls_at_once_are_all_answered(server: Server) -> None:

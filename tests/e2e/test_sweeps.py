@@ -12,7 +12,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
 
 # The loss is that of fitting y = 2x; a learning rate above 0.6 or so diverges, a low one comes nowhere.
 TRAINER = """

@@ -1,5 +1,5 @@
 """A world of processes whose programs the tests write themselves."""
 
-from tests.integration.processes.conftest import world
+from tests.support.processes import world
 
 __all__ = ["world"]

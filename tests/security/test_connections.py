@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
-from trainer_kit import report_calls
+from trainer_kit import grpc_sink
 from trainer_kit._generated import training_reporter_pb2 as reporter_pb
 
 from training_service._generated import training_service_pb2 as pb
@@ -161,7 +161,7 @@ async def test_clients_notice_nothing_of_closed_connections(serve: Serve) -> Non
                 _ = [job async for job in client.list()]
 
     def reports() -> None:
-        send = report_calls._connect(served.address, "token")
+        send = grpc_sink._connect(served.address, "token")
         while len(served.servicer.connections) < enough:
             send(reporter_pb.ReportRequest())
 

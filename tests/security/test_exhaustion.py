@@ -13,13 +13,13 @@ import pytest
 
 from job_tracker.domain.errors import NoRoom
 from job_tracker.domain.group import Phase
-from tests.e2e.conftest import server
 from tests.support.backends import ProcessGroups, seen
 from tests.support.jobs import job
+from tests.support.server import server
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
 else:
     Server = Any
 

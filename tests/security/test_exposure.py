@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Server
-from tests.e2e.test_serving import refusal
+from tests.support.server import Server, refusal
 from training_service._generated import training_service_pb2 as pb
 from training_service.exposure import log_exposure
 from training_service.settings.loading import SettingsError, load

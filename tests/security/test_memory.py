@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import psutil
 
-from tests.e2e.conftest import server
 from tests.support.http2 import reset_streams
+from tests.support.server import server
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
 else:
     Server = Any
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from job_tracker.catalog import Algorithm, Parameter
-from tests.e2e.conftest import Server
+from tests.support.catalog import ALGORITHM
+from tests.support.server import Server
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import InvalidRequest, TrainingClient
-from training_service.settings.algorithms import default_algorithms
 from training_service.settings.loading import SettingsError, load
+from training_service.settings.shipped import default_algorithms
 
 DANGEROUS = (
     *("OPENSSL_CONF", "SHELLOPTS", "PS4", "CUDA_INJECTION64_PATH", "NCCL_NET_PLUGIN", "OMP_TOOL_LIBRARIES"),
@@ -51,7 +52,7 @@ def files_in(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if not path.name.startswith("jobs.db")}
 
 
-@pytest.mark.parametrize("algorithm", default_algorithms())
+@pytest.mark.parametrize("algorithm", default_algorithms(ALGORITHM))
 def test_a_logging_hook_and_a_browser_do_not_get_a_command_into_a_built_in_algorithm(
     server: Server, algorithm: str
 ) -> None:
@@ -59,12 +60,12 @@ def test_a_logging_hook_and_a_browser_do_not_get_a_command_into_a_built_in_algor
     with server.start() as client:
         said = refused(client, server.folder, algorithm, {"TORCH_LOGS": "antigravity.x", "BROWSER": command})
     assert "is not a parameter of this algorithm; allowed are " in said
-    assert all(name in said for name in default_algorithms()[algorithm].parameters)
+    assert all(name in said for name in default_algorithms(ALGORITHM)[algorithm].parameters)
 
 
 def test_no_dangerous_name_gets_into_a_built_in_algorithm(server: Server) -> None:
     with server.start() as client:
-        for algorithm in default_algorithms():
+        for algorithm in default_algorithms(ALGORITHM):
             for name in (*DANGEROUS, *OF_THE_SERVICE):
                 said = refused(client, server.folder, algorithm, {name: "x"})
                 assert said.startswith(f"parameters.{name}: is not a parameter of this algorithm"), said

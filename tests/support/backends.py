@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,14 +13,25 @@ from job_tracker.backends.docker import Access as EngineAccess
 from job_tracker.backends.docker import DockerBackend, DockerOptions
 from job_tracker.backends.docker import PlanOptions as ContainerPlanOptions
 from job_tracker.backends.docker.names import ENDING
+from job_tracker.backends.docker.plan import DockerPlan
+from job_tracker.backends.docker.plugin import DockerPlugin
+from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
 from job_tracker.backends.kubernetes.labels import group_of, selector
+from job_tracker.backends.kubernetes.plan import KubernetesPlan
+from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.process import ProcessBackend, ProcessOptions
-from job_tracker.catalog import Algorithm, DockerRecipe, KubernetesRecipe, ProcessRecipe
+from job_tracker.backends.process.plan import ProcessPlan
+from job_tracker.backends.process.plugin import ProcessPlugin
+from job_tracker.backends.process.settings import ProcessSettings
+from job_tracker.catalog import Algorithm
 from job_tracker.domain.group import GroupRef, Phase
+from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs import records
+from tests.support.catalog import algorithm_of, resolved
 from tests.support.docker_engine import DockerEngine
 from tests.support.logs import texts_of
 
@@ -42,6 +53,50 @@ class World(Protocol):
     async def end(self) -> None:
         """Close what was opened, and end every group."""
         ...
+
+
+class ResolvingProcesses(ProcessBackend):
+    """Resolves jobs as the tracker does before it launches them."""
+
+    def __init__(self, algorithms: Mapping[str, Algorithm], root: Path, options: ProcessOptions) -> None:
+        super().__init__(root, options)
+        self._algorithms = algorithms
+
+    def plan(self, job: Job) -> ProcessPlan:
+        """See Backend."""
+        return super().plan(resolved(job, self._algorithms, "process", ProcessPlugin(ProcessSettings())))
+
+
+class ResolvingPods(KubernetesBackend):
+    """Likewise."""
+
+    def __init__(
+        self,
+        algorithms: Mapping[str, Algorithm],
+        root: Path,
+        options: KubernetesOptions,
+        tell: ExtraEnvironment,
+    ) -> None:
+        super().__init__(root, options, tell)
+        self._algorithms = algorithms
+        self._plugin = KubernetesPlugin(KubernetesSettings(pod=options.plan.pod))
+
+    def plan(self, job: Job) -> KubernetesPlan:
+        """See Backend."""
+        return super().plan(resolved(job, self._algorithms, "kubernetes", self._plugin))
+
+
+class ResolvingContainers(DockerBackend):
+    """Likewise."""
+
+    def __init__(self, algorithms: Mapping[str, Algorithm], root: Path, options: DockerOptions) -> None:
+        super().__init__(root, options)
+        self._algorithms = algorithms
+        self._plugin = DockerPlugin(DockerSettings(container=options.plan.container))
+
+    def plan(self, job: Job) -> DockerPlan:
+        """See Backend."""
+        return super().plan(resolved(job, self._algorithms, "docker", self._plugin))
 
 
 class FakeGroups:
@@ -75,13 +130,12 @@ class ProcessGroups:
 
     def add(self, name: str, *command: str, **recipe: Any) -> None:
         """Make an algorithm known."""
-        process = ProcessRecipe(command=command, **recipe)
-        self.algorithms[name] = Algorithm(process=process)
+        self.algorithms[name] = algorithm_of(process={"command": command, **recipe})
 
     def open(self, **options: Any) -> ProcessBackend:
         """See World."""
         self._stores.add(options.get("store_id", ""))
-        backend = ProcessBackend(self.root, self.algorithms, ProcessOptions(**{"path": PATH, **options}))
+        backend = ResolvingProcesses(self.algorithms, self.root, ProcessOptions(**{"path": PATH, **options}))
         self._opened.append(backend)
         return backend
 
@@ -96,7 +150,7 @@ class ProcessGroups:
             await backend.close()
         for store_id in self._stores:
             options = ProcessOptions(path=PATH, store_id=store_id)
-            last = ProcessBackend(self.root, self.algorithms, options)
+            last = ProcessBackend(self.root, options)
             for group in await last.observe():
                 await last.stop(group, timedelta(0))
             await last.close()
@@ -120,7 +174,7 @@ class KubernetesGroups:
         # So that the program is not process 1, which a signal without a handler does not end.
         template = {"spec": {"shareProcessNamespace": True}}
         values = {"image": self._image, "command": command, "pod_template": template, **recipe}
-        self.algorithms[name] = Algorithm(kubernetes=KubernetesRecipe(**values))
+        self.algorithms[name] = algorithm_of(kubernetes=values)
 
     def open(self, **options: Any) -> KubernetesBackend:
         """See World."""
@@ -130,7 +184,7 @@ class KubernetesGroups:
             "lost_margin": 5.0,
             **options,
         }
-        backend = KubernetesBackend(self.root, self.algorithms, KubernetesOptions(**values), self.tell)
+        backend = ResolvingPods(self.algorithms, self.root, KubernetesOptions(**values), self.tell)
         self._opened.append(backend)
         return backend
 
@@ -158,8 +212,7 @@ class DockerGroups:
 
     def add(self, name: str, *command: str, **recipe: Any) -> None:
         """Make an algorithm known."""
-        docker = DockerRecipe(**{"image": self._image, "command": command, **recipe})
-        self.algorithms[name] = Algorithm(docker=docker)
+        self.algorithms[name] = algorithm_of(docker={"image": self._image, "command": command, **recipe})
 
     def open(self, plan: dict[str, Any] | None = None, **options: Any) -> DockerBackend:
         """See World. `plan` is what the plan's options are to be besides."""
@@ -168,7 +221,7 @@ class DockerGroups:
             "access": EngineAccess(base_url=self.engine.url),
             **options,
         }
-        backend = DockerBackend(self.root, self.algorithms, DockerOptions(**values))
+        backend = ResolvingContainers(self.algorithms, self.root, DockerOptions(**values))
         self._opened.append(backend)
         return backend
 

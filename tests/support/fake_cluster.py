@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from job_tracker.catalog.pods import CONTAINER
+from job_tracker.backends.kubernetes.options import CONTAINER
 
 Object = dict[str, Any]
 

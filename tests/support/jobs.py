@@ -4,16 +4,34 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from job_tracker.domain.diagnosis import Diagnosis
-from job_tracker.domain.job import Job, JobSpec, JobState
+from pydantic import TypeAdapter
 
+from job_tracker.domain import naming
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.group import GroupSpec, InstanceOptions
+from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.policies import Elastic
+
+_OPTIONS = TypeAdapter(InstanceOptions)
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def spec(parameters: Mapping[str, str] | None = None, **changes: Any) -> JobSpec:
-    """A spec for one instance of algorithm "program"."""
+def spec(
+    parameters: Mapping[str, str] | None = None,
+    *,
+    instances: int = 1,
+    roles: Mapping[str, int] | None = None,
+    elastic: Elastic | None = None,
+    ends_with_master: bool = False,
+    pod_options: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> JobSpec:
+    """A spec for one instance of algorithm "program", which is not resolved for a backend yet."""
     sent = dict(parameters or {})
+    trainers = {naming.MASTER: 1, **({naming.WORKER: instances - 1} if instances > 1 else {})}
     values: dict[str, Any] = {
+        "group": GroupSpec(roles=roles or trainers, elastic=elastic, ends_with_master=ends_with_master),
+        "pod_options": _OPTIONS.validate_python(pod_options or {}),
         "algorithm": "program",
         "dataset_id": "1",
         "dataset_version": "v1",
@@ -21,7 +39,6 @@ def spec(parameters: Mapping[str, str] | None = None, **changes: Any) -> JobSpec
         "model_name": "a-model",
         "parameters": sent,
         "environment": sent,
-        "instances": 1,
         "data_uri": "/storage/versionedDatasets/1/v1",
         "model_root": "/storage/models/a-model",
         "checkpoint_root": "/storage/checkpoints",
@@ -34,15 +51,22 @@ def failures(told: Job) -> list[tuple[int, Diagnosis]]:
     return [(move.attempt, move.diagnosis) for move in told.moves if move.diagnosis]
 
 
-def job(parameters: Mapping[str, str] | None = None, *, job_id: int = 1, **changes: Any) -> Job:
+def job(
+    parameters: Mapping[str, str] | None = None,
+    *,
+    algorithm: str = "program",
+    instances: int = 1,
+    job_id: int = 1,
+    attempt: int = 1,
+    state: JobState = JobState.LAUNCHING,
+) -> Job:
     """A job in its first attempt's launch."""
-    spec_changes = {name: changes.pop(name) for name in list(changes) if name in JobSpec.__slots__}
-    values: dict[str, Any] = {
-        "id": job_id,
-        "version": 1,
-        "spec": spec(parameters, **spec_changes),
-        "state": JobState.LAUNCHING,
-        "submitted_at": NOON,
-        "attempt": 1,
-    }
-    return Job(**{**values, **changes})
+    wanted = spec(parameters, algorithm=algorithm, instances=instances)
+    return job_of(wanted, job_id=job_id, attempt=attempt, state=state)
+
+
+def job_of(
+    wanted: JobSpec, *, job_id: int = 1, attempt: int = 1, state: JobState = JobState.LAUNCHING
+) -> Job:
+    """A job of this spec in its first attempt's launch."""
+    return Job(id=job_id, version=1, spec=wanted, state=state, submitted_at=NOON, attempt=attempt)

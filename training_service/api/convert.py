@@ -7,13 +7,14 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import TypeAdapter
 
 from job_tracker.admission.admission import JobRequest
 from job_tracker.backends.shared.log_ends import telling_line
 from job_tracker.common.printable import printable, quoted
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.group import Phase
+from job_tracker.domain.group import InstanceOptions, Phase
 from job_tracker.domain.job import Job, JobSpec, JobState, Progress
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.jobs import JobView
@@ -44,6 +45,7 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 _DEFAULT_PAGE, _LARGEST_PAGE = 50, 1000
 _LONGEST_ID = 18  # digits, of any that a store could have
 _LONGEST_LAST_LINE = 200  # characters
+_SENT = TypeAdapter(InstanceOptions)
 
 
 def request_of(message: pb.TrainRequest) -> JobRequest:
@@ -165,7 +167,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
                 exit_code=r.exit_code,
                 note=r.note,
             )
-            for r, role in zip(job.ranks, spec.role_of_ranks, strict=False)
+            for r, role in zip(job.ranks, spec.group.role_of_ranks, strict=False)
         ],
         diagnosis=_diagnosis(job.diagnosis),
         progress=_progress(job.progress, goes_on=job.state is JobState.RUNNING and job.ending is None),
@@ -335,7 +337,7 @@ def _request_of(spec: JobSpec) -> pb.TrainRequest:
             parameters={**spec.environment, **spec.parameters},
             output_model_name=spec.model_name,
         ),
-        pod_options=ParseDict(dict(spec.pod_options), pb.PodOptions()) if spec.pod_options else None,
+        pod_options=_pod_options(spec.pod_options),
         retry_policy=pb.RetryPolicy(
             max_attempts=retry.max_attempts,
             backoff=_duration(retry.backoff),
@@ -366,3 +368,8 @@ def _timestamp(moment: datetime | None) -> Timestamp | None:
     if moment is None:
         return None
     return Timestamp(seconds=int(moment.timestamp()), nanos=moment.microsecond * 1000)
+
+
+def _pod_options(sent: InstanceOptions) -> pb.PodOptions | None:
+    values = _SENT.dump_python(sent, mode="json", exclude_defaults=True)
+    return ParseDict(values, pb.PodOptions()) if values else None

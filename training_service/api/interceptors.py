@@ -1,4 +1,4 @@
-"""What every call has in common: a request id, errors that clients can read, an access log, metrics."""
+"""What every call has in common: a caller, a request id, errors that clients can read, a log, metrics."""
 
 import asyncio
 import contextvars
@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from job_tracker.admission.admission import MAX_PARAMETER_BYTES
 from job_tracker.domain.errors import InvalidField, TrackerError
+from training_service.api.caller import Context, Metadata, call_of
 from training_service.api.errors import status_of
 
 log = logging.getLogger("training_service.access")
@@ -33,7 +34,6 @@ LARGEST_MESSAGE = 2 * _LARGEST_REQUEST
 # would get neither the message nor the code.
 _LONGEST_MESSAGE = 2048
 
-Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
     _Handler = grpc.RpcMethodHandler[Any, Any]
 else:
@@ -84,24 +84,26 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(unary, None, handler.response_serializer)
 
     def _unary(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
-        async def call(data: bytes, context: Context) -> Any:
-            supervision = _Supervision(method, context)
+        async def answer(data: bytes, context: Context) -> Any:
+            call = call_of(context)
+            supervision = _Supervision(method, context, call.metadata)
             try:
-                answer = await behaviour(_parsed(parse, data), context)
+                message = await behaviour(_parsed(parse, data), call)
                 supervision.code = grpc.StatusCode.OK
-                return answer
+                return message
             except Exception as error:
                 await supervision.abort(error)
             finally:
                 supervision.end(self._observe)
 
-        return call
+        return answer
 
     def _stream(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
-        async def call(data: bytes, context: Context) -> None:
-            supervision = _Supervision(method, context)
+        async def answer(data: bytes, context: Context) -> None:
+            call = call_of(context)
+            supervision = _Supervision(method, context, call.metadata)
             try:
-                async with aclosing(behaviour(_parsed(parse, data), context)) as messages:
+                async with aclosing(behaviour(_parsed(parse, data), call)) as messages:
                     async for message in messages:
                         await _send(context, message)
                         del message  # the next one may be hours away
@@ -111,7 +113,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             finally:
                 supervision.end(self._observe)
 
-        return call
+        return answer
 
 
 class _Supervision:
@@ -119,11 +121,11 @@ class _Supervision:
 
     __slots__ = ("_context", "_identity", "_message", "_method", "_started", "_token", "code")
 
-    def __init__(self, method: str, context: Context) -> None:
+    def __init__(self, method: str, context: Context, metadata: Metadata) -> None:
         self._started = time.perf_counter()
         self._method = method
         self._context = context
-        self._identity = _request_id(context)
+        self._identity = _request_id(metadata)
         self._token = request_id.set(self._identity)
         context.set_trailing_metadata(((REQUEST_ID_HEADER, self._identity),))
         self._message = ""
@@ -186,8 +188,8 @@ def _explain(error: Exception, method: str, identity: str) -> tuple[grpc.StatusC
     )
 
 
-def _request_id(context: Context) -> str:
-    for key, value in context.invocation_metadata() or ():
+def _request_id(metadata: Metadata) -> str:
+    for key, value in metadata:
         if key == REQUEST_ID_HEADER and isinstance(value, str):
             given = "".join(c for c in value if " " <= c <= "~")[:_LONGEST_REQUEST_ID]
             return given or os.urandom(16).hex()

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from contextvars import Context
 from typing import Any
 
-from job_tracker.common.callers import FairTurns, caller
+from job_tracker.common.turns import FairTurns
+from job_tracker.domain.caller import Caller
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +31,9 @@ class Places:
         self._held: dict[asyncio.Task[Any], tuple[str, float]] = {}  # who, and since when; the oldest first
         self._is_looking = False
 
-    async def take(self) -> ExitStack:
+    async def take(self, caller: Caller) -> ExitStack:
         """Wait for a place, for the call that runs in this task; it is given back as the context ends."""
-        who, loop, task = caller.get(), asyncio.get_running_loop(), asyncio.current_task()
+        who, loop, task = caller.key, asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         turn = self._turns.take(who)
         if not self._is_looking:
@@ -44,9 +45,9 @@ class Places:
         place.callback(self._give, task, who)
         return place
 
-    async def take_until_sent(self) -> None:
+    async def take_until_sent(self, caller: Caller) -> None:
         """Wait for a place and hold it until this task is done, which is when the answer is sent."""
-        place, task = await self.take(), asyncio.current_task()
+        place, task = await self.take(caller), asyncio.current_task()
         assert task is not None
         task.add_done_callback(lambda _: place.close())
 

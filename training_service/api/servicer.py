@@ -1,18 +1,21 @@
 """The calls of training.TrainingService."""
 
+# The interceptor gives handlers a Call in place of gRPC's context.
+# mypy: disable-error-code="override"
+
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TypeVar
 
-from job_tracker.common import callers, log_context
+from job_tracker.common import log_context
+from job_tracker.domain.caller import Caller
 from job_tracker.jobs import Jobs
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
 from training_service.api import convert
+from training_service.api.caller import Call
 from training_service.api.errors import ServiceClosing
-from training_service.api.interceptors import Context
-from training_service.api.peers import peer_host
 from training_service.api.sending import Places
 
 T = TypeVar("T")
@@ -46,97 +49,95 @@ class TrainingServicer(TrainingServiceServicer):
         self._files = Places(_SENT, _OF_ONE, _SEND_SECONDS)
         self._metrics = Places(_METRICS_SENT, _METRICS_OF_ONE, _SEND_SECONDS)
 
-    async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:
+    async def Train(self, request: pb.TrainRequest, call: Call) -> pb.TrainResponse:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))  # each call has a context of its own
-        job = await self._jobs.submit(convert.request_of(request))
+        job = await self._jobs.submit(call.caller, convert.request_of(request))
         _is_about(job.id)
         return pb.TrainResponse(job_id=job.id)
 
     async def GetTrainingStatus(
-        self, request: pb.GetTrainingStatusRequest, context: Context
+        self, request: pb.GetTrainingStatusRequest, call: Call
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id)
-        status = await self._bounded(request.job_id, convert.status_of(await self._jobs.get(request.job_id)))
-        if self._cancelled_as_failure and not _knows_cancelled(context):
+        caller = call.caller
+        status = await self._bounded(caller, convert.status_of(await self._jobs.get(caller, request.job_id)))
+        if self._cancelled_as_failure and not _knows_cancelled(call):
             convert.without_cancelled(status)
         return status
 
     async def ListTrainingJobs(
-        self, request: pb.ListTrainingJobsRequest, context: Context
+        self, request: pb.ListTrainingJobsRequest, call: Call
     ) -> pb.ListTrainingJobsResponse:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))
         where, limit, before = convert.page_of(request)
-        await self._lists.take_until_sent()
+        await self._lists.take_until_sent(call.caller)
         async with self._making:
-            page = await self._jobs.list(where, limit=limit, before=before)
+            page = await self._jobs.list(call.caller, where, limit=limit, before=before)
             return pb.ListTrainingJobsResponse(
                 jobs=[convert.status_of(view) for view in page.jobs],
                 next_page_token=str(page.next_before) if page.next_before else "",
             )
 
     async def CancelTraining(
-        self, request: pb.CancelTrainingRequest, context: Context
+        self, request: pb.CancelTrainingRequest, call: Call
     ) -> pb.GetTrainingStatusResponse:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id)
-        return await self._bounded(request.job_id, convert.status_of(await self._jobs.cancel(request.job_id)))
+        caller = call.caller
+        return await self._bounded(caller, convert.status_of(await self._jobs.cancel(caller, request.job_id)))
 
     async def WatchTraining(
-        self, request: pb.WatchTrainingRequest, context: Context
+        self, request: pb.WatchTrainingRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id)
-        async with aclosing(self._jobs.watch(request.job_id)) as views:
+        caller = call.caller
+        async with aclosing(self._jobs.watch(caller, request.job_id)) as views:
             while (view := await self._next(views)) is not None:
                 status = convert.status_of(view)
                 is_large = status.ByteSize() >= _LARGE
                 if is_large:
                     del view, status  # many may wait
-                with await self._place(self._statuses, is_needed=is_large):
-                    yield convert.status_of(await self._jobs.get(request.job_id)) if is_large else status
+                with await self._place(caller, self._statuses, is_needed=is_large):
+                    yield (
+                        convert.status_of(await self._jobs.get(caller, request.job_id))
+                        if is_large
+                        else status
+                    )
 
     async def GetTrainingLogs(
-        self, request: pb.GetTrainingLogsRequest, context: Context
+        self, request: pb.GetTrainingLogsRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))
         _is_about(request.job_id, request.attempt)
-        async with aclosing(self._jobs.logs(*convert.logs_of(request))) as pieces:
+        async with aclosing(self._jobs.logs(call.caller, *convert.logs_of(request))) as pieces:
             while (piece := await self._next(pieces)) is not None:
-                with await self._place(self._logs, is_needed=piece.size >= _LARGE):
+                with await self._place(call.caller, self._logs, is_needed=piece.size >= _LARGE):
                     yield convert.log_of(piece, timestamps=request.timestamps)
 
     async def GetTrainingMetrics(
-        self, request: pb.GetTrainingMetricsRequest, context: Context
+        self, request: pb.GetTrainingMetricsRequest, call: Call
     ) -> AsyncIterator[pb.MetricSeries]:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))
-        with await self._place(self._metrics):
-            for series in await self._jobs.metrics(request.job_id, frozenset(request.names)):
+        with await self._place(call.caller, self._metrics):
+            for series in await self._jobs.metrics(call.caller, request.job_id, frozenset(request.names)):
                 yield convert.series_of(request.job_id, series)
 
     async def GetTrainingArtifacts(
-        self, request: pb.GetTrainingArtifactsRequest, context: Context
+        self, request: pb.GetTrainingArtifactsRequest, call: Call
     ) -> pb.GetTrainingArtifactsResponse:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))
-        await self._statuses.take_until_sent()
-        return convert.made_by(*await self._jobs.artifacts(request.job_id))
+        await self._statuses.take_until_sent(call.caller)
+        return convert.made_by(*await self._jobs.artifacts(call.caller, request.job_id))
 
     async def FetchTrainingArtifact(
-        self, request: pb.FetchTrainingArtifactRequest, context: Context
+        self, request: pb.FetchTrainingArtifactRequest, call: Call
     ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
         """See training_service.proto."""
-        callers.caller.set(peer_host(context.peer()))
-        async with aclosing(self._jobs.fetch(request.job_id, request.name)) as pieces:
+        async with aclosing(self._jobs.fetch(call.caller, request.job_id, request.name)) as pieces:
             while True:
-                with await self._place(self._files):
+                with await self._place(call.caller, self._files):
                     content = await self._next(pieces)
                     if content is None:
                         return
@@ -150,18 +151,21 @@ class TrainingServicer(TrainingServiceServicer):
             waiting.reschedule(asyncio.get_running_loop().time())
 
     async def _bounded(
-        self, job_id: int, status: pb.GetTrainingStatusResponse
+        self, caller: Caller, status: pb.GetTrainingStatusResponse
     ) -> pb.GetTrainingStatusResponse:
         """The status, if it is large once there is a place for it; what is then sent is made only then."""
         if status.ByteSize() < _LARGE:
             return status
+        job_id = status.job_id
         del status  # many may wait
-        await self._statuses.take_until_sent()
-        return convert.status_of(await self._jobs.get(job_id))
+        await self._statuses.take_until_sent(caller)
+        return convert.status_of(await self._jobs.get(caller, job_id))
 
-    async def _place(self, places: Places, *, is_needed: bool = True) -> AbstractContextManager[object]:
+    async def _place(
+        self, caller: Caller, places: Places, *, is_needed: bool = True
+    ) -> AbstractContextManager[object]:
         """One of these, if it is needed, as soon as there is one. Raises ServiceClosing."""
-        return await self._unless_closed(places.take()) if is_needed else nullcontext()
+        return await self._unless_closed(places.take(caller)) if is_needed else nullcontext()
 
     async def _next(self, items: AsyncGenerator[T, None]) -> T | None:
         """The next one as soon as there is one; None if there are no more. Raises ServiceClosing."""
@@ -186,9 +190,9 @@ class TrainingServicer(TrainingServiceServicer):
             raise ServiceClosing from None
 
 
-def _knows_cancelled(context: Context) -> bool:
+def _knows_cancelled(call: Call) -> bool:
     """Whether the caller says that it knows the status which was added to those of the first clients."""
-    return any(key == KNOWS_CANCELLED for key, _ in context.invocation_metadata() or ())
+    return any(key == KNOWS_CANCELLED for key, _ in call.metadata)
 
 
 def _is_about(job_id: int, attempt: int = 0) -> None:

@@ -21,8 +21,8 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.client import requests
 from training_service.client.channel import address_or_default, open_async_channel
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
-from training_service.client.opening import async_messages
 from training_service.client.requests import Parameters
+from training_service.client.stream_retry import async_messages
 from training_service.client.translation import translated_errors
 from training_service.client.watching import LogReading, Watch, has_ended
 
@@ -31,7 +31,7 @@ class AsyncTrainingClient:
     """Talks to the training service from an event loop; make it inside the loop that will use it.
 
         async with AsyncTrainingClient() as client:
-            job_id = await client.submit("intent-classification", "questions", "3f2a9c", instances=3)
+            job_id = await client.submit("my-training", "my-dataset", "3f2a9c", instances=3)
             async for status in client.watch(job_id):
                 print(status.message)
 

@@ -20,7 +20,7 @@ ADDRESS_VARIABLE = "TRAINING_SERVICE_ADDRESS"
 DEFAULT_ADDRESS = "localhost:51001"
 
 # Every call of the service may be repeated: Train carries a request key, the others change nothing
-# or are idempotent. Streams are another matter: see `client.opening`, and `client.watching`.
+# or are idempotent. Streams are another matter: see `client.stream_retry`, and `client.watching`.
 # Four retries, 0.2 + 0.4 + 0.8 + 1.6 s apart (±20 %, gRPC's jitter): a service that restarts is
 # waited for, and one that is not there is reported after some 3 s.
 _SERVICE_CONFIG: dict[str, Any] = {
@@ -53,7 +53,7 @@ _OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A machine that vanished without a word is noticed on a quiet stream within six minutes. Servers
-    # that were not told otherwise punish pings that come more often than every five.
+    # with default settings punish pings that come more often than every five.
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.http2.ping_timeout_ms", 20_000),  # keepalive_timeout_ms has no effect in gRPC 1.85
     ("grpc.http2.max_pings_without_data", 0),

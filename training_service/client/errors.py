@@ -8,7 +8,7 @@
     ├── FailedPrecondition   not in this state of the job or of the service
     ├── NotAllowed           the service does not know you, or does not let you
     ├── Unavailable          not ready, or it went away: worth trying again
-    │   └── Unreachable      nobody answers at the address
+    │   └── Unreachable      no answer at the address
     ├── DeadlineExceeded     no answer in time; what was asked may have been done
     ├── WaitTimedOut         the job has not ended in time; it goes on
     └── ServerError          the service failed, or speaks another version

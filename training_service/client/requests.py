@@ -51,7 +51,7 @@ def _refused_at_home(build: Callable[P, R]) -> Callable[P, R]:
 
 
 def new_request_key() -> str:
-    """A key that nobody else chooses."""
+    """A random key, unlike any other."""
     return str(uuid4())
 
 

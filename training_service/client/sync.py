@@ -20,8 +20,8 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.client import requests
 from training_service.client.channel import address_or_default, open_channel
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
-from training_service.client.opening import messages
 from training_service.client.requests import Parameters
+from training_service.client.stream_retry import messages
 from training_service.client.translation import translated_errors
 from training_service.client.watching import LogReading, Watch, has_ended
 
@@ -30,7 +30,7 @@ class TrainingClient:
     """Talks to the training service.
 
         with TrainingClient() as client:
-            job_id = client.submit("intent-classification", "questions", "3f2a9c", instances=3)
+            job_id = client.submit("my-training", "my-dataset", "3f2a9c", instances=3)
             print(client.wait(job_id).message)
 
     `address` is host:port, or those of several replicas with commas between them, as IP addresses; by

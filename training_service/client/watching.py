@@ -29,7 +29,7 @@ def has_ended(status: GetTrainingStatusResponse) -> bool:
 
 
 def goes_on(status: GetTrainingStatusResponse) -> bool:
-    """Whether the job is still to end; of a status from a newer service nobody here can tell either."""
+    """Whether the job has not ended. A status that only a newer service knows is neither."""
     return status.status in _GOING_ON
 
 

@@ -5,6 +5,6 @@ defaults below, which need no configuration at all.
 """
 
 from training_service.settings.service import LoggingSettings, MetricsSettings
-from training_service.settings.settings import ENVIRONMENT_PREFIX, Settings
+from training_service.settings.settings import ENVIRONMENT_PREFIX, Settings, settings_model
 
-__all__ = ["ENVIRONMENT_PREFIX", "LoggingSettings", "MetricsSettings", "Settings"]
+__all__ = ["ENVIRONMENT_PREFIX", "LoggingSettings", "MetricsSettings", "Settings", "settings_model"]

@@ -11,16 +11,16 @@ from pydantic import (
 )
 
 from job_tracker.catalog.job_defaults import categories
+from job_tracker.common.config import DEFAULT_PATH, Config, Duration
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.policies import LONGEST, MOST_ATTEMPTS, RetryPolicy
-from training_service.settings.section import Duration, Group
 
 PROCESSES_PER_INSTANCE = 8
 """As many as most machines have GPUs, at most."""
 
 
-class SchedulingSettings(Group):
+class SchedulingSettings(Config):
     """Which jobs run, and how many."""
 
     capacity: int = Field(default=8, ge=1, le=1_000_000, description="instances that may run at once")
@@ -39,8 +39,13 @@ class SchedulingSettings(Group):
         return self.max_processes or PROCESSES_PER_INSTANCE * self.capacity
 
 
-class JobSettings(Group):
-    """How jobs end, and what becomes of them then."""
+class JobSettings(Config):
+    """How jobs are checked, how they end, and what becomes of them then."""
+
+    check_path: str = Field(
+        default=DEFAULT_PATH,
+        description="PATH of the check programs of algorithms, which the service runs itself",
+    )
 
     stop_grace: Duration = Field(
         default=timedelta(seconds=10),
@@ -88,7 +93,7 @@ def _known_categories(words: Sequence[str]) -> tuple[Category, ...]:
         raise ValueError(str(error)) from error
 
 
-class RetrySettings(Group):
+class RetrySettings(Config):
     """When a failed attempt is followed by another; a request may say otherwise for its job."""
 
     max_attempts: int = Field(
@@ -112,7 +117,7 @@ class RetrySettings(Group):
         return self
 
 
-class DeadlineSettings(Group):
+class DeadlineSettings(Config):
     """How long a job may be in a state before it fails; none: for ever. A request may say otherwise."""
 
     queue: LongDuration | None = Field(default=None, description="to wait in the queue, each time")

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from training_service.settings import ENVIRONMENT_PREFIX, Settings
+from training_service.settings import ENVIRONMENT_PREFIX, Settings, settings_model
 
 # Variables with our prefix that are not settings of the server.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
@@ -36,7 +36,7 @@ def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Se
     for values in reversed(sources.values()):
         merged = _merged(merged, values)
     try:
-        return Settings(**merged)
+        return settings_model()(**merged)
     except ValidationError as error:
         raise SettingsError("\n".join(_explain(problem, sources) for problem in error.errors())) from error
 
@@ -54,13 +54,13 @@ def _from_environment() -> dict[str, Any]:
     for name in os.environ:
         group = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")[0].lower()
         ours = name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
-        if ours and group not in Settings.model_fields:
+        if ours and group not in settings_model().model_fields:
             raise SettingsError(
                 f"environment: {name}: there is no setting {group!r}; "
-                f"there are {', '.join(Settings.model_fields)}"
+                f"there are {', '.join(settings_model().model_fields)}"
             )
     try:
-        values = EnvSettingsSource(Settings)()
+        values = EnvSettingsSource(settings_model())()
     except Exception as error:
         raise SettingsError(f"environment: {error}: a group as a whole is given as JSON") from error
     for name in os.environ:
@@ -71,7 +71,7 @@ def _from_environment() -> dict[str, Any]:
 
 def _restore_case(values: dict[str, Any], path: list[str]) -> None:
     """Names of settings have no case, and the keys of a table (variables, algorithms) do: give it back."""
-    kind: Any = Settings
+    kind: Any = settings_model()
     for part in path:
         key = part.lower()
         if key not in values:

@@ -12,14 +12,14 @@ from pydantic import (
     field_validator,
 )
 
+from job_tracker.common.config import Config
 from job_tracker.logs.writing import SMALLEST_LOG
 from training_service.settings.addresses import is_loopback
-from training_service.settings.section import Group
 
 _LAST_PORT = 65535
 
 
-class ServerSettings(Group):
+class ServerSettings(Config):
     """The gRPC server."""
 
     # Before `address`, whose check looks at it.
@@ -67,7 +67,7 @@ def _default_data_dir() -> Path:
     return Path(home) / "training-service"
 
 
-class StorageSettings(Group):
+class StorageSettings(Config):
     """Where things are kept."""
 
     data_dir: Path = Field(
@@ -89,7 +89,7 @@ class StorageSettings(Group):
         return (self.uri or str(self.data_dir.absolute() / "storage")).rstrip("/")
 
 
-class StoreSettings(Group):
+class StoreSettings(Config):
     """Where jobs are recorded."""
 
     url: SecretStr | None = Field(
@@ -126,7 +126,7 @@ class StoreSettings(Group):
         return url
 
 
-class ReportSettings(Group):
+class ReportSettings(Config):
     """What training processes tell the service."""
 
     address: str | None = Field(
@@ -137,7 +137,7 @@ class ReportSettings(Group):
     )
 
 
-class LogSettings(Group):
+class LogSettings(Config):
     """What the ranks of jobs print. It is kept in the storage as long as the job."""
 
     max_bytes_per_rank: int = Field(
@@ -149,7 +149,7 @@ class LogSettings(Group):
     )
 
 
-class MetricsSettings(Group):
+class MetricsSettings(Config):
     """Prometheus metrics over HTTP."""
 
     port: int | None = Field(default=None, ge=0, le=65535, description="none: no metrics; 0: a free port")
@@ -160,7 +160,7 @@ class MetricsSettings(Group):
     )
 
 
-class LoggingSettings(Group):
+class LoggingSettings(Config):
     """The service's own log, on standard error."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

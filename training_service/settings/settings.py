@@ -1,29 +1,16 @@
 """All settings, and what they must be to each other."""
 
-from typing import Any, Literal
+from functools import cache, cached_property
+from typing import Annotated, Any
 
-from pydantic import (
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from job_tracker.catalog import (
-    Algorithm,
-    ContainerOptions,
-    Dataset,
-    DockerRecipe,
-    JobDefaults,
-    KubernetesRecipe,
-    PodOptions,
-    RequestLimits,
-)
-from job_tracker.catalog.layers import overlay
+from job_tracker.backends.registry import BackendPlugin, installed
+from job_tracker.catalog import Algorithm, Dataset, JobDefaults, algorithm_model
+from job_tracker.domain import naming
+from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import Deadlines, RetryPolicy
-from training_service.settings.algorithms import default_algorithms
-from training_service.settings.docker import DockerSettings
-from training_service.settings.engines import KubernetesSettings, ProcessSettings
 from training_service.settings.jobs import DeadlineSettings, JobSettings, RetrySettings, SchedulingSettings
 from training_service.settings.service import (
     LoggingSettings,
@@ -34,12 +21,19 @@ from training_service.settings.service import (
     StorageSettings,
     StoreSettings,
 )
+from training_service.settings.shipped import default_algorithms, default_datasets
 
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
 
 
+def _installed_backend(name: str) -> str:
+    if name not in installed():
+        raise ValueError(f"there is no backend of this name; installed are {', '.join(installed())}")
+    return name
+
+
 class Settings(BaseSettings):
-    """All of it."""
+    """All of it, but for what backends bring: settings_model() is the whole."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
@@ -50,8 +44,10 @@ class Settings(BaseSettings):
         case_sensitive=False,
     )
 
-    backend: Literal["process", "docker", "kubernetes", "fake"] = Field(
-        default="process", description="where groups run; fake only pretends, to try clients out"
+    backend: Annotated[str, AfterValidator(_installed_backend)] = Field(
+        default="process",
+        description="where groups run: process, docker, kubernetes, that of another package, or fake, which "
+        "only pretends, to try clients out",
     )
     server: ServerSettings = ServerSettings()
     storage: StorageSettings = Field(default_factory=StorageSettings)
@@ -61,69 +57,63 @@ class Settings(BaseSettings):
     jobs: JobSettings = JobSettings()
     retry: RetrySettings = RetrySettings()
     deadlines: DeadlineSettings = DeadlineSettings()
-    process: ProcessSettings = ProcessSettings()
-    docker: DockerSettings = DockerSettings()
-    kubernetes: KubernetesSettings = KubernetesSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
-    algorithms: dict[str, Algorithm] = Field(
-        default_factory=default_algorithms,
-        description="what may be trained; given, it replaces the built-in",
-    )
+    algorithms: dict[str, Algorithm] = {}
     datasets: dict[str, Dataset] = Field(
         default={}, description='where datasets are, by id; "*" stands for any other id'
     )
 
     @property
-    def job_policy(self) -> JobDefaults:
+    def job_defaults(self) -> JobDefaults:
         """What holds for a job whose request does not say otherwise."""
         return JobDefaults(retry=RetryPolicy(**dict(self.retry)), deadlines=Deadlines(**dict(self.deadlines)))
 
-    @property
-    def pod_policy(self) -> RequestLimits | None:
-        """What a request may set of its instances; None: nothing."""
-        match self.backend:
-            case "process":
-                return self.process.pod_policy
-            case "docker":
-                return self.docker.pod_policy
-            case "kubernetes":
-                return self.kubernetes.pod_policy
-            case _:
-                return None
+    @cached_property
+    def plugin(self) -> BackendPlugin:
+        """The backend that is chosen, with its settings."""
+        return self._plugin_of(self.backend)
+
+    def _plugin_of(self, backend: str) -> BackendPlugin:
+        return installed()[backend](getattr(self, backend))
 
     @property
     def all_datasets(self) -> dict[str, Dataset]:
-        """The datasets that are configured; or, if none is, all that lie in the storage."""
-        seed_layout = f"{self.storage.root}/versionedDatasets/{{dataset_id}}/{{version}}"
-        return self.datasets or {
-            "*": Dataset(uri=seed_layout),
-            # What language_model.prepare_data publishes.
-            "dialog": Dataset(uri=seed_layout, files=("train.txt", "validation.txt")),
-        }
+        """The datasets that are configured, or, if none is, those that ship."""
+        return self.datasets or default_datasets(self.storage.root)
 
     @model_validator(mode="after")
     def _algorithms_run_on_the_backend(self) -> "Settings":
+        recipe = installed()[self.backend].recipe_model
         for name, algorithm in self.algorithms.items():
-            if self.backend == "process" and algorithm.process is None:
-                raise ValueError(f"algorithms.{name} has no process.command, which the process backend needs")
-            if self.backend == "docker" and algorithm.docker is None:
-                raise ValueError(f"algorithms.{name} has no docker.image, which the Docker backend needs")
-            if self.backend == "kubernetes" and algorithm.kubernetes is None:
+            if recipe is not None and self.backend not in algorithm.recipes:
+                needed = next(field for field, info in recipe.model_fields.items() if info.is_required())
                 raise ValueError(
-                    f"algorithms.{name} has no kubernetes.image, which the Kubernetes backend needs"
+                    f"algorithms.{name} has no {self.backend}.{needed}, which backend {self.backend} needs"
                 )
         return self
 
     @model_validator(mode="after")
     def _options_fit_together(self) -> "Settings":
         for name, algorithm in self.algorithms.items():
-            if algorithm.kubernetes is not None:
-                _check_layers(name, "kubernetes", "pod", self.kubernetes.pod, algorithm.kubernetes)
-            if algorithm.docker is not None:
-                _check_layers(name, "docker", "container", self.docker.container, algorithm.docker)
+            for backend in algorithm.recipes:
+                for role in (naming.WORKER, *algorithm.roles):
+                    self._check_options(name, algorithm, backend, role)
         return self
+
+    def _check_options(self, name: str, algorithm: Algorithm, backend: str, role: str) -> None:
+        """Raise ValueError unless the options of the algorithm can be laid over those of all."""
+        what = f"algorithms.{name}.{backend} over {backend}"
+        try:
+            instance = self._plugin_of(backend).resolve(algorithm, role, InstanceOptions())
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{what}: {reason}") from error
+        if instance.processes > 1 and not instance.command:
+            raise ValueError(
+                f"{what}: nproc_per_node is more than 1, and there is no command that torchrun is to start"
+            )
 
     @classmethod
     def settings_customise_sources(
@@ -133,21 +123,24 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
-def _check_layers(
-    name: str,
-    engine: str,
-    group: str,
-    of_all: PodOptions | ContainerOptions,
-    recipe: KubernetesRecipe | DockerRecipe,
-) -> None:
-    """Raise ValueError unless the options of an algorithm can be laid over those of all."""
-    try:
-        options = overlay(type(of_all), of_all, recipe)
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ValueError(f"algorithms.{name}.{engine} over {engine}.{group}: {reason}") from error
-    if options.nproc_per_node > 1 and not recipe.command:
-        raise ValueError(
-            f"algorithms.{name}.{engine} has no command, which torchrun is to start, as "
-            f"{engine}.{group}.nproc_per_node is more than 1"
-        )
+@cache
+def settings_model() -> type[Settings]:
+    """The settings, with a table for each backend that is installed, in algorithms as well."""
+    plugins = installed()
+    if taken := plugins.keys() & Settings.model_fields.keys():
+        raise TypeError(f"backend {min(taken)}: a table of settings has this name already")
+    recipes = {name: each.recipe_model for name, each in plugins.items() if each.recipe_model}
+    roles = {name: each.role_model for name, each in plugins.items() if each.role_model}
+    algorithm = algorithm_model(recipes, roles)
+    fields: dict[str, Any] = {
+        name: (each.settings_model, Field(default_factory=each.settings_model))
+        for name, each in plugins.items()
+    }
+    fields["algorithms"] = (
+        dict[str, algorithm],  # type: ignore[valid-type]
+        Field(
+            default_factory=lambda: default_algorithms(algorithm),
+            description="what may be trained; given, it replaces the built-in",
+        ),
+    )
+    return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, **fields)

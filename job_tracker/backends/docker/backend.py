@@ -22,7 +22,6 @@ from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.backends.shared.kept_logs import KeptLogs
-from job_tracker.catalog import Algorithm
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 from job_tracker.domain.job import Job
@@ -49,12 +48,10 @@ class DockerBackend:
     def __init__(
         self,
         root: Path,
-        algorithms: Mapping[str, Algorithm],
         options: DockerOptions,
         tell: ExtraEnvironment = nothing_more,
     ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""
-        self._algorithms = algorithms
         self._options = options
         self._tell = tell
         instance = options.plan.instance
@@ -83,7 +80,7 @@ class DockerBackend:
 
     def plan(self, job: Job) -> DockerPlan:
         """See Backend."""
-        return plan(job, self._algorithms, self._options.plan, self._tell(job))
+        return plan(job, self._options.plan, self._tell(job))
 
     async def launch(self, plan: DockerPlan) -> Observation:
         """See Backend."""

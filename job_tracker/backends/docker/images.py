@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import EngineError, Unreachable
+from job_tracker.backends.docker.options import Pull
 from job_tracker.backends.docker.refusals import image_missing
-from job_tracker.catalog.containers import Pull
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 
 _PATIENCE = 5.0

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
-
 from job_tracker.backends.docker import requests
 from job_tracker.backends.docker.names import network_name
-from job_tracker.backends.shared.instances import options_of_role, told_alike
+from job_tracker.backends.docker.options import ContainerOptions, Pull
+from job_tracker.backends.shared.instances import options_do_not_fit, options_of, variables_alike
 from job_tracker.backends.shared.labels import (
     PLAN_DIGEST,
     RESTARTS,
@@ -20,13 +19,11 @@ from job_tracker.backends.shared.labels import (
     group_labels,
     rank_labels,
 )
-from job_tracker.catalog import Algorithm, ContainerOptions, DockerRecipe
-from job_tracker.catalog.containers import Pull
+from job_tracker.catalog.layers import overlay
 from job_tracker.catalog.syntax import CPU
 from job_tracker.domain import naming
-from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed
-from job_tracker.domain.group import GroupRef
+from job_tracker.domain.group import GroupRef, InstanceSpec
 from job_tracker.domain.job import Job
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 
@@ -90,21 +87,12 @@ class DockerPlan:
 
 
 def plan(
-    job: Job,
-    algorithms: Mapping[str, Algorithm],
-    options: PlanOptions,
-    told: Mapping[str, str] = MappingProxyType({}),
+    job: Job, options: PlanOptions, extra_environment: Mapping[str, str] = MappingProxyType({})
 ) -> DockerPlan:
-    """The plan of the job's current attempt. Raises LaunchFailed if the algorithm cannot run here.
-
-    `told` is what its processes are told besides.
-    """
-    algorithm = algorithms.get(job.spec.algorithm)
-    if algorithm is None or algorithm.docker is None:
-        raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
-    framework, recipe = FRAMEWORKS[algorithm.framework], algorithm.docker
-    roles = job.spec.role_of_ranks
-    of_role = {role: _container_options(job, algorithm, recipe, role, options.container) for role in {*roles}}
+    """The plan of the job's current attempt. Raises LaunchFailed if this version cannot read its options."""
+    spec = job.spec.group
+    framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
+    of_role = {role: _container_options(spec.instance(role), options.container) for role in {*roles}}
     layout = _layout(job, options.master_port, max(each.nproc_per_node for each in of_role.values()))
     labels = {**group_labels(job, options.instance), **group_annotations(job)}
     network = network_name(job.group.name) if layout.size > 1 else None
@@ -113,13 +101,12 @@ def plan(
             name := naming.instance_name(job.group.name, rank, role),
             requests.container(
                 name,
-                image=recipe.image,
-                command=framework.command(layout, command) if command else (),
+                image=instance.image,
+                command=framework.command(layout, instance.command) if instance.command else (),
                 environment={
-                    **told_alike(
+                    **variables_alike(
                         job,
-                        algorithm,
-                        told,
+                        extra_environment,
                         cpu=of_role[role].resources.get(CPU),
                         processes=of_role[role].nproc_per_node,
                         secret=of_role[role].secret_names,
@@ -138,14 +125,14 @@ def plan(
             job.restarts_of(rank),
         )
         for rank, role in enumerate(roles)
-        for command in [algorithm.command_of(role, recipe.command)]
+        for instance in [spec.instance(role)]
     ]
     digest = _digest(containers, options.pull)
     return DockerPlan(
         group=job.group,
         instances=layout.size,
         was_launched=job.was_launched,
-        image=recipe.image,
+        image=spec.trainers.image,
         pull=options.pull,
         network=network,
         labels={**labels, PLAN_DIGEST: digest},
@@ -154,32 +141,22 @@ def plan(
     )
 
 
-def _container_options(
-    job: Job, algorithm: Algorithm, recipe: DockerRecipe, role: str, defaults: ContainerOptions
-) -> ContainerOptions:
-    own = algorithm.roles.get(role)
+def _container_options(instance: InstanceSpec, of_all: ContainerOptions) -> ContainerOptions:
     try:
-        return options_of_role(
-            ContainerOptions,
-            job,
-            configured=(defaults, recipe),
-            own=own.docker if own else None,
-            command=bool(recipe.command),
-        )
-    except ValueError as error:  # the configuration has changed since the job was accepted
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise LaunchFailed(_options_do_not_fit(job.spec.algorithm, reason)) from error
+        return overlay(ContainerOptions, of_all.identity, options_of(ContainerOptions, instance))
+    except ValueError as error:
+        raise LaunchFailed(options_do_not_fit(error)) from error
 
 
 def _layout(job: Job, port: int, processes: int) -> GroupLayout:
     """Where each rank is found: by the name of its container, which its network's DNS knows."""
-    roles = job.spec.role_of_ranks
+    roles = job.spec.group.role_of_ranks
     hosts = [naming.instance_name(job.group.name, rank, role) for rank, role in enumerate(roles)]
     return GroupLayout(
         addresses=tuple(Address(host, port) for host in (hosts if len(hosts) > 1 else [_ALONE])),
         roles=roles,
         processes_per_instance=processes,
-        elastic=job.spec.elastic,
+        elastic=job.spec.group.elastic,
     )
 
 
@@ -194,20 +171,3 @@ def _marked(container: ContainerPlan, digest: str) -> ContainerPlan:
     start = {RESTARTS: str(container.restarts)} if container.restarts else {}
     labels = {**container.request["Labels"], PLAN_DIGEST: digest, **start}
     return replace(container, request={**container.request, "Labels": labels})
-
-
-def _algorithm_gone(name: str) -> Diagnosis:
-    return Diagnosis(
-        category=Category.ALGORITHM_GONE,
-        summary=f"The algorithm {name!r} is no longer configured to run on a Docker engine.",
-        resolution=f"Put algorithms.{name}.docker back into the configuration, and submit the job again.",
-    )
-
-
-def _options_do_not_fit(name: str, reason: str) -> Diagnosis:
-    return Diagnosis(
-        category=Category.LAUNCH_FAILED,
-        summary="The options of the job's containers no longer fit the configuration.",
-        resolution=f"Mend docker.container and algorithms.{name}.docker, and submit the job again.",
-        detail=reason,
-    )

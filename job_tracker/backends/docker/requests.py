@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from job_tracker.catalog.containers import GPU, MEMORY, ContainerOptions
-from job_tracker.catalog.pods import HOME, TEMPORARY
+from job_tracker.backends.docker.options import GPU, MEMORY, ContainerOptions
+from job_tracker.backends.shared.instances import HOME, TEMPORARY
 from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9

@@ -31,7 +31,6 @@ from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.backends.shared.kept_logs import KeptLogs
-from job_tracker.catalog import Algorithm
 from job_tracker.domain.errors import InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
@@ -69,13 +68,11 @@ class KubernetesBackend:
     def __init__(
         self,
         root: Path,
-        algorithms: Mapping[str, Algorithm],
         options: KubernetesOptions,
         tell: ExtraEnvironment = nothing_more,
         on_request: RequestObserver = ignore_request,
     ) -> None:
         """Kept logs are put below `root`. Nothing is connected to yet."""
-        self._algorithms = algorithms
         self._options = options
         self._tell = tell
         instance = options.plan.instance
@@ -121,7 +118,7 @@ class KubernetesBackend:
 
     def plan(self, job: Job) -> KubernetesPlan:
         """See Backend."""
-        return plan(job, self._algorithms, self._options.plan, self._tell(job))
+        return plan(job, self._options.plan, self._tell(job))
 
     async def check(self, job: Job) -> None:
         """Raise InvalidField if the API server says that it would refuse the job's master pod.

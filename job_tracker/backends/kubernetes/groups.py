@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of, restarts_of
+from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank, program_of
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
-from job_tracker.catalog.pods import CONTAINER
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
 

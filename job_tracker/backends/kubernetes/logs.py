@@ -13,7 +13,7 @@ from job_tracker.backends.kubernetes.api_errors import Invalid, NotFound, Unreac
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Group, Groups, has_started
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.catalog.pods import CONTAINER
+from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.logs.records import BEGINNING, nanoseconds
 from job_tracker.logs.writing import parts_of, time_at
 

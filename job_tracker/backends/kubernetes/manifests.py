@@ -5,6 +5,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from job_tracker.backends.kubernetes.options import CONTAINER, PodOptions
+from job_tracker.backends.kubernetes.strategic_merge import merged
+from job_tracker.backends.shared.instances import HOME, SHARED_MEMORY, TEMPORARY
 from job_tracker.backends.shared.labels import (
     ALGORITHM,
     ATTEMPT,
@@ -20,8 +23,7 @@ from job_tracker.backends.shared.labels import (
     group_labels,
     rank_labels,
 )
-from job_tracker.catalog.pods import CONTAINER, HOME, SHARED_MEMORY, TEMPORARY, PodOptions, Toleration
-from job_tracker.catalog.strategic_merge import merged
+from job_tracker.catalog.requested import Toleration
 from job_tracker.catalog.syntax import CPU
 from job_tracker.domain.group import MASTER_RANK
 from job_tracker.domain.job import Job

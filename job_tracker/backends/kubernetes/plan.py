@@ -9,17 +9,15 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
-
 from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.backends.shared.instances import options_of_role, told_alike
+from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
+from job_tracker.backends.shared.instances import options_do_not_fit, options_of, variables_alike
 from job_tracker.backends.shared.labels import PLAN_DIGEST, RESTARTS
-from job_tracker.catalog import Algorithm, KubernetesRecipe, PodOptions
+from job_tracker.catalog.layers import overlay
 from job_tracker.domain import naming
-from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed
-from job_tracker.domain.group import GroupRef
+from job_tracker.domain.group import GroupRef, InstanceSpec
 from job_tracker.domain.job import Job
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.frameworks.job_environment import TOKENS
@@ -61,26 +59,18 @@ class KubernetesPlan:
 
 
 def plan(
-    job: Job,
-    algorithms: Mapping[str, Algorithm],
-    options: PlanOptions,
-    told: Mapping[str, str] = MappingProxyType({}),
+    job: Job, options: PlanOptions, extra_environment: Mapping[str, str] = MappingProxyType({})
 ) -> KubernetesPlan:
-    """The plan of the job's current attempt. Raises LaunchFailed if the algorithm cannot run here.
-
-    `told` is what its processes are told besides.
-    """
-    algorithm = algorithms.get(job.spec.algorithm)
-    if algorithm is None or algorithm.kubernetes is None:
-        raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
-    framework, recipe = FRAMEWORKS[algorithm.framework], algorithm.kubernetes
-    roles = job.spec.role_of_ranks
-    of_role = {role: _pod_options(job, algorithm, recipe, role, options.pod) for role in dict.fromkeys(roles)}
-    every_rank = framework.traits.addresses_every_rank or job.spec.elastic is not None
+    """The plan of the job's current attempt. Raises LaunchFailed if this version cannot read its options."""
+    spec = job.spec.group
+    framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
+    of_role = {role: _pod_options(spec.instance(role), options.pod) for role in dict.fromkeys(roles)}
+    every_rank = framework.traits.addresses_every_rank or spec.elastic is not None
+    plain = extra_environment
     secret = None
-    if options.token_secrets and (tokens := {name: told[name] for name in sorted(TOKENS & told.keys())}):
+    if options.token_secrets and (tokens := {name: plain[name] for name in sorted(TOKENS & plain.keys())}):
         secret = manifests.token_secret(job, options.namespace, options.instance, tokens)
-        told = {name: value for name, value in told.items() if name not in tokens}
+        plain = {name: value for name, value in plain.items() if name not in tokens}
     processes = max(each.nproc_per_node for each in of_role.values())
     layout = _layout(job, options.master_port, processes, every_rank=every_rank)
     pods = [
@@ -92,15 +82,14 @@ def plan(
             namespace=options.namespace,
             instance=options.instance,
             subdomain=naming.master_service_name(job.group.name) if layout.size > 1 else None,
-            image=recipe.image,
-            command=framework.command(layout, command) if command else (),
+            image=instance.image,
+            command=framework.command(layout, instance.command) if instance.command else (),
             environment=[
                 *manifests.variables(
                     {
-                        **told_alike(
+                        **variables_alike(
                             job,
-                            algorithm,
-                            told,
+                            plain,
                             cpu=of_role[role].cpu_limit,
                             processes=of_role[role].nproc_per_node,
                             secret=of_role[role].secret_environment,
@@ -113,10 +102,10 @@ def plan(
             ],
             grace_seconds=math.ceil(options.stop_grace.total_seconds()),
             options=of_role[role],
-            overlay=recipe.pod_template,
+            overlay=of_role[role].pod_template,
         )
         for rank, role in enumerate(roles)
-        for command in [algorithm.command_of(role, recipe.command)]
+        for instance in [spec.instance(role)]
     ]
     service = None
     if layout.size > 1:
@@ -141,21 +130,11 @@ def plan(
     )
 
 
-def _pod_options(
-    job: Job, algorithm: Algorithm, recipe: KubernetesRecipe, role: str, defaults: PodOptions
-) -> PodOptions:
-    own = algorithm.roles.get(role)
+def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
     try:
-        return options_of_role(
-            PodOptions,
-            job,
-            configured=(defaults, recipe),
-            own=own.kubernetes if own else None,
-            command=bool(recipe.command),
-        )
-    except ValueError as error:  # the configuration has changed since the job was accepted
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise LaunchFailed(_options_do_not_fit(job.spec.algorithm, reason)) from error
+        return overlay(FrozenPod, FrozenPod.of(of_all.identity, {}), options_of(FrozenPod, instance))
+    except ValueError as error:
+        raise LaunchFailed(options_do_not_fit(error)) from error
 
 
 def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:
@@ -165,7 +144,7 @@ def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLa
     pods' own names instead (HOSTNAME.SERVICE), and a Service that selects them all: its name would then
     be any of them.
     """
-    roles, group = job.spec.role_of_ranks, job.group.name
+    roles, group = job.spec.group.role_of_ranks, job.group.name
     service = naming.master_service_name(group)
     hosts = [f"{naming.instance_name(group, rank, role)}.{service}" for rank, role in enumerate(roles)]
     if len(roles) == 1:
@@ -176,7 +155,7 @@ def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLa
         addresses=tuple(Address(host, port) for host in hosts),
         roles=roles,
         processes_per_instance=processes,
-        elastic=job.spec.elastic,
+        elastic=job.spec.group.elastic,
     )
 
 
@@ -195,20 +174,3 @@ def _marked(
     metadata = manifest["metadata"]
     annotations = {**metadata["annotations"], PLAN_DIGEST: digest, **more}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
-
-
-def _algorithm_gone(name: str) -> Diagnosis:
-    return Diagnosis(
-        category=Category.ALGORITHM_GONE,
-        summary=f"The algorithm {name!r} is no longer configured to run on Kubernetes.",
-        resolution=f"Put algorithms.{name}.kubernetes back into the configuration, and submit the job again.",
-    )
-
-
-def _options_do_not_fit(name: str, reason: str) -> Diagnosis:
-    return Diagnosis(
-        category=Category.LAUNCH_FAILED,
-        summary="The pod options of the job no longer fit the configuration.",
-        resolution=f"Mend kubernetes.pod and algorithms.{name}.kubernetes, and submit the job again.",
-        detail=reason,
-    )

@@ -1,7 +1,6 @@
 """A job's pod is shown to the API server at the door: what could never be is refused there."""
 
 import asyncio
-import json
 import time
 from datetime import UTC, datetime
 
@@ -31,9 +30,9 @@ class DryRun:
         self._accepted: dict[Key, float] = {}
         self._asking: dict[Key, asyncio.Task[None]] = {}
 
-    async def __call__(self, spec: JobSpec) -> None:
+    async def check(self, spec: JobSpec) -> None:
         """Raise InvalidField if the API server would refuse the pod. One that is away refuses nothing."""
-        key = (spec.algorithm, json.dumps(spec.pod_options, sort_keys=True), spec.instances > 1)
+        key = spec.algorithm, repr(spec.pod_options), spec.instances > 1
         if time.monotonic() - self._accepted.get(key, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
             return
         asking = self._asking.get(key)

@@ -13,7 +13,7 @@ from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.diagnosis import Row
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.catalog.pods import CONTAINER
+from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
 

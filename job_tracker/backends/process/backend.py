@@ -18,7 +18,6 @@ from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_ports
-from job_tracker.catalog import Algorithm
 from job_tracker.common.broadcast import Feed
 from job_tracker.common.local_faults import remedy_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
@@ -65,13 +64,11 @@ class ProcessBackend:
     def __init__(
         self,
         root: Path,
-        algorithms: Mapping[str, Algorithm],
         options: ProcessOptions,
         tell: ExtraEnvironment = nothing_more,
     ) -> None:
         self._folders = Folders(root.absolute(), options.store_id)
         self._root = root
-        self._algorithms = algorithms
         self._options = options
         self._tell = tell
         self._groups: dict[GroupRef, ProcessGroup] = {}
@@ -86,9 +83,8 @@ class ProcessBackend:
         cores = len(os.sched_getaffinity(0))
         return plan(
             job,
-            self._algorithms,
             path=self._options.path,
-            told=self._tell(job),
+            extra_environment=self._tell(job),
             inherited={**inherited, **self._options.extra},
             cores=cores,
         )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
-from job_tracker.catalog import Algorithm
-from job_tracker.domain.diagnosis import Category, Diagnosis
-from job_tracker.domain.errors import LaunchFailed
+from pydantic import TypeAdapter
+
+from job_tracker.backends.process.options import OwnOptions
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.domain.policies import Elastic
@@ -16,6 +16,7 @@ from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.frameworks.job_environment import DEFAULTS, job_environment
 
 _HOST = "127.0.0.1"
+_OWN = TypeAdapter(OwnOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,45 +68,40 @@ class ProcessPlan:
 
 def plan(
     job: Job,
-    algorithms: Mapping[str, Algorithm],
     *,
     path: str,
-    told: Mapping[str, str],
+    extra_environment: Mapping[str, str],
     inherited: Mapping[str, str],
     cores: int,
 ) -> ProcessPlan:
-    """The plan of the job's current attempt. Raises LaunchFailed if the algorithm cannot run here.
+    """The plan of the job's current attempt.
 
-    `path` is the PATH of the processes, `told` what they are told besides, `inherited` what they get of
-    the service's own environment, and `cores` what the instances share.
+    `path` is the PATH of the processes, `inherited` what they get of the service's own environment, and
+    `cores` what the instances share.
     """
-    algorithm = algorithms.get(job.spec.algorithm)
-    if algorithm is None or algorithm.process is None:
-        raise LaunchFailed(_algorithm_gone(job.spec.algorithm))
-    recipe, spec = algorithm.process, job.spec
-    processes = spec.pod_options.get("nproc_per_node", recipe.nproc_per_node)
-    roles = spec.role_of_ranks
+    spec = job.spec.group
+    own, processes = _OWN.validate_json(spec.trainers.engine or "{}"), spec.trainers.processes
     defaults = {
         # Each process would otherwise start a thread a core, and they would slow each other down.
-        "OMP_NUM_THREADS": str(max(1, cores // (spec.instances * processes))),
+        "OMP_NUM_THREADS": str(max(1, cores // (spec.size * processes))),
         **DEFAULTS,
     }
     return ProcessPlan(
         group=job.group,
-        roles=roles,
-        commands={role: algorithm.command_of(role, recipe.command) for role in roles},
-        memory_limit_bytes=recipe.memory_limit_bytes,
-        framework=algorithm.framework,
+        roles=spec.role_of_ranks,
+        commands={role: spec.instance(role).command for role in spec.roles},
+        memory_limit_bytes=own.memory_limit_bytes,
+        framework=spec.framework,
         processes_per_instance=processes,
         elastic=spec.elastic,
-        restarts=tuple(job.restarts_of(rank) for rank in range(spec.instances)),
+        restarts=tuple(job.restarts_of(rank) for rank in range(spec.size)),
         environment={
             **inherited,
             **defaults,
-            **algorithm.environment,
+            **spec.environment,
             **job_environment(job),
-            **told,
-            **_python(recipe.virtual_environment, path),
+            **extra_environment,
+            **_python(own.virtual_environment, path),
         },
     )
 
@@ -116,11 +112,3 @@ def _python(virtual_environment: Path | None, path: str) -> Mapping[str, str]:
         return {"PATH": path}
     first = virtual_environment / "bin"
     return {"PATH": f"{first}{os.pathsep}{path}", "VIRTUAL_ENV": str(virtual_environment)}
-
-
-def _algorithm_gone(name: str) -> Diagnosis:
-    return Diagnosis(
-        category=Category.ALGORITHM_GONE,
-        summary=f"The algorithm {name!r} is no longer configured to run as processes.",
-        resolution=f"Put algorithms.{name}.process back into the configuration, and submit the job again.",
-    )

@@ -7,7 +7,7 @@ from itertools import chain
 
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.telemetry import AttemptReport, MetricSeries, SeriesPoint
-from job_tracker.store import encoding
+from job_tracker.store import encoding, specs
 
 
 def job_of(pairs: Sequence[bytes]) -> Job | None:
@@ -20,7 +20,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
     return Job(
         id=int(row["id"]),
         version=int(row["version"]),
-        spec=encoding.SPEC.validate_json(row["spec"]),
+        spec=specs.loaded(row["spec"]),
         state=JobState(row["state"].decode()),
         submitted_at=submitted_at,
         attempt=int(row["attempt"]),

@@ -29,7 +29,7 @@ from job_tracker.domain.telemetry import (
     AttemptReport,
     MetricSeries,
 )
-from job_tracker.store import encoding
+from job_tracker.store import encoding, specs
 from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
 from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
@@ -90,7 +90,7 @@ class RedisStore:
                 scripts.SUBMIT,
                 *(write.token, max_queued, self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
-                encoding.text_of(encoding.SPEC, spec),
+                specs.dumped(spec),
                 *rows.due_fields(fresh),
                 encoding.text_of(encoding.MOVES, fresh.moves),
             )

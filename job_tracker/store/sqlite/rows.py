@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from job_tracker.domain.job import Job, JobState
-from job_tracker.store import encoding
+from job_tracker.store import encoding, specs
 
 
 def job_of(row: sqlite3.Row) -> Job:
@@ -13,7 +13,7 @@ def job_of(row: sqlite3.Row) -> Job:
     return Job(
         id=row["id"],
         version=row["version"],
-        spec=encoding.SPEC.validate_json(row["spec"]),
+        spec=specs.loaded(row["spec"]),
         state=JobState(row["state"]),
         submitted_at=moment(row["submitted_at"]),
         attempt=row["attempt"],
@@ -41,7 +41,7 @@ def fixed_columns(job: Job) -> dict[str, Any]:
         "algorithm": job.spec.algorithm,
         "instances": job.spec.instances,
         "submitted_at": job.submitted_at.timestamp(),
-        "spec": encoding.text_of(encoding.SPEC, job.spec),
+        "spec": specs.dumped(job.spec),
     }
 
 

@@ -7,8 +7,24 @@ import pytest
 
 from tests.support.backends import DockerGroups, FakeGroups, KubernetesGroups, ProcessGroups, World
 from tests.support.cluster import PROGRAM_IMAGE
-from tests.support.cluster_fixtures import *  # noqa: F403
-from tests.support.docker_fixtures import *  # noqa: F403
+from tests.support.cluster_fixtures import (
+    cluster,
+    namespace,
+    program_image,
+    pytest_collection_finish,
+    pytest_runtest_makereport,
+)
+from tests.support.docker_fixtures import docker_engine, pytest_runtestloop
+
+__all__ = [
+    "cluster",
+    "docker_engine",
+    "namespace",
+    "program_image",
+    "pytest_collection_finish",
+    "pytest_runtest_makereport",
+    "pytest_runtestloop",
+]
 
 _OF_A_CLUSTER = ("cluster", "namespace", "program_image")
 _NEEDS = {"kubernetes": _OF_A_CLUSTER, "docker": ("docker_engine",)}

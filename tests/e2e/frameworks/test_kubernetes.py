@@ -19,13 +19,13 @@ import pytest
 import yaml
 
 from tests.e2e.frameworks.cases import ALGORITHMS, CASES, Case, check, prepare_questions, train
-from tests.e2e.frameworks.test_processes import seen
 from tests.support.cluster import Cluster
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
+from tests.support.watching import seen
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
 else:
     Server = Any
 

@@ -6,10 +6,11 @@ import psutil
 import pytest
 
 from tests.e2e.frameworks.cases import ALGORITHMS, CASES, Case, check, prepare_questions, train
+from tests.support.watching import seen
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Server
+    from tests.support.server import Server
     from training_service.client import TrainingClient
 else:
     Server = TrainingClient = Any
@@ -41,15 +42,6 @@ def agent(server: Server, job: int, node: int) -> psutil.Process:
         if ours and told.get("PET_NODE_RANK") == str(node) and "RANK" not in told:
             return process
     raise AssertionError(f"instance {node} of job {job} does not run")
-
-
-def seen(client: TrainingClient, job: int, *, step: int, restarts: int = 0) -> pb.GetTrainingStatusResponse:
-    """The job once it has come so far, after so many of its instances were started anew."""
-    for status in client.watch(job):
-        again = sum(rank.restarts for rank in status.ranks)
-        if status.status == pb.running and status.progress.step >= step and again >= restarts:
-            return status
-    raise AssertionError(f"job {job} ended before: {client.status(job)}")
 
 
 @pytest.mark.timeout(300)

@@ -9,7 +9,7 @@ import grpc
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.api.conftest import CAPACITY, Service
+from tests.support.api_service import CAPACITY, Service
 from training_service._generated import training_service_pb2 as pb
 
 ALLOWED_CODES = {

@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.policies import Deadlines, RetryPolicy
-from tests.integration.api.conftest import Service, metadata
+from tests.support.api_service import Service, metadata
 from training_service._generated import training_service_pb2 as pb
 
 SHORTLY = Duration(nanos=300_000_000)

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from tests.integration.api.conftest import CAPACITY, Serve, Service, metadata
+from tests.support.api_service import CAPACITY, Serve, Service, metadata
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.interceptors import LARGEST_MESSAGE
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import grpc
 
-from job_tracker.catalog import Algorithm, Parameter
-from tests.integration.api.conftest import Serve, metadata
+from job_tracker.catalog import Parameter
+from tests.support.api_service import Serve, metadata
+from tests.support.catalog import algorithm_of
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -58,7 +59,7 @@ async def test_a_flood_of_checks_from_one_address_leaves_a_turn_to_another(
     begun, opened = tmp_path / "begun", tmp_path / "opened"
     begun.mkdir()
     lines = f": >{begun}/$NAME; while [ ! -e {opened} ]; do sleep 0.01; done"
-    gated = Algorithm(check=("sh", "-c", lines), parameters={"NAME": Parameter()})
+    gated = algorithm_of(check=("sh", "-c", lines), parameters={"NAME": Parameter()})
     service = await serve(tracked=False, algorithms={"program": gated})
 
     async def train(stub: Any, name: str) -> None:

@@ -24,7 +24,7 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.job import Job
 from job_tracker.store.sqlite import SqliteStore
-from tests.integration.api.conftest import Serve, Service
+from tests.support.api_service import Serve, Service
 from training_service import log_setup as logs
 from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb

@@ -8,7 +8,7 @@ import pytest
 from job_tracker.domain.job import Job
 from job_tracker.store.jobs import LARGEST_LIST, Listing
 from job_tracker.store.sqlite import SqliteStore
-from tests.integration.api.conftest import Serve, Service
+from tests.support.api_service import Serve, Service
 from tests.support.http2 import unread_calls
 from training_service._generated import training_service_pb2 as pb
 from training_service.api import servicer

@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker.common.printable import quoted
 from job_tracker.logs.archive import LogArchive
-from tests.integration.api.conftest import Service
+from tests.support.api_service import Service
 from tests.support.logs import NOON, SECOND, pieces_of, records
 from training_service import main
 from training_service._generated import training_service_pb2 as pb

@@ -7,7 +7,7 @@ import pytest
 
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.diagnosis import Category, Diagnosis
-from tests.integration.api.conftest import Service
+from tests.support.api_service import Service
 from training_service._generated import training_service_pb2 as pb
 
 CRASHED = Diagnosis(

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.logs.records import time_of
 from job_tracker.reports.follower import LogFollower
-from tests.integration.api.conftest import Service
+from tests.support.api_service import Service
 from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from tests.integration.api.conftest import Serve, Service
+from tests.support.api_service import Serve, Service
 from training_service._generated import training_service_pb2 as pb
 
 OTHERS: tuple[tuple[dict[str, str], dict[str, str]], ...] = (

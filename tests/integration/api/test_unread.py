@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.api.conftest import Serve, Service
+from tests.support.api_service import Serve, Service
 from tests.support.http2 import unread_calls
 from tests.support.logs import pieces_of, records
 from training_service import main

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.job import Ending, Job, JobState
-from tests.integration.api.conftest import Serve, Service
+from tests.support.api_service import Serve, Service
 from training_service.client import AsyncTrainingClient, TrainingClient
 
 # As the contract has it (fixed for ever); nothing here is taken from proto/.

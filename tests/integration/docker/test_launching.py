@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,8 +120,7 @@ async def test_containers_that_are_kept_are_replaced_by_a_group_of_their_name(wo
 @pytest.mark.parametrize("name", ["program-1-master", "program-1-2-worker"])
 async def test_a_stranger_under_our_name_is_left_alone(world: DockerGroups, name: str) -> None:
     engine = world.engine
-    image = world.algorithms["program"].docker
-    assert image is not None
+    image: Any = world.algorithms["program"].recipes["docker"]
     stranger = engine.docker("create", "--name", name, image.image).strip()
     try:
         backend = world.open()

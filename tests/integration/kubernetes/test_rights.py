@@ -57,8 +57,8 @@ class Life:
         plan = PlanOptions(namespace=self.world.namespace, instance=self.account)
         return self.world.open(plan=plan, lost_margin=0.5)
 
-    def job(self, number: int, **changes: Any) -> Job:
-        return job(FOREVER, job_id=self.first_job + number, **changes)
+    def job(self, number: int, algorithm: str = "program", instances: int = 1) -> Job:
+        return job(FOREVER, algorithm=algorithm, instances=instances, job_id=self.first_job + number)
 
     def others(self) -> list[Manifest]:
         """What is there before: a Service whose pods are gone, and a stranger under a name of ours."""

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from job_tracker.backends.process import ProcessBackend
@@ -21,7 +20,8 @@ from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, printed, seen
 from tests.support.jobs import NOON, job
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
+from tests.support.processes import rank_process
 
 MIB = 1 << 20
 
@@ -31,15 +31,6 @@ async def run_to_failure(backend: ProcessBackend) -> Diagnosis:
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
     assert end.first_failure is not None
     return end.first_failure
-
-
-def rank_process(rank: int = 0) -> psutil.Process:
-    """The training process of a rank of job 1, found as an operator would: by its environment."""
-    for process in psutil.Process().children(recursive=True):
-        environment = process.environ()
-        if environment.get("JOB_ID") == "1" and environment.get("RANK") == str(rank):
-            return process
-    raise AssertionError(f"rank {rank} does not run")
 
 
 async def test_the_end_of_the_log_is_in_the_diagnosis_of_a_crash(world: ProcessGroups) -> None:

@@ -14,10 +14,10 @@ from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.integration.processes.test_failures import rank_process
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
 from tests.support.logs import texts_of
+from tests.support.processes import rank_process
 
 GRACE = timedelta(seconds=5)
 

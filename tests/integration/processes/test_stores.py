@@ -11,7 +11,7 @@ from job_tracker.domain import naming
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
 from tests.support.backends import ProcessGroups, printed, seen, text_of
-from tests.support.jobs import NOON, job
+from tests.support.jobs import NOON, job, job_of, spec
 
 GRACE = timedelta(seconds=5)
 LATER = NOON + timedelta(hours=1)
@@ -20,7 +20,7 @@ ONE, OTHER = "1a2b3c4d", "deadbeef"
 
 def job_1(store_id: str) -> Job:
     """The first job of a store; of one that did not know itself by an id for ""."""
-    return job(home=naming.home(store_id) if store_id else "")
+    return job_of(spec(home=naming.home(store_id) if store_id else ""))
 
 
 async def running(world: ProcessGroups, store_id: str) -> ProcessBackend:

@@ -1,6 +1,6 @@
 """A Redis server of the test's own, to be stopped, killed, paused and emptied."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -8,8 +8,7 @@ import pytest
 
 from job_tracker.store.redis import Address, RedisStore
 from tests.support.redis_server import RedisServer, server_or_skip
-
-Open = Callable[..., Awaitable[RedisStore]]
+from tests.support.stores import Open
 
 
 @pytest.fixture

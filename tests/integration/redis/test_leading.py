@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from job_tracker.domain.errors import LeadershipLost
-from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer
+from tests.support.stores import Open
 
 LONG = timedelta(minutes=1)
 

@@ -10,9 +10,9 @@ from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.redis.checks import problem_of
 from job_tracker.store.redis.keys import SCHEMA
-from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer, server_or_skip
+from tests.support.stores import Open
 
 
 async def refused(url: str, memory: Path | None = None) -> str:

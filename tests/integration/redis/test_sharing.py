@@ -9,9 +9,9 @@ from job_tracker.domain.job import Ending, Job, JobState, Progress
 from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.jobs import JobFilter, RequestKey
 from job_tracker.store.queue_moves import QueueMoves
-from tests.integration.redis.conftest import Open
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import RedisServer
+from tests.support.stores import Open
 
 
 async def test_one_hears_of_what_the_other_writes(server: RedisServer, connect: Open) -> None:

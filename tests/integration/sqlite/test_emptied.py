@@ -10,6 +10,7 @@ from job_tracker.domain.job import Ending, JobState
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.files import wal_of
+from tests.support.catalog import SETTINGS
 from tests.support.jobs import NOON, spec
 from training_service.settings import Settings
 from training_service.store_opening import open_store
@@ -26,7 +27,8 @@ USED = [
 
 
 def settings(folder: Path, **storage: object) -> Settings:
-    return Settings.model_validate({"storage": {"data_dir": folder, **storage}})
+    made: Settings = SETTINGS.model_validate({"storage": {"data_dir": folder, **storage}})
+    return made
 
 
 async def opened(folder: Path, **storage: object) -> Store:

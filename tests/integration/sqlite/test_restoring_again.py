@@ -5,6 +5,7 @@ from pathlib import Path
 from job_tracker.domain import naming
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.restoring import SKIPPED_IDS
+from tests.support.catalog import SETTINGS
 from tests.support.jobs import NOON, spec
 from training_service.backups import back_up, restore
 from training_service.settings import Settings
@@ -22,7 +23,8 @@ async def given(data_dir: Path) -> int:
 
 def settings_of(data_dir: Path) -> Settings:
     data_dir.mkdir()
-    return Settings.model_validate({"storage": {"data_dir": data_dir}, "backend": "fake"})
+    made: Settings = SETTINGS.model_validate({"storage": {"data_dir": data_dir}, "backend": "fake"})
+    return made
 
 
 async def test_no_id_is_given_twice_by_a_backup_that_is_restored_again(tmp_path: Path) -> None:

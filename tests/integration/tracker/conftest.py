@@ -1,97 +1,11 @@
-"""A tracker on a real store and a simulated world, stopped and started at will."""
+"""A tracker that runs."""
 
-import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
-from datetime import timedelta
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from job_tracker.admission.admission import Admission
-from job_tracker.backends.fake import FakeBackend, FakeWorld
-from job_tracker.common.clock import utc_now
-from job_tracker.domain.job import Job, JobState
-from job_tracker.files.artifacts import ModelFiles
-from job_tracker.jobs import Jobs, JobView
-from job_tracker.logs.archive import LogArchive
-from job_tracker.logs.collector import LogCollector
-from job_tracker.logs.reader import LogReader
-from job_tracker.reports import ReportBuffer
-from job_tracker.store.base import Store
-from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracking.tracker import Tracker, TrackerOptions
-from tests.support.jobs import spec
-from tests.support.leadership import elected
-from training_service.metrics.outside import observed
-
-
-class Service:
-    """What the composition root makes, without the edge."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.world = FakeWorld()
-        self.back_by = timedelta(0)
-        """By how much the tracker's clock was set back."""
-        self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
-        self.backend = FakeBackend(self.world)
-        self.store_calls: Counter[str] = Counter()
-        """What the tracker has asked of the store."""
-        self.archive = LogArchive(str(folder / "storage" / "logs"))
-
-    async def start(self) -> None:
-        self.store = await SqliteStore.open(self.folder / "jobs.db")
-        door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
-        reader = LogReader(self.store, self.backend, self.archive)
-        models = ModelFiles(str(self.folder / "storage"))
-        self.jobs = Jobs(self.store, reader, door, models, max_queued=1000)
-        self.logs = LogCollector(self.store, self.backend, self.archive)
-        self.reports = ReportBuffer(self.store, utc_now)
-        options, tenure = TrackerOptions(**self.options), await elected(self.store)
-        self.tracker = Tracker(
-            observed(self.store, Store, lambda operation, *_: self.store_calls.update([operation])),
-            self.backend,
-            self.logs,
-            options,
-            tenure,
-            self.reports,
-            lambda: utc_now() - self.back_by,
-        )
-        self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]
-
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.logs.close()
-        await self.store.close()
-
-    async def restart(self) -> None:
-        await self.stop()
-        await self.start()
-
-    async def submit(
-        self, parameters: dict[str, str] | None = None, instances: int = 1, **changes: Any
-    ) -> Job:
-        wanted = spec(parameters, instances=instances, **changes)
-        return await self.store.submit(wanted, utc_now(), None, 1000)
-
-    async def until(self, job_id: int, condition: Callable[[Job], bool]) -> Job:
-        """The job as soon as it meets the condition; the test's time-out bounds it."""
-        async with aclosing(self.jobs.watch(job_id)) as views:
-            async for view in views:
-                if condition(view.job):
-                    return view.job
-        raise AssertionError(f"job {job_id} ended otherwise: {await self.jobs.get(job_id)}")
-
-    async def reaches(self, job_id: int, state: JobState) -> Job:
-        return await self.until(job_id, lambda job: job.state is state)
-
-    async def view(self, job_id: int) -> JobView:
-        return await self.jobs.get(job_id)
+from tests.support.tracked_service import Service
 
 
 @pytest.fixture

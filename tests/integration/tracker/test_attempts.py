@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import GroupRef, Phase
@@ -16,7 +17,7 @@ from job_tracker.logs.reader import LogRequest
 from tests.support.jobs import failures
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 
@@ -107,7 +108,7 @@ async def test_a_job_in_backoff_is_cancelled_at_once(service: Service) -> None:
     job = await service.submit({"EXIT_CODE": "1"}, retry=late)
     waiting = await service.reaches(job.id, JobState.BACKOFF)
     assert waiting.due_at is not None
-    view = await service.jobs.cancel(job.id)
+    view = await service.jobs.cancel(BUILT_IN, job.id)
     assert (view.job.state, view.job.due_at, len(failures(view.job))) == (JobState.CANCELLED, None, 1)
 
 
@@ -123,7 +124,7 @@ async def test_a_cancel_while_a_failed_group_is_stopped_wins(service: Service) -
     service.backend.stop = slow  # type: ignore[assignment,method-assign]
     job = await service.submit({"EXIT_CODE": "1"}, retry=ON_CRASH)
     await stopping.wait()
-    view = await service.jobs.cancel(job.id)
+    view = await service.jobs.cancel(BUILT_IN, job.id)
     assert view.job.ending is not None
     assert view.job.ending.state is JobState.CANCELLED
     go_on.set()
@@ -178,7 +179,7 @@ async def test_logs_are_those_of_the_attempt_that_is_asked_for(service: Service)
     job = await service.submit({"EXIT_CODE": "1", "PRINT": "hello"}, retry=patient)
 
     async def read(**options: Any) -> list[tuple[int, str]]:
-        pieces = service.jobs.logs(job.id, LogRequest(**options))
+        pieces = service.jobs.logs(BUILT_IN, job.id, LogRequest(**options))
         return [(piece.attempt, piece.text) async for piece in pieces]
 
     followed = asyncio.create_task(read(follow=True))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from job_tracker.backends.fake import FakeBackend
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import GroupRef, Phase
@@ -16,7 +17,7 @@ from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON, failures
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 
@@ -52,7 +53,7 @@ async def test_a_cancel_right_after_a_write_of_the_tracker_is_not_missed(
         saved = await update(self, job, **how)
         if job.state is state and how.get("by") is not None:
             monkeypatch.undo()
-            await service.jobs.cancel(job.id)
+            await service.jobs.cancel(BUILT_IN, job.id)
         return saved
 
     monkeypatch.setattr(SqliteStore, "update", cancelled_meanwhile)
@@ -132,7 +133,7 @@ async def test_a_running_group_that_vanishes_fails_its_job(service: Service) -> 
 async def test_a_queued_job_is_cancelled_at_once(service: Service) -> None:
     await service.submit(FOREVER, instances=4)
     waiting = await service.submit()
-    view = await service.jobs.cancel(waiting.id)
+    view = await service.jobs.cancel(BUILT_IN, waiting.id)
     assert view.job.state is JobState.CANCELLED
     assert waiting.group.name not in [group.name for group in service.world.launches]
 
@@ -140,7 +141,7 @@ async def test_a_queued_job_is_cancelled_at_once(service: Service) -> None:
 async def test_a_running_job_is_cancelled_and_its_group_stopped(service: Service) -> None:
     job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
     for _ in range(2):
-        await service.jobs.cancel(job.id)
+        await service.jobs.cancel(BUILT_IN, job.id)
     job = await service.reaches(job.id, JobState.CANCELLED)
     assert [rank.phase for rank in job.ranks] == [Phase.STOPPED] * 2
     assert service.world.live == {}
@@ -148,14 +149,14 @@ async def test_a_running_job_is_cancelled_and_its_group_stopped(service: Service
 
 async def test_cancelling_an_ended_job_changes_nothing(service: Service) -> None:
     job = await service.reaches((await service.submit()).id, JobState.SUCCEEDED)
-    assert (await service.jobs.cancel(job.id)).job == job
+    assert (await service.jobs.cancel(BUILT_IN, job.id)).job == job
 
 
 async def test_the_first_decision_stands_but_a_cancel_ends_the_wait_for_workers(service: Service) -> None:
     job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
     service.world.end_rank(job.group, 0, 0)
     await service.until(job.id, lambda job: job.ending is not None)
-    await service.jobs.cancel(job.id)
+    await service.jobs.cancel(BUILT_IN, job.id)
     ended = await service.reaches(job.id, JobState.SUCCEEDED)
     assert [rank.phase for rank in ended.ranks] == [Phase.SUCCEEDED, Phase.STOPPED]
 
@@ -267,7 +268,7 @@ async def test_nothing_is_kept_of_a_cancelled_job(service: Service) -> None:
     service.options |= dict.fromkeys(("keep_failed_group", "keep_succeeded_group"), timedelta(hours=1))
     await service.restart()
     job = await service.reaches((await service.submit(FOREVER)).id, JobState.RUNNING)
-    await service.jobs.cancel(job.id)
+    await service.jobs.cancel(BUILT_IN, job.id)
     await service.reaches(job.id, JobState.CANCELLED)
     assert service.world.kept == {}
 

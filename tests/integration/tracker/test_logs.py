@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.fake import FakeBackend
-from job_tracker.common import callers
 from job_tracker.domain import naming
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import (
     BackendUnavailable,
     InvalidField,
@@ -24,16 +24,17 @@ from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.open_logs import LogBounds
 from job_tracker.logs.positions import Position
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
-from tests.integration.tracker.conftest import Service
+from tests.support.callers import caller_at
 from tests.support.jobs import job
 from tests.support.logs import pieces_of, records, time
+from tests.support.tracked_service import Service
 
 HELLO = {"PRINT": "hello"}
 RUNNING = {**HELLO, "RUN_SECONDS": "forever"}
 
 
 async def text(reader: LogReader, of: Job, **wanted: Any) -> str:
-    return "".join([piece.text async for piece in reader.read(of.id, LogRequest(**wanted))])
+    return "".join([piece.text async for piece in reader.read(BUILT_IN, of.id, LogRequest(**wanted))])
 
 
 def another_replica(service: Service) -> LogReader:
@@ -67,12 +68,12 @@ async def test_any_replica_reads_the_log_of_a_job_that_has_ended(service: Servic
 async def test_a_log_is_read_alike_while_the_job_runs_and_afterwards(service: Service) -> None:
     running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
     reader = LogReader(service.store, service.backend, service.archive)
-    (piece,) = [each async for each in reader.read(running.id, LogRequest())]
+    (piece,) = [each async for each in reader.read(BUILT_IN, running.id, LogRequest())]
     following = asyncio.create_task(text(reader, running, follow=True))
-    await service.jobs.cancel(running.id)
+    await service.jobs.cancel(BUILT_IN, running.id)
     assert await following == "hello\n"
     await service.reaches(running.id, JobState.CANCELLED)
-    (again,) = [each async for each in reader.read(running.id, LogRequest())]
+    (again,) = [each async for each in reader.read(BUILT_IN, running.id, LogRequest())]
     assert (again.text, again.timed_text, again.position) == ("hello\n", piece.timed_text, piece.position)
     assert await text(reader, running, position=str(piece.position)) == ""
 
@@ -230,7 +231,7 @@ async def test_all_ranks_are_read_by_time_with_positions_to_go_on_from(service: 
     await service.archive.write(ended.group, 0, pieces_of([records("a", "c", "e")]))
     await service.archive.write(ended.group, 1, pieces_of([records("b", "d", first=0.5)]))
     reader = another_replica(service)
-    found = [piece async for piece in reader.read(ended.id, LogRequest(all_ranks=True))]
+    found = [piece async for piece in reader.read(BUILT_IN, ended.id, LogRequest(all_ranks=True))]
     assert [(piece.rank, piece.text) for piece in found] == [
         (0, "a\n"),
         (1, "b\n"),
@@ -253,7 +254,7 @@ async def test_a_log_that_moves_into_storage_while_it_is_read_is_read_on_there(
 
     async def until_it_goes(*_: Any, **__: Any) -> Any:
         yield whole[0]
-        await service.jobs.cancel(running.id)
+        await service.jobs.cancel(BUILT_IN, running.id)
         await service.reaches(running.id, JobState.CANCELLED)
         await service.archive.write(running.group, 0, pieces_of(whole))
         raise LogsNotFound("moved")
@@ -298,8 +299,7 @@ async def test_only_so_many_logs_of_running_jobs_are_read_at_once(service: Servi
     reader = LogReader(service.store, service.backend, service.archive, LogBounds(**{bound: 3}))
 
     async def begin(job: Job, caller: str, **wanted: Any) -> AsyncGenerator[LogPiece, None]:
-        callers.caller.set(caller)
-        pieces = reader.read(job.id, LogRequest(follow=True, **wanted))
+        pieces = reader.read(caller_at(caller), job.id, LogRequest(follow=True, **wanted))
         await anext(pieces)
         return pieces
 
@@ -322,10 +322,10 @@ async def test_only_so_many_logs_of_ended_jobs_are_read_at_once(service: Service
     for rank in range(3):
         await service.archive.write(ended.group, rank, pieces_of([records("a")]))
     reader = LogReader(service.store, service.backend, service.archive, ended=LogBounds(for_caller=3))
-    following = reader.read(ended.id, LogRequest(all_ranks=True))
+    following = reader.read(BUILT_IN, ended.id, LogRequest(all_ranks=True))
     await anext(following)
     with pytest.raises(LimitExceeded, match=r"^3 logs of ended jobs are being read .* ask for single ranks"):
-        await anext(reader.read(ended.id, LogRequest()))
+        await anext(reader.read(BUILT_IN, ended.id, LogRequest()))
     await following.aclose()
-    assert [piece.text async for piece in reader.read(ended.id, LogRequest())] == ["a\n"]
+    assert [piece.text async for piece in reader.read(BUILT_IN, ended.id, LogRequest())] == ["a\n"]
     assert not reader._kept._open

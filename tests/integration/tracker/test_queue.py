@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.job import JobState
 from job_tracker.jobs import Jobs
@@ -9,7 +10,7 @@ from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 
@@ -28,7 +29,7 @@ async def test_no_more_instances_run_than_the_capacity(service: Service) -> None
     for job in jobs:
         await service.reaches(job.id, JobState.RUNNING)
         assert sum(len(group.ranks) for group in service.world.live.values()) <= 4
-        await service.jobs.cancel(job.id)
+        await service.jobs.cancel(BUILT_IN, job.id)
         await service.reaches(job.id, JobState.CANCELLED)
 
 
@@ -37,10 +38,10 @@ async def test_a_large_job_at_the_head_is_not_overtaken(service: Service) -> Non
     await service.reaches(running.id, JobState.RUNNING)
     large, small = await service.submit(FOREVER, instances=4), await service.submit()
     assert (await service.view(small.id)).position == 1
-    await service.jobs.cancel(running.id)
+    await service.jobs.cancel(BUILT_IN, running.id)
     await service.reaches(large.id, JobState.RUNNING)
     assert (await service.view(small.id)).job.state is JobState.QUEUED
-    await service.jobs.cancel(large.id)
+    await service.jobs.cancel(BUILT_IN, large.id)
     await service.reaches(small.id, JobState.SUCCEEDED)
 
 
@@ -49,14 +50,14 @@ async def test_who_watches_a_queued_job_sees_it_come_forward(service: Service) -
     await service.reaches(running.id, JobState.RUNNING)
     before, watched = [await service.submit(FOREVER, instances=4) for _ in range(2)]
     seen = []
-    async for view in service.jobs.watch(watched.id):
+    async for view in service.jobs.watch(BUILT_IN, watched.id):
         seen.append((view.job.state, view.position))
         if view.job.state is JobState.RUNNING:
-            await service.jobs.cancel(watched.id)
+            await service.jobs.cancel(BUILT_IN, watched.id)
         elif view.position == 1:
-            await service.jobs.cancel(before.id)
+            await service.jobs.cancel(BUILT_IN, before.id)
         elif view.job.state is JobState.QUEUED:
-            await service.jobs.cancel(running.id)
+            await service.jobs.cancel(BUILT_IN, running.id)
     assert seen[:2] == [(JobState.QUEUED, 1), (JobState.QUEUED, 0)]
     assert seen[-1] == (JobState.CANCELLED, 0)
 
@@ -106,7 +107,7 @@ async def test_a_group_that_was_about_to_be_stopped_is_stopped_after_a_restart(s
     await service.stop()
     service.store = await SqliteStore.open(service.folder / "jobs.db")
     jobs = Jobs(service.store, None, None, None, max_queued=1)  # type: ignore[arg-type]
-    await jobs.cancel(job.id)
+    await jobs.cancel(BUILT_IN, job.id)
     await service.store.close()
     await service.start()
     await service.reaches(job.id, JobState.CANCELLED)

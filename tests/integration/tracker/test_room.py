@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from job_tracker.backends.base import Observation
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import NoRoom
 from job_tracker.domain.job import JobState
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 
@@ -54,7 +55,7 @@ async def test_a_job_that_waits_for_room_can_be_cancelled_and_the_next_one_tries
     first = await service.submit(instances=4)
     await service.until(first.id, lambda job: bool(job.waits_for))
     second, third = await service.submit(), await service.submit()
-    await service.jobs.cancel(first.id)
+    await service.jobs.cancel(BUILT_IN, first.id)
     await service.reaches(first.id, JobState.CANCELLED)
     await service.until(second.id, lambda job: bool(job.waits_for))
     assert (await service.view(third.id)).job.state is JobState.QUEUED

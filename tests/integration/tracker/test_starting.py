@@ -7,7 +7,7 @@ from job_tracker.backends.base import Observation
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import JobState
-from tests.integration.tracker.conftest import Service
+from tests.support.tracked_service import Service
 
 
 class SlowBackend(FakeBackend):

@@ -7,11 +7,12 @@ import pytest
 
 from job_tracker.backends.base import Observation
 from job_tracker.common.clock import utc_now
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import JobState
 
 if TYPE_CHECKING:
-    from tests.integration.tracker.conftest import Service
+    from tests.support.tracked_service import Service
 else:
     Service = Any
 
@@ -35,7 +36,7 @@ async def test_a_job_runs_while_more_groups_are_stopped_than_there_are_workers(
     stubborn = [await service.submit(FOREVER) for _ in range(MORE_THAN_WORKERS)]
     for job in stubborn:
         await service.reaches(job.id, JobState.RUNNING)
-        await service.jobs.cancel(job.id)
+        await service.jobs.cancel(BUILT_IN, job.id)
     quick = await service.submit()
     await service.reaches(quick.id, JobState.SUCCEEDED)
     assert (await service.view(stubborn[0].id)).job.state is JobState.RUNNING
@@ -57,7 +58,7 @@ async def test_a_stop_that_is_under_way_when_the_tracker_ends_is_done_by_the_nex
     await service.reaches(job.id, JobState.RUNNING)
     with monkeypatch.context() as patched:
         patched.setattr(service.backend, "stop", never_ends)
-        await service.jobs.cancel(job.id)
+        await service.jobs.cancel(BUILT_IN, job.id)
         await begun.wait()
         await service.stop()
     await service.start()
@@ -87,7 +88,7 @@ async def test_a_job_that_is_admitted_while_a_stray_of_its_name_is_stopped_is_la
     monkeypatch.setattr(service.backend, "stop", stop_held)
     await service.restart()
     await begun.wait()
-    await service.jobs.cancel(holder.id)
+    await service.jobs.cancel(BUILT_IN, holder.id)
     await service.until(job.id, lambda job: job.state.is_live)
     may_go_on.set()
     await service.reaches(job.id, JobState.RUNNING)

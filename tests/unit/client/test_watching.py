@@ -14,7 +14,7 @@ from training_service.client.watching import Watch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.unit.client.conftest import ServerInThread
+    from tests.support.fake_service import ServerInThread
 
 Status = pb.GetTrainingStatusResponse
 

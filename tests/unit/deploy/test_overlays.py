@@ -2,13 +2,10 @@
 
 import os
 import re
-import shutil
-import subprocess
 import tomllib
 from base64 import b64decode
 from collections.abc import Mapping
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +13,22 @@ import pytest
 import yaml
 
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
-from job_tracker.catalog import Algorithm, KubernetesRecipe
 from tests.support import schemas
-from tests.support.cluster import ON_CI
+from tests.support.catalog import SETTINGS, algorithm_of, resolved
 from tests.support.jobs import job
+from tests.support.overlays import ROOT, Manifest, container, deployed, kustomized, one
 from tests.support.pod_security import violations
-from training_service.settings import Settings
 from training_service.settings.loading import load
 
-ROOT = Path(__file__).parents[3]
 OVERLAYS = ["kind", "debian", "production"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 # The debian overlay is for 1.20, of which the package has no schemas. It is the overlay for kind with a few
 # fields changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
 OF_SCHEMAS = ["kind", "production"]
 
-Manifest = dict[str, Any]
-
-
-def kubectl() -> str:
-    """The path of kubectl: the machine's, or the one that came with the cluster of the tests."""
-    cache_folder = os.environ.get("TEST_CLUSTER_CACHE", str(Path.home() / ".cache/training-service/cluster"))
-    found = shutil.which("kubectl", path=f"{os.environ['PATH']}{os.pathsep}{cache_folder}/bin")
-    if found is None and not ON_CI:
-        pytest.skip("there is no kubectl; `make cluster` installs it on Debian")
-    assert found is not None, "there is no kubectl"
-    return found
-
 
 def _built(overlay: str) -> list[Manifest]:
-    return _kustomized(f"overlays/{overlay}")
-
-
-@cache
-def _kustomized(folder: str) -> list[Manifest]:
-    command = [kubectl(), "kustomize", str(ROOT / "deploy" / folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return kustomized(f"overlays/{overlay}")
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -66,28 +41,12 @@ def objects(overlay: str) -> list[Manifest]:
     return deepcopy(_built(overlay))
 
 
-def one(objects: list[Manifest], kind: str, name: str = "training-service") -> Manifest:
-    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
-    return found
-
-
 def only(objects: list[Manifest], kind: str) -> Manifest:
     (found,) = [each for each in objects if each["kind"] == kind]
     return found
 
 
-def deployed(objects: list[Manifest]) -> Manifest:
-    """The template of the service's pods."""
-    template: Manifest = one(objects, "Deployment")["spec"]["template"]
-    return template
-
-
-def container(objects: list[Manifest]) -> Manifest:
-    (found,) = deployed(objects)["spec"]["containers"]
-    return dict(found)
-
-
-def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Settings:
+def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Any:
     """The settings as the service in the pod has them: of the file, and the image's and pod's variables."""
     for name in list(os.environ):
         if name.startswith("TRAINING_SERVICE_"):
@@ -109,16 +68,20 @@ def secrets_of(objects: list[Manifest]) -> dict[str, str]:
     return {name: b64decode(value).decode() for name, value in data.items()}
 
 
-def groups_of(settings: Settings) -> list[KubernetesPlan]:
+def groups_of(settings: Any) -> list[KubernetesPlan]:
     """Groups as the service launches them; also of an algorithm that is called as the service is."""
-    recipe = KubernetesRecipe(image="image:1", command=("python",))
-    algorithms = {**settings.algorithms, "training-service": Algorithm(kubernetes=recipe)}
+    recipe = {"image": "image:1", "command": ("python",)}
+    algorithms = {**settings.algorithms, "training-service": algorithm_of(kubernetes=recipe)}
     options = PlanOptions(
         namespace=settings.kubernetes.namespace,
         instance=settings.kubernetes.instance,
         pod=settings.kubernetes.pod,
     )
-    return [plan(job(algorithm=name, instances=3), algorithms, options) for name in algorithms]
+    jobs = [
+        resolved(job(algorithm=name, instances=3), algorithms, settings.backend, settings.plugin)
+        for name in algorithms
+    ]
+    return [plan(each, options) for each in jobs]
 
 
 def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -206,7 +169,10 @@ def test_every_algorithm_that_ships_asks_for_what_it_needs_and_is_held_to_its_me
     options = PlanOptions(namespace="a", instance="b", pod=settings.kubernetes.pod)
     assert settings.algorithms
     for name in settings.algorithms:
-        for pod in plan(job(algorithm=name, instances=2), settings.algorithms, options).pods:
+        asked = job(algorithm=name, instances=2)
+        for pod in plan(
+            resolved(asked, settings.algorithms, settings.backend, settings.plugin), options
+        ).pods:
             (training,) = pod["spec"]["containers"]
             assert training["resources"]["requests"].keys() >= {"cpu", "memory"}
             assert "memory" in training["resources"]["limits"]
@@ -262,7 +228,7 @@ def test_groups_are_shielded_by_the_labels_that_they_have_and_the_service_has_no
 ) -> None:
     policy = one(objects, "NetworkPolicy", "training-groups")["spec"]
     selectors = [
-        only(_kustomized("optional/no-drain"), "PodDisruptionBudget")["spec"]["selector"],
+        only(kustomized("optional/no-drain"), "PodDisruptionBudget")["spec"]["selector"],
         policy["podSelector"],
         policy["ingress"][0]["from"][0]["podSelector"],
     ]
@@ -354,12 +320,12 @@ def test_unless_asked_for_nothing_keeps_a_node_with_training_pods_from_being_dra
 
 @pytest.mark.parametrize("version", schemas.VERSIONS)
 def test_what_may_be_asked_for_is_valid(version: str) -> None:
-    for each in (*_kustomized("optional/no-drain"), *_kustomized("optional/token-secrets")):
+    for each in (*kustomized("optional/no-drain"), *kustomized("optional/token-secrets")):
         schemas.check(each, version)
 
 
 def test_tokens_in_secrets_take_the_right_to_create_secrets_and_no_other(objects: list[Manifest]) -> None:
-    more = _kustomized("optional/token-secrets")
+    more = kustomized("optional/token-secrets")
     assert only(more, "Role")["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]
     (subject,) = only(more, "RoleBinding")["subjects"]
     assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
@@ -431,7 +397,7 @@ def test_images_are_built_with_the_version_of_the_project() -> None:
     ]
     trainer = tomllib.loads((ROOT / "trainer_images/pyproject.toml").read_text())
     assert trainer["project"]["version"] == VERSION
-    default = Settings().algorithms["intent-classification"].kubernetes
+    default = SETTINGS().algorithms["intent-classification"].kubernetes
     assert default is not None
     assert default.image == f"intent-classification:{VERSION}"
     base = yaml.safe_load((ROOT / "deploy/base/deployment.yaml").read_text())

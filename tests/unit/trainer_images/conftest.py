@@ -1,13 +1,13 @@
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
-from tests.unit.trainer_images.support import Ended, Launcher, train
+from tests.support.trainers.frameworks import launcher_of
+from tests.support.trainers.launcher import Launcher, Trained, train
 
 JOB = {
     "JOB_ID": "7",
@@ -18,12 +18,6 @@ JOB = {
     "MODEL_NAME": "questions",
 }
 PARAMETERS = {"LR": "4", "EPOCHS": "10", "BATCH_SIZE": "64", "FC_SIZE": "128"}
-
-
-class Trained(NamedTuple):
-    model: Path
-    ends: list[Ended]
-    """How its processes ended, by rank."""
 
 
 @pytest.fixture
@@ -55,3 +49,31 @@ def trained(questions_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Cal
         return Trained(folder / "model", ends)
 
     return train_once
+
+
+@pytest.fixture
+def tensorflow(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("tensorflow_questions", tmp_path)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def jax(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("jax_questions", tmp_path)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def horovod(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("horovod_questions", tmp_path)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def mpi(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = launcher_of("mpi_questions", tmp_path)
+    yield launcher
+    launcher.close()

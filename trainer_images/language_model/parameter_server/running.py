@@ -5,40 +5,40 @@ from collections.abc import Callable, Iterator
 from torch import nn
 
 from language_model.parameter_server import flat
-from language_model.parameter_server.post import ServersPost, WorkersPost
 from language_model.parameter_server.server import ParameterServer, Update
+from language_model.parameter_server.transport import ServerTransport, WorkerTransport
 
 
-def serve(server: ParameterServer, post: ServersPost, updates: int) -> Iterator[Update]:
-    """Serves all workers until the weights have been changed `updates` times, and gives each change.
+def serve(server: ParameterServer, transport: ServerTransport, updates: int) -> Iterator[Update]:
+    """Serve all workers until the weights have been updated `updates` times; yield each update.
 
-    What it is asked for between two of them, such as a checkpoint, finds weights that nobody changes.
+    The weights do not change between two updates, so the caller may save a checkpoint there.
     Raises GroupError when a worker is lost.
     """
-    ready: tuple[int, ...] = tuple(post.workers)
+    ready: tuple[int, ...] = tuple(transport.workers)
     while server.version < updates:
         for worker in ready:
-            post.send(worker, server.version, server.hand_out(worker))
-        update, ready = server.take(*post.next())
+            transport.send(worker, server.version, server.hand_out(worker))
+        update, ready = server.take(*transport.next())
         if update:
             yield update
     for worker in ready:
-        post.end(worker)
-    while post.computing:
-        post.end(post.next().worker)
+        transport.end(worker)
+    while transport.computing:
+        transport.end(transport.next().worker)
 
 
-def work(model: nn.Module, learn: Callable[[int], float], post: WorkersPost) -> int:
-    """Computes gradients of `model` as long as the server wants them; gives how many that were.
+def work(model: nn.Module, learn: Callable[[int], float], transport: WorkerTransport) -> int:
+    """Compute gradients of `model` as long as the server wants them; return their number.
 
-    `learn`, told how many updates the weights have had, leaves in the model the gradients of this worker's
-    next batch, and gives its loss. Raises GroupError when the server is lost.
+    `learn` takes the number of updates that the weights have had, leaves in the model the gradients of this
+    worker's next batch, and returns its loss. Raises GroupError when the server is lost.
     """
     count = 0
-    while (handed_out := post.weights()) is not None:
+    while (handed_out := transport.weights()) is not None:
         version, weights = handed_out
         flat.set_weights(model, weights)
         loss = learn(version)
-        post.send(flat.gradient_of(model), loss)
+        transport.send(flat.gradient_of(model), loss)
         count += 1
     return count

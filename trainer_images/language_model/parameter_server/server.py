@@ -1,6 +1,6 @@
-"""The weights, the optimizer and the rule by which gradients change them; it speaks to nobody.
+"""The weights, the optimizer and the rule by which gradients change them; it sends nothing.
 
-What it does depends on nothing but the order of the calls, so that a test can play any order to it.
+Its results depend only on the order of the calls, so a test can play any order.
 """
 
 from collections import Counter

@@ -21,7 +21,7 @@ class Synchrony(StrEnum):
     BACKUP_WORKERS = "backup_workers"
     """An update takes the first N of N + b, and drops the late ones (Chen et al., arXiv:1604.00981, 2016)."""
     SOFTSYNC = "softsync"
-    """n-softsync: an update takes any N / n, each weakened by its staleness; nobody waits (Zhang et al.,
+    """n-softsync: an update takes any N / n, each weakened by its staleness; no worker waits (Zhang et al.,
     IJCAI 2016)."""
     ASYNCHRONOUS = "asynchronous"
     """An update takes one gradient, whatever became of the weights meanwhile (Downpour SGD: Dean et al.,

@@ -15,7 +15,7 @@ from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.describe import describe
 from training_service.client.cli.commands.listing import list_jobs
 from training_service.client.cli.commands.logs import logs
-from training_service.client.cli.commands.plan import plan
+from training_service.client.cli.commands.plan import PlanCommand, plan
 from training_service.client.cli.commands.plot import plot
 from training_service.client.cli.commands.status import status
 from training_service.client.cli.commands.submit import submit
@@ -99,6 +99,9 @@ def trainctl(
     context.obj = Session(address=address, json=json)
 
 
-for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel, sweep, plan):
+for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel, sweep):
     app.command()(command)
+app.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
+    plan
+)
 app.command("list")(list_jobs)

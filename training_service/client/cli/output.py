@@ -21,7 +21,7 @@ from training_service.client.cli.render.words import printable
 
 
 class Entry(Protocol):
-    """What is no message of the proto, but can be told in the same forms."""
+    """A result that is not a message of the proto, to be written in the same forms."""
 
     def as_json(self) -> str:
         """One line of JSON."""

@@ -18,7 +18,7 @@ class Session:
     json: bool
 
     def client(self) -> TrainingClient:
-        """A client, to be closed by whoever asked."""
+        """Make a client, which the caller closes."""
         return TrainingClient(self.address)
 
     @cached_property

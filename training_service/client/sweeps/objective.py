@@ -22,8 +22,10 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
         return _in_manifest(_manifest(client, job), objective.metric)
     curve = curve_of(client, job, objective.metric)
     if curve is None:
-        told = sorted(series.name for series in client.metrics(job))
-        raise NoValue(f"it reported no metric {objective.metric!r}; it reported: {', '.join(told) or 'none'}")
+        reported = sorted(series.name for series in client.metrics(job))
+        raise NoValue(
+            f"it reported no metric {objective.metric!r}; it reported: {', '.join(reported) or 'none'}"
+        )
     if objective.value == "last":
         return curve.values[-1]
     return max(curve.values) if objective.direction == "maximize" else min(curve.values)

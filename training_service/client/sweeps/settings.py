@@ -119,7 +119,7 @@ class Sweep(BaseModel):
 
     @property
     def asha(self) -> Pruning | None:
-        """How trials are pruned; None: not. TPE prunes unless told otherwise."""
+        """How trials are pruned; None: not. TPE prunes by default."""
         if isinstance(self.pruning, Pruning):
             return self.pruning
         by_default = self.method == "tpe" and self.objective.value != "manifest"

@@ -12,6 +12,7 @@ import pytest
 from job_tracker.admission.admission import Admission
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.common.clock import utc_now
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.job import JobState
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
@@ -19,12 +20,14 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
+from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
-from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups
+from tests.support.catalog import pod_resolver
 from tests.support.jobs import spec
 from tests.support.leadership import elected
+from tests.support.place import Place
 
 
 @dataclass
@@ -35,7 +38,7 @@ class Tracked:
     jobs: Jobs
 
     async def reaches(self, job_id: int, state: JobState) -> None:
-        async with aclosing(self.jobs.watch(job_id)) as views:
+        async with aclosing(self.jobs.watch(BUILT_IN, job_id)) as views:
             async for view in views:
                 if view.job.state is state:
                     break
@@ -58,9 +61,11 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     reports, tenure = ReportBuffer(store, utc_now), await elected(store)
     archive = LogArchive(str(tmp_path / "storage" / "logs"))
     logs = LogCollector(store, backend, archive)
-    tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
+    tracker = Tracker(
+        store, backend, logs, options, tenure, reports, Fifo(), on_save=backend.events.job_saved
+    )
     tracking = asyncio.create_task(tracker.run())
-    door = Admission({}, {}, capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
+    door = Admission({}, {}, pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
     yield Tracked(
         backend, Jobs(store, LogReader(store, backend, archive), door, ModelFiles(""), max_queued=10)
     )
@@ -80,7 +85,7 @@ async def test_moves_are_described_on_the_pod_and_there_when_it_is_gone(
         assert "training-service" in line
         assert message in line
 
-    await tracked.jobs.cancel(submitted.id)
+    await tracked.jobs.cancel(BUILT_IN, submitted.id)
     await tracked.reaches(submitted.id, JobState.CANCELLED)
     told = await asyncio.to_thread(
         place.kubectl, "get", "events", "-l", "training-service/job-id=1", "-o", "json"

@@ -9,10 +9,10 @@ import pytest
 from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase
-from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
 from tests.support.cluster import CommandFailed
 from tests.support.jobs import job
+from tests.support.place import Place
 
 FOREVER = {"RUN_SECONDS": "forever"}
 SHORT = timedelta(seconds=1)

@@ -12,9 +12,9 @@ from job_tracker.backends.kubernetes.labels import owned_by
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, printed, seen, started
 from tests.support.jobs import NOON, job
+from tests.support.place import Place
 
 FOREVER = {"RUN_SECONDS": "forever"}
 SHORT = timedelta(seconds=1)
@@ -97,8 +97,7 @@ async def test_pods_that_never_started_do_not_stay(
 async def test_a_pod_that_runs_on_beside_its_training_does_not_stay(
     world: KubernetesGroups, place: Place
 ) -> None:
-    recipe = world.algorithms["program"].kubernetes
-    assert recipe is not None
+    recipe: Any = world.algorithms["program"].recipes["kubernetes"]
     waits = ["python3", "-c", "import time; time.sleep(1000)"]
     sidecar = {"name": "sidecar", "image": recipe.image, "command": waits}
     world.add("program", pod_template={"spec": {"containers": [sidecar]}})

@@ -14,9 +14,9 @@ from job_tracker.backends.kubernetes.labels import owned_by
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendRefused, BackendUnavailable, InvalidField, LaunchFailed
 from job_tracker.domain.group import Phase
-from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, seen, started
 from tests.support.jobs import NOON, job
+from tests.support.place import Place
 
 FOREVER = {"RUN_SECONDS": "forever"}
 SHORT = timedelta(seconds=1)

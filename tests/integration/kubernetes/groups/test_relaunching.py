@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from job_tracker.common.clock import utc_now
+from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import RetryPolicy
 from job_tracker.store.sqlite import SqliteStore
 from tests.crash.remote import PodWatch
-from tests.integration.kubernetes.groups.conftest import Place
-from tests.integration.tracker.conftest import Service
 from tests.support.backends import KubernetesGroups, started
 from tests.support.jobs import failures, spec
+from tests.support.place import Place
+from tests.support.tracked_service import Service
 
 # The first attempt would go on for ever, so that only its end can lead to the next.
 HOLD_ONCE = "import os, time\nif os.environ['JOB_ATTEMPT'] == '1': time.sleep(1e6)"
@@ -111,6 +112,6 @@ async def test_pods_that_run_are_adopted_also_by_a_service_that_is_configured_ot
     running = await service.reaches(job.id, JobState.RUNNING)
     assert [rank.phase for rank in running.ranks] == [Phase.RUNNING] * 2
     assert place.uid("pod", MASTER) == uid
-    await service.jobs.cancel(job.id)
+    await service.jobs.cancel(BUILT_IN, job.id)
     await service.reaches(job.id, JobState.CANCELLED)
     assert list(pods.problems()) == []

@@ -8,9 +8,9 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase
-from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, printed, seen, started, text_of
 from tests.support.jobs import job
+from tests.support.place import Place
 
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 SHORT = timedelta(seconds=1)

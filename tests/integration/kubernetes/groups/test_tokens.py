@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from job_tracker.backends.kubernetes import PlanOptions
 from job_tracker.domain.group import Phase
-from tests.integration.kubernetes.groups.conftest import Place
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.jobs import job
+from tests.support.place import Place
 
 
 async def test_pods_have_the_tokens_of_a_secret_which_goes_with_them(

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from tests.unit.client.sweeps.conftest import settings
+from tests.support.sweeps import settings
 from training_service.client.sweeps.events import Ended, Event, Reported
 from training_service.client.sweeps.history import Trial
 from training_service.client.sweeps.methods import Grid, Pruner, method_of, pruner_of, trials_in_all

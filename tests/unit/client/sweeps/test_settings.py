@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.client.sweeps.conftest import document, settings
+from tests.support.sweeps import document, settings
 from training_service.client import InvalidRequest
 from training_service.client.sweeps.settings import checked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.client.conftest import ServerInThread, Trainctl
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
 
 GOAL = {"metric": "score", "direction": "maximize"}
 BAD: list[tuple[dict[str, Any], str]] = [

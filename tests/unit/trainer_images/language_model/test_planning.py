@@ -6,9 +6,9 @@ import pytest
 import torch
 from language_model import planning, theory
 from language_model.choices import Offload, Schedule, Strategy
-from language_model.held import Held
 from language_model.layout import Layout
 from language_model.memory import recompute
+from language_model.memory_meter import MemoryMeter
 from language_model.model import build, loss_of
 
 MODELS = (
@@ -29,7 +29,7 @@ def counted(layout: Layout) -> int:
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     kept = [*parameters, *(p.grad for p in parameters if p.grad is not None)]
-    with Held(kept) as memory:
+    with MemoryMeter(kept) as memory:
         torch.autograd.backward(loss_of(model(tokens[:, :-1]), tokens[:, 1:]))
     return int(memory.peak - sum(tensor.nbytes for tensor in kept))
 
@@ -52,7 +52,7 @@ def test_what_is_found_fits_and_obeys_the_rules() -> None:
     found = planning.choices(LARGE, 8, device)
     assert found
     for choice in found:
-        assert choice.memory <= device * (1 - planning.RESERVE)
+        assert choice.memory_bytes <= device * (1 - planning.RESERVE)
         assert choice.layout.data * choice.layout.pipeline * choice.layout.tensor == 8
     assert found[0].slowdown == min(choice.slowdown for choice in found)
     shapes = [(c.layout.strategy, c.layout.pipeline, c.layout.tensor) for c in found]
@@ -83,7 +83,7 @@ def test_where_nothing_fits_the_least_is_told() -> None:
     assert planning.choices(LARGE, 1, GIGABYTE) == []
     least = planning.least(LARGE, 1)
     assert least is not None
-    assert least.memory > GIGABYTE * (1 - planning.RESERVE)
+    assert least.memory_bytes > GIGABYTE * (1 - planning.RESERVE)
     assert (
         planning.least(replace(LARGE, batch_size=1), 7) is None
     )  # 7 share out neither it nor heads nor layers

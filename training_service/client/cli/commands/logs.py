@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from training_service.client.cli.commands.arguments import Job
-from training_service.client.cli.commands.lives import duration
+from training_service.client.cli.commands.policy_options import duration
 from training_service.client.cli.render.ranks import RankPrefixes
 from training_service.client.cli.render.terminal import TerminalText
 from training_service.client.cli.session import session_of

@@ -1,102 +1,139 @@
-"""trainctl plan."""
+"""trainctl plan: finds the planner of an algorithm, and shows its answer.
 
-import importlib
+A planner is an entry point of the group `trainctl.planners`, named after its algorithm, in that algorithm's
+package. It is a function of the number of devices and the memory of each in bytes; further parameters become
+options of the command, as Typer reads them. It returns the choices that fit, the best first, and the one that
+needs the least memory, to be shown if none fits; each has the attributes of Row. It raises ValueError for
+options that do not go together.
+"""
+
+import inspect
 import json
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, Self
 
 import typer
 from rich.table import Table
+from typer.core import TyperCommand
 
 from training_service.client.cli.output import remark
 from training_service.client.cli.session import session_of
 
+Planner = Callable[..., tuple[Sequence[Any], Any | None]]
+
+_GROUP = "trainctl.planners"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _SHOWN = 12
+
+Instances = Annotated[int, typer.Option("--instances", "-n", help="Devices to train on.", min=1, max=4096)]
+DeviceMemory = Annotated[
+    str, typer.Option("--device-memory", "-m", metavar="SIZE", help="Of each, as 16Gi or 80G.")
+]
+Every = Annotated[bool, typer.Option("--all", help=f"All that fit, not the best {_SHOWN}.")]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One layout that fits, as it is told."""
+    """One choice of a planner, and what it costs."""
 
-    parameters: dict[str, str]
+    parameters: Mapping[str, str]
+    """To submit a job with."""
     memory_bytes: float
+    """Of the device that needs most."""
     bytes_sent: float
+    """By a rank in a step, on average."""
     bubble: float
+    """The share of its time that a rank waits for others."""
     recomputed: float
+    """Work that is done twice, as a share of a step's."""
     slowdown: float
+    """How much longer a step takes than its bare work."""
+
+    @classmethod
+    def of(cls, choice: Any) -> Self:
+        """Read the attributes of a planner's choice."""
+        return cls(**{field.name: getattr(choice, field.name) for field in fields(cls)})
 
     def as_json(self) -> str:
         """One line of JSON."""
         return json.dumps(vars(self))
 
 
-def plan(
-    context: typer.Context,
-    instances: Annotated[
-        int, typer.Option("--instances", "-n", help="Devices to train on.", min=1, max=4096)
-    ],
-    device_memory: Annotated[
-        str, typer.Option("--device-memory", "-m", metavar="SIZE", help="Of each, as 16Gi or 80G.")
-    ],
-    layers: Annotated[int, typer.Option(help="Of the model.", min=1, max=10_000)] = 4,
-    heads: Annotated[int, typer.Option(help="Of its attention.", min=1, max=10_000)] = 4,
-    width: Annotated[int, typer.Option(help="Of its vectors.", min=1, max=1_000_000)] = 64,
-    sequence: Annotated[int, typer.Option(help="Tokens of an example.", min=1, max=4095)] = 64,
-    batch: Annotated[int, typer.Option(help="Examples of a step, in all.", min=1, max=1_000_000)] = 16,
-    precision: Annotated[str, typer.Option(help="fp32 or bf16, of the passes.")] = "fp32",
-    every: Annotated[bool, typer.Option("--all", help=f"All that fit, not the best {_SHOWN}.")] = False,
-) -> None:
-    """Which parallelism fits a model and devices, and what it costs, by formulas; asks no service.
-
-    For the algorithm language-model: the first column holds the parameters to submit it with. The best is
-    first: what loses least time to waiting and to work done twice, then what sends least.
-    """
-    planning, layouts = _formulas()
-    try:
-        model = layouts.Layout(
-            world_size=1,
-            layers=layers,
-            heads=heads,
-            width=width,
-            context=sequence,
-            batch_size=batch,
-            precision=layouts.Precision(precision),
-        )
-        device = size_of(device_memory)
-    except (ValueError, layouts.ParameterError) as error:
-        raise typer.BadParameter(str(error)) from error
-    found = planning.choices(model, instances, device)
-    if not found:
-        least = planning.least(model, instances)
-        told = (
-            f"; the least needs {shown(least.memory)} of each: {_words(_changed(least.layout))}"
-            if least
-            else ""
-        )
-        remark(f"nothing fits {instances} devices of {device_memory}{told}")
-        raise typer.Exit(1)
-    rows = [row_of(choice) for choice in (found if every else found[:_SHOWN])]
-    session_of(context).output.show_all(rows, _line, _table)
-    if len(found) > len(rows):
-        remark(f"{len(found) - len(rows)} more fit; --all shows them")
-
-
-def row_of(choice: Any) -> Row:
-    """What is told of a planning.Choice."""
-    return Row(
-        _changed(choice.layout),
-        choice.memory,
-        choice.bytes_sent,
-        choice.bubble,
-        choice.recomputed,
-        choice.slowdown,
+def plan() -> None:
+    """Which parallelism fits a model and devices, and what it costs, by formulas; asks no service."""
+    remark(
+        "no planner is installed here: the package of an algorithm brings one, as trainer-images does "
+        "(in a checkout: pip install ./trainer_images)"
     )
+    raise typer.Exit(1)
+
+
+class PlanCommand(TyperCommand):
+    """Takes the place of `plan` where there are planners: `trainctl plan [ALGORITHM] OPTIONS`."""
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Make the context of the command of the planner that the first argument names."""
+        planners = {each.name: each for each in entry_points(group=_GROUP)}
+        if not planners:
+            return super().make_context(info_name, args, parent, **extra)
+        command = _command(_chosen(planners, args))
+        command.params += self.params  # the global options
+        return command.make_context(info_name, args, parent, **extra)
+
+
+def _chosen(planners: Mapping[str, EntryPoint], args: list[str]) -> Planner:
+    """Load the planner that the first of `args` names, and remove the name; the only one needs no name."""
+    named = bool(args) and not args[0].startswith("-")
+    name = args.pop(0) if named else "" if len(planners) > 1 else next(iter(planners))
+    if name not in planners:
+        problem = f"there is no planner of '{name}'; " if named else ""
+        raise typer.BadParameter(f"{problem}name an algorithm first, one of {', '.join(sorted(planners))}")
+    try:
+        planner: Planner = planners[name].load()
+    except ImportError as error:
+        remark(f"the planner of {name} cannot be loaded: {error}")
+        raise typer.Exit(1) from error
+    return planner
+
+
+def _command(planner: Planner) -> Any:
+    """Make the command of a planner, whose parameters are options of it."""
+
+    def run(
+        context: typer.Context,
+        instances: Instances,
+        device_memory: DeviceMemory,
+        *,
+        every: Every = False,
+        **options: Any,
+    ) -> None:
+        try:
+            found, least = planner(instances, size_of(device_memory), **options)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        if not found:
+            needs = f"; the least needs {_least(Row.of(least))}" if least else ""
+            remark(f"nothing fits {instances} devices of {device_memory}{needs}")
+            raise typer.Exit(1)
+        rows = [Row.of(choice) for choice in (found if every else found[:_SHOWN])]
+        session_of(context).output.show_all(rows, _line, _table)
+        if len(found) > len(rows):
+            remark(f"{len(found) - len(rows)} more fit; --all shows them")
+
+    context, instances, device_memory, every, _ = inspect.signature(run).parameters.values()
+    _, _, *own = inspect.signature(planner, eval_str=True).parameters.values()
+    signature = inspect.Signature([context, instances, device_memory, *own, every])
+    run.__signature__ = signature  # type: ignore[attr-defined]  # Typer makes options of it
+    app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+    app.command(help=f"{plan.__doc__}\n\n{inspect.getdoc(planner) or ''}")(run)
+    return typer.main.get_command(app)
 
 
 def size_of(text: str) -> float:
-    """Bytes. Raises ValueError."""
+    """Parse a number of bytes. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]i?)?B?", text)
     if match is None or float(match[1]) == 0:
         raise ValueError(f"--device-memory {text!r} is no size; write it as 16Gi, 80G or 512Mi")
@@ -104,37 +141,18 @@ def size_of(text: str) -> float:
 
 
 def shown(size: float) -> str:
-    """Bytes, for people."""
+    """Write a number of bytes for people."""
     for unit in ("Gi", "Mi", "Ki"):
         if size >= _UNITS[unit]:
             return f"{size / _UNITS[unit]:.3g} {unit}B"
     return f"{size:.0f} B"
 
 
-def _formulas() -> tuple[Any, Any]:
-    """Those of the training code, which is no part of the client, and not installed everywhere."""
-    try:
-        names = ("language_model.planning", "language_model.layout")
-        planning, layouts = (importlib.import_module(name) for name in names)
-    except ModuleNotFoundError as error:
-        remark(f"the formulas are in the package trainer-images, which is not installed here: {error}")
-        raise typer.Exit(1) from error
-    return planning, layouts
+def _least(row: Row) -> str:
+    return f"{shown(row.memory_bytes)} of each: {_words(row.parameters)}"
 
 
-def _changed(layout: Any) -> dict[str, str]:
-    """The parameters that make the layout, but for those of the model and the defaults."""
-    names = ("strategy", "pipeline", "tensor", "sequence_parallel", "loss_parallel", "micro_batches")
-    values = {name: getattr(layout, name) for name in (*names, "checkpointing", "offload")}
-    plain = {"pipeline": 1, "tensor": 1, "micro_batches": 1, "checkpointing": "none", "offload": "none"}
-    return {
-        name.upper(): "1" if value is True else str(value)
-        for name, value in values.items()
-        if value is not False and plain.get(name) != value
-    }
-
-
-def _words(parameters: dict[str, str]) -> str:
+def _words(parameters: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in parameters.items())
 
 

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from training_service._generated.training_service_pb2 import TrainResponse
-from training_service.client.cli.commands import lives, pods
+from training_service.client.cli.commands import pods, policy_options
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.following import follow
 from training_service.client.cli.session import Session, session_of
@@ -18,7 +18,7 @@ from training_service.client.requests import new_request_key
 def submit(
     context: typer.Context,
     algorithm: Annotated[
-        str, typer.Argument(metavar="ALGORITHM", help="What to train, as in intent-classification.")
+        str, typer.Argument(metavar="ALGORITHM", help="What to train: a name of the service's configuration.")
     ],
     dataset: Annotated[str, typer.Option("--dataset", "-d", metavar="ID", help="The dataset's id.")],
     version: Annotated[
@@ -41,13 +41,13 @@ def submit(
         bool,
         typer.Option("--follow", "-f", help="Stay with the job to its end; the exit code is its outcome."),
     ] = False,
-    max_attempts: lives.MaxAttempts = None,
-    retry_on: lives.RetryOn = None,
-    backoff: lives.Backoff = None,
-    max_backoff: lives.MaxBackoff = None,
-    queue_deadline: lives.QueueDeadline = None,
-    start_deadline: lives.StartDeadline = None,
-    run_deadline: lives.RunDeadline = None,
+    max_attempts: policy_options.MaxAttempts = None,
+    retry_on: policy_options.RetryOn = None,
+    backoff: policy_options.Backoff = None,
+    max_backoff: policy_options.MaxBackoff = None,
+    queue_deadline: policy_options.QueueDeadline = None,
+    start_deadline: policy_options.StartDeadline = None,
+    run_deadline: policy_options.RunDeadline = None,
     resource: pods.Resources = None,
     nproc_per_node: pods.ProcessesPerInstance = 1,
     node_selector: pods.NodeSelector = None,
@@ -84,8 +84,8 @@ def submit(
                 output_model_name=model,
                 request_key=key,
                 pod_options=pod_options,
-                retry_policy=lives.retry_policy(max_attempts, retry_on, backoff, max_backoff),
-                deadlines=lives.deadlines(queue_deadline, start_deadline, run_deadline),
+                retry_policy=policy_options.retry_policy(max_attempts, retry_on, backoff, max_backoff),
+                deadlines=policy_options.deadlines(queue_deadline, start_deadline, run_deadline),
             )
         except (DeadlineExceeded, Unavailable) as error:
             # The service may have queued the job and gone away before it could say so.

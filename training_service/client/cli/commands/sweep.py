@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from training_service.client.cli.commands.assignments import parsed
-from training_service.client.cli.commands.searches import parsed_space
+from training_service.client.cli.commands.sweep_options import parsed_space
 from training_service.client.cli.render import plots
 from training_service.client.cli.session import session_of
 

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.trainer_images.language_model.groups import outcome_of
-from tests.unit.trainer_images.support import Launcher
+from tests.support.trainers.groups import outcome_of
+from tests.support.trainers.launcher import Launcher
 
 # By its name: what it imports of PyTorch warns, which is an error here.
-PROGRAM = "tests.unit.trainer_images.language_model.parameter_server.program"
+PROGRAM = "tests.support.trainers.programs.parameter_server"
 SIZES = [1, 2, 3, 4]
 
 

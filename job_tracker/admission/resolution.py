@@ -1,0 +1,109 @@
+"""Configuration, algorithm and request resolved into one: what the group of a job is to be."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from job_tracker.backends.registry import BackendPlugin
+from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.catalog.groups import Composition
+from job_tracker.catalog.request_limits import check_processes
+from job_tracker.domain import naming
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import InvalidField, LaunchFailed
+from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec
+from job_tracker.domain.job import JobSpec
+
+_MOST_KNOWN = 1024
+
+
+class Resolver:
+    """Resolves groups for one backend, as it and the algorithms are configured."""
+
+    def __init__(self, algorithms: Mapping[str, Algorithm], backend: str, plugin: BackendPlugin) -> None:
+        self._algorithms = algorithms
+        self._backend = backend
+        self._plugin = plugin
+        self._known: dict[tuple[str, str, str], InstanceSpec] = {}
+
+    @property
+    def limits(self) -> RequestLimits | None:
+        """What a request may set of its instances; None: nothing."""
+        return self._plugin.limits
+
+    def resolve(self, name: str, group: Composition, sent: InstanceOptions) -> GroupSpec:
+        """The spec of a group of the algorithm. Raises InvalidField."""
+        composed = GroupSpec(
+            roles=group.roles, elastic=group.elastic, ends_with_master=group.ends_with_master
+        )
+        try:
+            resolved = self._resolved(name, composed, sent)
+        except ValueError as error:
+            raise InvalidField("pod_options", _reason_of(error)) from error
+        check_processes(resolved.trainers, resolved.framework)
+        return resolved
+
+    def completed(self, spec: JobSpec) -> JobSpec:
+        """The spec, resolved now if it is not for this backend, as of jobs of earlier versions.
+
+        Raises LaunchFailed if the configuration no longer has what it needs.
+        """
+        if spec.group.backend == self._backend:
+            return spec
+        name = spec.algorithm
+        algorithm = self._algorithms.get(name)
+        if algorithm is None or not self._runs(algorithm):
+            raise LaunchFailed(
+                Diagnosis(
+                    category=Category.ALGORITHM_GONE,
+                    summary=f"The algorithm {name!r} is no longer configured for backend {self._backend}.",
+                    resolution=f"Put algorithms.{name}.{self._backend} back into the configuration, and "
+                    "submit the job again.",
+                )
+            )
+        try:
+            group = self._resolved(name, spec.group, spec.pod_options)
+            check_processes(group.trainers, group.framework)
+        except (ValueError, InvalidField) as error:
+            raise LaunchFailed(
+                Diagnosis(
+                    category=Category.LAUNCH_FAILED,
+                    summary="The options of the job no longer fit the configuration.",
+                    resolution=f"Mend {self._backend} and algorithms.{name}.{self._backend} in the "
+                    "configuration, and submit the job again.",
+                    detail=_reason_of(error),
+                )
+            ) from error
+        return replace(spec, group=group)
+
+    def _runs(self, algorithm: Algorithm) -> bool:
+        return self._plugin.recipe_model is None or self._backend in algorithm.recipes
+
+    def _resolved(self, name: str, group: GroupSpec, sent: InstanceOptions) -> GroupSpec:
+        algorithm = self._algorithms[name]
+        return replace(
+            group,
+            backend=self._backend,
+            framework=algorithm.framework,
+            trainers=self._instance(name, naming.WORKER, sent),
+            others={
+                role: self._instance(name, role, sent) for role in group.roles if role in algorithm.roles
+            },
+            environment=algorithm.environment,
+        )
+
+    def _instance(self, name: str, role: str, sent: InstanceOptions) -> InstanceSpec:
+        # Most jobs of an algorithm ask for the same, and to lay options over each other takes its time.
+        key = name, role, repr(sent)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            known = self._known[key] = self._plugin.resolve(self._algorithms[name], role, sent)
+        return known
+
+
+def _reason_of(error: Exception) -> str:
+    reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+    return reason.removeprefix("Value error, ")

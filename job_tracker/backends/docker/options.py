@@ -1,0 +1,139 @@
+"""Options of containers on a Docker engine, and how an algorithm runs in them."""
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from job_tracker.backends.shared.instances import HOME, SHARED_MEMORY, TEMPORARY
+from job_tracker.catalog.requested import MAX_PROCESSES_PER_INSTANCE
+from job_tracker.catalog.syntax import (
+    CPU,
+    AbsolutePath,
+    Bytes,
+    EnvironmentName,
+    Image,
+    LabelKey,
+    LabelValue,
+    Resources,
+)
+from job_tracker.common.config import Config
+from job_tracker.common.printable import quoted
+
+MEMORY, GPU = "memory", "nvidia.com/gpu"
+CONTAINER_RESOURCES = frozenset({CPU, MEMORY, GPU})
+"""What an engine can hold a container to."""
+
+_IDENTITY = {"run_as_user"}
+
+Pull = Literal["missing", "always", "never"]
+
+_VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+")
+_ENGINE_SOCKETS = (PurePosixPath("/var/run/docker.sock"), PurePosixPath("/run/docker.sock"))
+
+
+def _volume_source(source: str) -> str:
+    path = PurePosixPath(source)
+    if any(socket.is_relative_to(path) for socket in _ENGINE_SOCKETS if path.is_absolute()):
+        raise ValueError(f"{quoted(source)} has the engine's socket in it: who has that is root there")
+    plain = path.is_absolute() and ".." not in path.parts
+    if not plain and not _VOLUME_NAME.fullmatch(source):
+        raise ValueError(
+            f"{quoted(source)} is no source of a volume; allowed are absolute paths of the engine's machine, "
+            "and names of volumes"
+        )
+    return source
+
+
+def _container_resources(resources: dict[str, str]) -> dict[str, str]:
+    for name in resources:
+        if name not in CONTAINER_RESOURCES:
+            allowed = ", ".join(sorted(CONTAINER_RESOURCES))
+            raise ValueError(f"{quoted(name)} is no resource of a container; allowed are {allowed}")
+    return resources
+
+
+class ContainerVolume(Config):
+    """A folder of the engine's machine, or a named volume, as the training sees it."""
+
+    source: Annotated[str, AfterValidator(_volume_source)]
+    mount_path: AbsolutePath
+    read_only: bool = False
+
+
+class ContainerOptions(Config):
+    """What configuration may set: for all algorithms, and again for one."""
+
+    resources: Annotated[Resources, AfterValidator(_container_resources)] = Field(
+        default={}, description="the most that each instance gets: cpu, memory, nvidia.com/gpu"
+    )
+    nproc_per_node: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_PROCESSES_PER_INSTANCE,
+        description="training processes in each instance; more than one are started by torchrun",
+    )
+    labels: dict[LabelKey, LabelValue] = Field(default={})
+    shm_size: Bytes = Field(
+        default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
+    )
+    scratch_size: Bytes = Field(
+        default="1Gi", description=f"the most that {HOME} and {TEMPORARY} may hold each; they are memory"
+    )
+    pids_limit: int = Field(
+        default=4096,
+        ge=16,
+        le=1 << 22,
+        description="the most processes and threads in an instance",
+    )
+    run_as_user: int | None = Field(default=None, ge=1, description="none: the image's")
+    working_directory: AbsolutePath | None = None
+    volumes: tuple[ContainerVolume, ...] = Field(
+        default=(), description="what holds datasets, models and checkpoints, mounted below storage.uri"
+    )
+    inherit: tuple[EnvironmentName, ...] = Field(
+        default=(), description="variables that are taken from the service's own environment"
+    )
+    secret_files: dict[EnvironmentName, AbsolutePath] = Field(
+        default={}, description="variables whose values are in files on the service's machine"
+    )
+
+    @model_validator(mode="after")
+    def _mounts_are_apart(self) -> "ContainerOptions":
+        taken = {HOME, TEMPORARY, SHARED_MEMORY}
+        for volume in self.volumes:
+            if volume.mount_path in taken:
+                raise ValueError(f"volumes: there is something else at {volume.mount_path}")
+            taken.add(volume.mount_path)
+        return self
+
+    @property
+    def identity(self) -> "ContainerOptions":
+        """What says as whom containers run. The operator may change it at any time, also for queued jobs."""
+        return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
+
+    @property
+    def without_identity(self) -> "ContainerOptions":
+        """The other options, which are part of what was accepted."""
+        return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """The variables whose values are no part of the configuration."""
+        return frozenset((*self.inherit, *self.secret_files))
+
+
+class DockerRecipe(ContainerOptions):
+    """How an algorithm runs as containers: its image, and options of its own."""
+
+    image: Image
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="the program and its arguments, no shell; none: what the image starts"
+    )
+
+    @model_validator(mode="after")
+    def _torchrun_has_a_command(self) -> "DockerRecipe":
+        if self.nproc_per_node > 1 and not self.command:
+            raise ValueError("nproc_per_node needs a command, which torchrun is to start")
+        return self

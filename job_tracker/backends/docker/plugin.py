@@ -1,0 +1,70 @@
+"""The Docker backend for the registry. Its client is imported when it is opened, and not before."""
+
+from typing import ClassVar
+
+from job_tracker.backends.docker.options import ContainerOptions, DockerRecipe
+from job_tracker.backends.docker.settings import HOST, DockerSettings
+from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.shared.instances import instance_of, options_of_role
+from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.common.config import Config
+from job_tracker.domain.group import InstanceOptions, InstanceSpec
+
+_EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104
+
+
+class DockerPlugin:
+    """See BackendPlugin."""
+
+    settings_model: ClassVar[type[Config]] = DockerSettings
+    recipe_model: ClassVar[type[Config] | None] = DockerRecipe
+    role_model: ClassVar[type[Config] | None] = ContainerOptions
+
+    def __init__(self, settings: DockerSettings) -> None:
+        self._settings = settings
+
+    @property
+    def limits(self) -> RequestLimits | None:
+        """See BackendPlugin."""
+        return self._settings.limits
+
+    def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
+        """See BackendPlugin."""
+        recipe = algorithm.recipes["docker"]
+        assert isinstance(recipe, DockerRecipe), "the registry made its field"
+        own = algorithm.roles.get(role)
+        options = options_of_role(
+            ContainerOptions,
+            sent,
+            configured=(self._settings.container.without_identity, recipe),
+            own=own.options("docker") if own else None,
+        )
+        return instance_of(options, image=recipe.image, command=algorithm.command_of(role, recipe.command))
+
+    def address_for_ranks(self, host: str, port: int) -> str | None:
+        """See BackendPlugin."""
+        reachable = host in _EVERYWHERE and HOST in self._settings.extra_hosts
+        return f"{HOST}:{port}" if reachable else None
+
+    async def open(self, surroundings: Surroundings) -> Opened:
+        """See BackendPlugin."""
+        from job_tracker.backends.docker import Access, DockerBackend, DockerOptions, PlanOptions
+
+        settings = self._settings
+        options = DockerOptions(
+            plan=PlanOptions(
+                instance=settings.instance,
+                master_port=settings.master_port,
+                network=settings.network,
+                extra_hosts=settings.extra_hosts,
+                pull=settings.pull,
+                most_log=surroundings.most_log,
+                container=settings.container,
+            ),
+            access=Access(base_url=settings.base_url),
+            call_seconds=settings.call_seconds,
+            store_id=surroundings.store_id,
+        )
+        backend = DockerBackend(surroundings.data_dir / "logs", options, surroundings.extra_environment)
+        await backend.connect()
+        return Opened(backend=backend)

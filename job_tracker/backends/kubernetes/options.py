@@ -1,0 +1,184 @@
+"""Options of pods: what configuration may set, and how an algorithm runs in them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from job_tracker.backends.kubernetes import strategic_merge
+from job_tracker.backends.shared.instances import HOME, SHARED_MEMORY, TEMPORARY
+from job_tracker.catalog.requested import RequestedPodOptions
+from job_tracker.catalog.syntax import (
+    CPU,
+    AbsolutePath,
+    Bytes,
+    EnvironmentName,
+    Image,
+    ObjectName,
+    RelativePath,
+    SecretKey,
+    is_key_of_service,
+)
+from job_tracker.common.config import Config
+from job_tracker.frameworks.reserved_names import is_set_by_service
+
+CONTAINER = "training"
+_IDENTITY = {"service_account", "runtime_class", "run_as_user", "run_as_group", "fs_group"}
+
+
+class SecretValue(Config):
+    """One entry of a Secret."""
+
+    secret: ObjectName
+    key: SecretKey
+
+
+class VolumeMount(Config):
+    """A PersistentVolumeClaim, or a folder of it, as the training sees it."""
+
+    claim: ObjectName
+    mount_path: AbsolutePath
+    sub_path: RelativePath | None = None
+    read_only: bool = False
+
+
+class PodOptions(RequestedPodOptions):
+    """What configuration may set: for all algorithms, and again for one."""
+
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    limit_cpu: bool = Field(
+        default=True, description="whether an instance is held to the cpu it asked for when there is more"
+    )
+    shm_size: Bytes = Field(
+        default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
+    )
+    scratch_size: Bytes = Field(
+        default="10Gi",
+        description=f"the most that {HOME} and {TEMPORARY} may hold each, on the disk of the node",
+    )
+    runtime_class: ObjectName | None = None
+    service_account: ObjectName | None = Field(
+        default=None, description="its token is not mounted all the same"
+    )
+    run_as_user: int | None = Field(
+        default=None, ge=1, description="none: the image's, which must not be root"
+    )
+    run_as_group: int | None = Field(
+        default=None, ge=1, description="none: the number of run_as_user, if that is set, else the image's"
+    )
+    fs_group: int | None = Field(default=None, ge=1, description="the group that volumes are writable for")
+    working_directory: AbsolutePath | None = None
+    volumes: tuple[VolumeMount, ...] = Field(
+        default=(), description="claims that hold datasets, models and checkpoints, mounted below storage.uri"
+    )
+    secret_environment: dict[EnvironmentName, SecretValue] = Field(
+        default={}, description="variables whose values are in Secrets, such as storage credentials"
+    )
+    secrets: tuple[ObjectName, ...] = Field(
+        default=(), description="Secrets of which every entry becomes a variable"
+    )
+
+    @model_validator(mode="after")
+    def _mounts_are_apart(self) -> "PodOptions":
+        taken = {HOME, TEMPORARY, SHARED_MEMORY}
+        for volume in self.volumes:
+            if volume.mount_path in taken:
+                raise ValueError(f"volumes: there is something else at {volume.mount_path}")
+            taken.add(volume.mount_path)
+        return self
+
+    @property
+    def identity(self) -> "PodOptions":
+        """What says as whom pods run. The operator may change it at any time, also for queued jobs."""
+        return PodOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
+
+    @property
+    def without_identity(self) -> "PodOptions":
+        """The other options, which are part of what was accepted."""
+        return PodOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
+
+    @property
+    def cpu_limit(self) -> str | None:
+        """How much cpu an instance has at most; None if that is not known."""
+        return self.resources.get(CPU) if self.limit_cpu else None
+
+
+class FrozenPod(PodOptions):
+    """The pods of a role as a job keeps them: all options resolved, and the overlay of its algorithm."""
+
+    pod_template: dict[str, Any] = Field(default={})
+
+    @classmethod
+    def of(cls, options: PodOptions, pod_template: Mapping[str, Any]) -> "FrozenPod":
+        """The options with an overlay, which was checked where it is configured."""
+        template = {"pod_template": pod_template} if pod_template else {}
+        return cls.model_validate({**options.model_dump(exclude_unset=True), **template})
+
+
+class KubernetesRecipe(PodOptions):
+    """How an algorithm runs as pods: its image, and pod options of its own."""
+
+    image: Image
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="the program and its arguments, no shell; none: what the image starts"
+    )
+    pod_template: dict[str, Any] = Field(
+        default={}, description="an overlay (a strategic merge) for whatever the options lack"
+    )
+
+    @model_validator(mode="after")
+    def _torchrun_has_a_command(self) -> "KubernetesRecipe":
+        if self.nproc_per_node > 1 and not self.command:
+            raise ValueError("nproc_per_node needs a command, which torchrun is to start")
+        return self
+
+    @model_validator(mode="after")
+    def _overlay_leaves_what_is_ours(self) -> "KubernetesRecipe":
+        try:
+            problem = _overlay_problem(strategic_merge.merged(_SAMPLE_POD, self.pod_template))
+        except strategic_merge.OverlayError as error:
+            raise ValueError(f"pod_template.{error}") from error
+        except (AttributeError, KeyError, TypeError) as error:  # a text where an object belongs, say
+            raise ValueError("pod_template is not laid out as a pod") from error
+        if problem is not None:
+            raise ValueError(f"pod_template.{problem}")
+        return self
+
+
+# A pod with all that an overlay must leave as it is; laid over it, the overlay shows what it would change.
+_SAMPLE_POD: dict[str, Any] = {
+    "metadata": {"labels": {}, "annotations": {}},
+    "spec": {
+        "restartPolicy": "Never",
+        "hostname": "a",
+        "subdomain": "b",
+        "containers": [{"name": CONTAINER, "image": "c", "env": [{"name": "RANK", "value": "0"}]}],
+    },
+}
+
+
+def _overlay_problem(after: Mapping[str, Any]) -> str | None:
+    """What the overlay changed that it must not, if it did."""
+    if unknown := after.keys() - _SAMPLE_POD.keys():
+        return f"{min(unknown)}: only metadata and spec may be given"
+    metadata, spec = after.get("metadata", {}), after.get("spec", {})
+    if unknown := metadata.keys() - {"labels", "annotations"}:
+        return f"metadata.{min(unknown)}: only labels and annotations may be given"
+    for kind in ("labels", "annotations"):
+        for key in metadata.get(kind, {}).keys():  # noqa: SIM118  # fails on what is no object
+            if is_key_of_service(str(key)):
+                return f"metadata.{kind}.{key}: is set by the service"
+    for name in ("restartPolicy", "hostname", "subdomain"):
+        if spec.get(name) != _SAMPLE_POD["spec"][name]:
+            return f"spec.{name}: is set by the service"
+    training = next((each for each in spec.get("containers", ()) if each["name"] == CONTAINER), None)
+    if training is None or training.get("image") != "c":
+        return f"spec.containers: container {CONTAINER!r} must stay, with the image of the recipe"
+    names = [variable["name"] for variable in training.get("env", ())]
+    if "RANK" not in names or training["env"][names.index("RANK")] != {"name": "RANK", "value": "0"}:
+        return "spec.containers: the variables of the service must stay"
+    for name in names[1:]:
+        if is_set_by_service(name):
+            return f"spec.containers: variable {name} is set by the service"
+    return None

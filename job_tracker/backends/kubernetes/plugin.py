@@ -1,0 +1,80 @@
+"""The Kubernetes backend for the registry. Its client is imported when it is opened, and not before."""
+
+from typing import ClassVar
+
+from job_tracker.backends.kubernetes.options import FrozenPod, KubernetesRecipe, PodOptions
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.shared.instances import instance_of, options_of_role
+from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.common.config import Config
+from job_tracker.domain.group import InstanceOptions, InstanceSpec
+
+
+class KubernetesPlugin:
+    """See BackendPlugin."""
+
+    settings_model: ClassVar[type[Config]] = KubernetesSettings
+    recipe_model: ClassVar[type[Config] | None] = KubernetesRecipe
+    role_model: ClassVar[type[Config] | None] = PodOptions
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._settings = settings
+
+    @property
+    def limits(self) -> RequestLimits | None:
+        """See BackendPlugin."""
+        return self._settings.limits
+
+    def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
+        """See BackendPlugin."""
+        recipe = algorithm.recipes["kubernetes"]
+        assert isinstance(recipe, KubernetesRecipe), "the registry made its field"
+        own = algorithm.roles.get(role)
+        options = options_of_role(
+            PodOptions,
+            sent,
+            configured=(self._settings.pod.without_identity, recipe),
+            own=own.options("kubernetes") if own else None,
+        )
+        return instance_of(
+            FrozenPod.of(options, recipe.pod_template),
+            image=recipe.image,
+            command=algorithm.command_of(role, recipe.command),
+        )
+
+    def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
+        """See BackendPlugin."""
+        return None
+
+    async def open(self, surroundings: Surroundings) -> Opened:
+        """See BackendPlugin."""
+        from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
+        from job_tracker.backends.kubernetes.preflight import DryRun
+
+        settings = self._settings
+        options = KubernetesOptions(
+            plan=PlanOptions(
+                namespace=settings.namespace,
+                instance=settings.instance,
+                master_port=settings.master_port,
+                pod=settings.pod,
+                stop_grace=surroundings.stop_grace,
+                token_secrets=settings.token_secrets,
+            ),
+            access=Access(kubeconfig=settings.kubeconfig, context=settings.context),
+            start_grace=settings.image_pull_grace,
+            node_grace=settings.lost_node_grace,
+            most_log=surroundings.most_log,
+            store_id=surroundings.store_id,
+        )
+        backend = KubernetesBackend(
+            surroundings.data_dir / "logs", options, surroundings.extra_environment, surroundings.on_request
+        )
+        await backend.connect()
+        return Opened(
+            backend=backend,
+            preflight=DryRun(backend),
+            on_save=backend.events.job_saved,
+            silent_seconds=lambda: backend.silent_seconds,
+        )

@@ -1,0 +1,61 @@
+"""The process backend for the registry."""
+
+from typing import ClassVar
+
+from job_tracker.backends.process.options import OwnOptions, ProcessRecipe
+from job_tracker.backends.process.settings import ProcessSettings
+from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.common.config import Config
+from job_tracker.domain.group import InstanceOptions, InstanceSpec
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # addresses that are listened at
+
+
+class ProcessPlugin:
+    """See BackendPlugin."""
+
+    settings_model: ClassVar[type[Config]] = ProcessSettings
+    recipe_model: ClassVar[type[Config] | None] = ProcessRecipe
+    role_model: ClassVar[type[Config] | None] = None
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        self._settings = settings
+
+    @property
+    def limits(self) -> RequestLimits | None:
+        """See BackendPlugin."""
+        return RequestLimits(allowed=frozenset({"nproc_per_node"}))
+
+    def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
+        """See BackendPlugin."""
+        recipe = algorithm.recipes["process"]
+        assert isinstance(recipe, ProcessRecipe), "the registry made its field"
+        own = recipe.model_dump_json(include=set(OwnOptions.model_fields), exclude_defaults=True)
+        return InstanceSpec(
+            command=algorithm.command_of(role, recipe.command),
+            nproc_per_node=sent.nproc_per_node or recipe.nproc_per_node,
+            engine=own,
+        )
+
+    def address_for_ranks(self, host: str, port: int) -> str | None:
+        """See BackendPlugin."""
+        return f"{_EVERYWHERE.get(host, host)}:{port}"
+
+    async def open(self, surroundings: Surroundings) -> Opened:
+        """See BackendPlugin."""
+        from job_tracker.backends.process.backend import ProcessBackend, ProcessOptions
+
+        settings = self._settings
+        secrets = settings.secret_environment.items()
+        options = ProcessOptions(
+            path=settings.path,
+            inherit=settings.inherit,
+            extra={name: secret.get_secret_value() for name, secret in secrets},
+            first_port=settings.first_port,
+            last_port=settings.last_port,
+            most_log=surroundings.most_log,
+            store_id=surroundings.store_id,
+        )
+        root = surroundings.data_dir / "groups"
+        return Opened(backend=ProcessBackend(root, options, surroundings.extra_environment))

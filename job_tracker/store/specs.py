@@ -1,0 +1,38 @@
+"""Specs of jobs as stores keep them: JSON, without what has its default."""
+
+import json
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from job_tracker.domain import naming
+from job_tracker.domain.job import JobSpec
+
+_SPEC = TypeAdapter(JobSpec)
+_BEGINNING = b'{"group":'
+
+
+def dumped(spec: JobSpec) -> str:
+    """The spec as JSON."""
+    return _SPEC.dump_json(spec, exclude_defaults=True).decode()
+
+
+def loaded(text: bytes | str) -> JobSpec:
+    """The spec that was dumped, by this version or by one before."""
+    text = text.encode() if isinstance(text, str) else text
+    if text.startswith(_BEGINNING):
+        return _SPEC.validate_json(text)
+    return _SPEC.validate_python(_of_before_groups(json.loads(text)))
+
+
+def _of_before_groups(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a spec that was stored when backends still resolved jobs at their launch."""
+    instances = values.pop("instances")
+    roles = values.pop("roles", None) or {naming.MASTER: 1, naming.WORKER: instances - 1}
+    group = {
+        "roles": {role: count for role, count in roles.items() if count},
+        "trainers": values.get("pod_options", {}),
+        "elastic": values.pop("elastic", None),
+        "ends_with_master": values.pop("ends_with_master", False),
+    }
+    return {"group": group, **values}

@@ -1,0 +1,24 @@
+"""What tests ask of a sweep."""
+
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tests.crash.sweep import Sweep, summary
+
+SEED = int(os.environ.get("CRASH_SEED", random.randrange(10**6)))
+"""Of what is drawn by chance; it is printed, so that the same can be drawn again."""
+
+
+def survives(sweep: Sweep, tried: Sequence[tuple[str, ...]], capsys: pytest.CaptureFixture[str]) -> None:
+    """Try these faults, print the figures, and fail for any that was not survived."""
+    outcomes = sweep.run(tried)
+    with capsys.disabled():
+        print("\n".join(("", f"CRASH_SEED={SEED}", *summary(outcomes))))
+    assert len(outcomes) == len(tried)
+    broken = [outcome for outcome in outcomes if outcome.problems]
+    for outcome in broken:
+        print(f"{outcome}\n{outcome.log}")
+    assert not broken, "\n".join(map(str, broken))

@@ -1,0 +1,184 @@
+"""The real server on a loopback port, over a real store, with a backend that only pretends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.backends.registry import Opened
+from job_tracker.catalog import Parameter
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.job import JobState
+from job_tracker.files.artifacts import ModelFiles
+from job_tracker.logs.collector import LogCollector
+from job_tracker.reports import ReportBuffer, ReportTokens
+from job_tracker.scheduling.fifo import Fifo
+from job_tracker.store.jobs import JobFilter
+from job_tracker.store.queue import Tally
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking.tracker import Tracker
+from tests.support.catalog import algorithm_of
+from tests.support.leadership import elected
+from training_service import main
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.api.reporter import ReporterServicer
+from training_service.api.servicer import TrainingServicer
+from training_service.metrics import Metrics
+from training_service.settings import Settings
+
+Status = pb.GetTrainingStatusResponse
+CAPACITY = 8
+
+ALGORITHMS = {
+    # Takes what it is given; the first four are what the fake backend understands.
+    "program": algorithm_of(
+        free_parameters=True,
+        environment={"MODE_OF_THE_SITE": "safe"},
+        parameters={
+            "RUN_SECONDS": Parameter(choices=("0", "forever")),
+            "EXIT_CODE": Parameter(type="int", minimum=0, maximum=255),
+            "FAIL_RANK": Parameter(type="int", minimum=0),
+            "PRINT": Parameter(),
+            "EPOCHS": Parameter(type="int", default="15", minimum=1, maximum=10_000),
+            "LR": Parameter(type="float", default="4", exclusive_minimum=0, maximum=1000),
+            "SEED": Parameter(type="int", minimum=0, maximum=2**31 - 1),
+            "SHUFFLE": Parameter(type="bool"),
+            "OPTIMISER": Parameter(choices=("sgd", "adam")),
+        },
+    ),
+    # Takes nothing but what is listed.
+    "strict": algorithm_of(max_instances=2, parameters={"EPOCHS": Parameter(type="int", default="1")}),
+}
+
+
+class AudibleMetrics(Metrics):
+    """Metrics that can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: asyncio.Queue[tuple[str, grpc.StatusCode]] = asyncio.Queue()
+
+    def observe_call(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
+        """See Metrics."""
+        super().observe_call(method, code, seconds)
+        self.ended.put_nowait((method, code))
+
+
+class Service:
+    """A running service: its insides, and a client of it."""
+
+    def __init__(self, settings: Settings, store: SqliteStore) -> None:
+        self.settings = settings
+        self.store = store
+        self.world = FakeWorld()
+        self.metrics = AudibleMetrics()
+        self._stack = AsyncExitStack()
+
+    async def start(self, *, tracked: bool = True) -> None:
+        """Serve at a free port; untracked, jobs stay as they are."""
+        backend = FakeBackend(self.world)
+        jobs = main.make_jobs(
+            self.settings, self.store, await self.store.store_id(), Opened(backend=backend), self.metrics
+        )
+        self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
+        self.reports = ReportBuffer(self.store, utc_now)
+        self.tokens = ReportTokens(await self.store.secret())
+        reporter = ReporterServicer(self.tokens, self.reports)
+        self.server, self.health = main._make_server(self.servicer, reporter, self.metrics)
+        port = main._bind(self.server, "127.0.0.1:0")
+        self.address = f"127.0.0.1:{port}"
+        await self.server.start()
+        self._stack.push_async_callback(self.store.close)
+        self._stack.callback(self.world.close)
+        self._stack.push_async_callback(self._end, asyncio.create_task(self.reports.run()))
+        if tracked:
+            self._stack.push_async_callback(self._end, asyncio.create_task(self._track(backend)))
+        self._stack.push_async_callback(self.server.stop, None)
+        self._stack.callback(self.servicer.close)
+        self.channel = await self._stack.enter_async_context(grpc.aio.insecure_channel(self.address))
+        self.stub = TrainingServiceStub(self.channel)
+
+    async def stop(self) -> None:
+        """Let go of everything. May be repeated."""
+        await self._stack.aclose()
+
+    async def train(
+        self, parameters: Mapping[str, str] | None = None, request_key: str = "", /, **changes: str
+    ) -> int:
+        """Submit a job that would be accepted, but for the changes."""
+        request = pb.TrainRequest(metadata=metadata(parameters, **changes), request_key=request_key)
+        return (await self.stub.Train(request)).job_id
+
+    async def status(self, job_id: int) -> Status:
+        """The job now."""
+        return await self.stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=job_id))
+
+    async def seen(self, job_id: int, *statuses: pb.TrainingStatus.ValueType) -> Status:
+        """The job as soon as it is in one of these states."""
+        watch = self.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id))
+        async for status in watch:
+            if status.status in statuses:
+                watch.cancel()
+                return status
+        raise AssertionError(f"job {job_id} ended in another state")
+
+    async def call_raw(self, method: str, data: bytes) -> bytes:
+        """Send bytes as they are."""
+        call: Any = self.channel.unary_unary(f"/training.TrainingService/{method}")
+        answer: bytes = await call(data)
+        return answer
+
+    async def first_raw(self, method: str, data: bytes) -> bytes:
+        """Send bytes as they are; the first answer of a stream."""
+        call: Any = self.channel.unary_stream(f"/training.TrainingService/{method}")
+        answer: bytes = await anext(aiter(call(data)))
+        return answer
+
+    async def written(self) -> tuple[Mapping[JobState, Tally], int, set[Path]]:
+        """All that a request could have left behind: counts, the newest job, files."""
+        newest = (await self.store.list_jobs(JobFilter(), limit=1)).jobs
+        data_dir = self.settings.storage.data_dir
+        files = {path for path in data_dir.rglob("*") if not path.name.startswith("jobs.db")}
+        return await self.store.tallies(), newest[0].id if newest else 0, files
+
+    async def refuses(self, call: Awaitable[Any], code: grpc.StatusCode) -> str:
+        """What the service says as it refuses the call, having written nothing."""
+        before = await self.written()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        details = caught.value.details() or ""
+        assert caught.value.code() is code, details
+        assert await self.written() == before
+        assert "Traceback" not in details
+        assert details.isprintable(), "the message is one line without control characters"
+        return details
+
+    async def _track(self, backend: FakeBackend) -> None:
+        options = main.tracker_options(self.settings)
+        logs = LogCollector(self.store, backend, main.log_archive(self.settings))
+        try:
+            tenure, models = await elected(self.store), ModelFiles(self.settings.storage.root)
+            tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, Fifo(), models=models)
+            await tracker.run()
+        finally:
+            await logs.close()
+
+    @staticmethod
+    async def _end(task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def metadata(parameters: Mapping[str, str] | None = None, **changes: str) -> pb.TrainingJobMetadata:
+    """What would be accepted, but for the changes."""
+    fields = {"algorithm": "program", "dataset_id": "1", "train_data_version_hash": "v1"}
+    return pb.TrainingJobMetadata(parameters=parameters, **{**fields, **changes})
+
+
+Serve = Callable[..., Awaitable[Service]]

@@ -1,0 +1,40 @@
+"""Algorithms as configuration has them, and jobs resolved with them, as admission does it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+from job_tracker.admission.resolution import Resolver
+from job_tracker.backends.fake import FakePlugin
+from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.backends.registry import BackendPlugin
+from job_tracker.catalog import Algorithm
+from job_tracker.domain.job import Job
+from training_service.settings import settings_model
+
+SETTINGS: Any = settings_model()
+"""The settings, with the tables of all backends."""
+
+ALGORITHM: Any = get_args(SETTINGS.model_fields["algorithms"].annotation)[1]
+"""The model of algorithms, with the recipes of all backends."""
+
+
+def algorithm_of(**values: Any) -> Any:
+    """An algorithm with these values, recipes included."""
+    return ALGORITHM(**values)
+
+
+def resolved(job: Job, algorithms: Mapping[str, Algorithm], backend: str, plugin: BackendPlugin) -> Job:
+    """The job as it would have been accepted. Raises LaunchFailed."""
+    return replace(job, spec=Resolver(algorithms, backend, plugin).completed(job.spec))
+
+
+def fake_resolver(algorithms: Mapping[str, Algorithm] | None = None) -> Resolver:
+    """What resolves groups for the fake backend."""
+    return Resolver(algorithms or {}, "fake", FakePlugin())
+
+
+def pod_resolver(algorithms: Mapping[str, Algorithm], **settings: Any) -> Resolver:
+    """What resolves groups for Kubernetes."""
+    return Resolver(algorithms, "kubernetes", KubernetesPlugin(KubernetesSettings(**settings)))

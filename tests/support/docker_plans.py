@@ -1,0 +1,38 @@
+"""Plans and containers as the tests of the Docker backend want them."""
+
+from typing import Any
+
+from job_tracker.backends.docker.options import ContainerOptions
+from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
+from job_tracker.backends.docker.plugin import DockerPlugin
+from job_tracker.backends.docker.settings import DockerSettings
+from job_tracker.catalog import Algorithm
+from job_tracker.domain.job import Job
+from tests.support.catalog import algorithm_of, resolved
+
+NAME = "intent-classification"
+COMMAND = ("python", "-m", "intent_classification.train")
+
+
+def algorithm(**recipe: Any) -> Algorithm:
+    values = {"image": "intent-classification:0.1.0", "command": COMMAND, **recipe}
+    made: Algorithm = algorithm_of(docker=values)
+    return made
+
+
+def planned(
+    job: Job, of: Algorithm | None = None, container: ContainerOptions | None = None, **options: Any
+) -> DockerPlan:
+    how = PlanOptions(
+        instance="test",
+        most_log=1 << 20,
+        extra_hosts={"host.docker.internal": "host-gateway"},
+        container=container or ContainerOptions(),
+        **options,
+    )
+    plugin = DockerPlugin(DockerSettings(container=how.container))
+    return plan(resolved(job, {NAME: of or algorithm()}, "docker", plugin), how)
+
+
+def variables_of(the_plan: DockerPlan, rank: int = 0) -> dict[str, str]:
+    return dict(each.split("=", 1) for each in the_plan.containers[rank].request["Env"])

@@ -1,0 +1,272 @@
+"""A small training service with a memory, on a real loopback port."""
+
+# ruff: noqa: N802 - the proto names the servicer's methods
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated import training_service_pb2_grpc as pb_grpc
+
+T = TypeVar("T")
+Status = pb.GetTrainingStatusResponse
+ENDED = (pb.succeed, pb.failure, pb.cancelled)
+
+
+class Failure(NamedTuple):
+    code: grpc.StatusCode
+    details: str
+    after_the_deed: bool
+
+
+class FakeService(pb_grpc.TrainingServiceServicer):
+    """Keeps the contract of the proto over a dictionary; the tests tell it what happens to jobs."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, Status] = {}
+        self.printed: dict[tuple[int, int], list[str]] = defaultdict(list)
+        self.series: dict[int, list[pb.MetricSeries]] = defaultdict(list)
+        self.files: dict[int, dict[str, bytes]] = defaultdict(dict)
+        self.digests: dict[str, str] = {}
+        self.requests: list[Any] = []
+        self.failures: dict[str, list[Failure]] = defaultdict(list)
+        self.logs_break_after: int | None = None
+        self.knows_positions = True
+        # Called with each request, and with that of Train again once it has had its effect.
+        self.heard: Callable[[Any, bool], None] = lambda request, after_the_deed: None
+        self.outcomes: dict[int, Status] = {}  # What becomes at once of a job that is submitted.
+        self._keys: dict[str, pb.TrainResponse] = {}
+        self._versions: dict[int, int] = defaultdict(int)
+        self._changed = asyncio.Condition()
+
+    async def tell(self, job_id: int, **fields: Any) -> None:
+        """Something happens to a job; a job that was never submitted begins so."""
+        async with self._changed:
+            self.jobs.setdefault(job_id, Status(job_id=job_id)).MergeFrom(Status(**fields))
+            self._versions[job_id] += 1
+            self._changed.notify_all()
+
+    async def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
+        """A process of a job prints."""
+        async with self._changed:
+            self.printed[job_id, rank] += chunks
+            self._changed.notify_all()
+
+    async def Train(self, request: pb.TrainRequest, context: Any) -> pb.TrainResponse:
+        await self._receive(request, context)
+        if request.request_key not in self._keys:
+            job_id = len(self.jobs) + 1
+            self._keys[request.request_key] = pb.TrainResponse(job_id=job_id)
+            self.jobs[job_id] = Status(job_id=job_id)
+            self.jobs[job_id].MergeFrom(self.outcomes.get(job_id, Status()))
+            await self.tell(job_id, metadata=request.metadata)
+        await self._maybe_fail(request, context, after_the_deed=True)
+        return self._keys[request.request_key]
+
+    async def GetTrainingStatus(self, request: pb.GetTrainingStatusRequest, context: Any) -> Status:
+        await self._receive(request, context)
+        return await self._job(request.job_id, context)
+
+    async def ListTrainingJobs(
+        self, request: pb.ListTrainingJobsRequest, context: Any
+    ) -> pb.ListTrainingJobsResponse:
+        await self._receive(request, context)
+        found = [
+            job
+            for _, job in sorted(self.jobs.items(), reverse=True)
+            if (not request.statuses or job.status in request.statuses)
+            and job.metadata.name.startswith(request.name_prefix)
+            and request.algorithm in ("", job.metadata.algorithm)
+        ]
+        start, size = int(request.page_token or 0), request.page_size or 50
+        more = start + size < len(found)
+        return pb.ListTrainingJobsResponse(
+            jobs=found[start : start + size], next_page_token=str(start + size) if more else ""
+        )
+
+    async def CancelTraining(self, request: pb.CancelTrainingRequest, context: Any) -> Status:
+        await self._receive(request, context)
+        job = await self._job(request.job_id, context)
+        if job.status not in ENDED:
+            await self.tell(request.job_id, status=pb.cancelled)
+        return job
+
+    async def WatchTraining(self, request: pb.WatchTrainingRequest, context: Any) -> AsyncIterator[Status]:
+        await self._receive(request, context)
+        job, seen = await self._job(request.job_id, context), 0
+        while True:
+            async with self._changed:
+                while self._versions[job.job_id] == seen:
+                    await self._changed.wait()
+                seen = self._versions[job.job_id]
+                status = Status()
+                status.CopyFrom(job)
+            yield status
+            if status.status in ENDED:
+                return
+
+    async def GetTrainingLogs(
+        self, request: pb.GetTrainingLogsRequest, context: Any
+    ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
+        await self._receive(request, context)
+        job, chunks = await self._job(request.job_id, context), self.printed[request.job_id, request.rank]
+        sent = max(0, len(chunks) - request.tail_lines) if request.HasField("tail_lines") else 0
+        sent = int(request.position or sent)
+        while True:
+            async with self._changed:
+                while request.follow and sent == len(chunks) and job.status not in ENDED:
+                    await self._changed.wait()
+                fresh, sent = chunks[sent:], len(chunks)
+            for number, text in enumerate(fresh):
+                if number == self.logs_break_after:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+                position = str(sent - len(fresh) + number + 1) if self.knows_positions else ""
+                yield pb.GetTrainingLogsResponse(text=text, rank=request.rank, attempt=1, position=position)
+            if not request.follow or (job.status in ENDED and sent == len(chunks)):
+                return
+
+    async def GetTrainingMetrics(self, request: Any, context: Any) -> AsyncIterator[pb.MetricSeries]:
+        await self._receive(request, context)
+        await self._job(request.job_id, context)
+        for series in self.series[request.job_id]:
+            if not request.names or series.name in request.names:
+                yield series
+
+    async def GetTrainingArtifacts(self, request: Any, context: Any) -> pb.GetTrainingArtifactsResponse:
+        await self._receive(request, context)
+        await self._job(request.job_id, context)
+        made = [
+            pb.Artifact(
+                name=name,
+                uri=f"s3://models/{name}",
+                size=len(content),
+                sha256=self.digests.get(name, ""),
+                fetchable=True,
+            )
+            for name, content in self.files[request.job_id].items()
+        ]
+        return pb.GetTrainingArtifactsResponse(job_id=request.job_id, artifacts=made)
+
+    async def FetchTrainingArtifact(
+        self, request: Any, context: Any
+    ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
+        await self._receive(request, context)
+        content = self.files[request.job_id].get(request.name)
+        if content is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"name: {request.name!r} is not a file")
+            return
+        for start in range(0, len(content), 4):
+            yield pb.FetchTrainingArtifactResponse(content=content[start : start + 4])
+
+    async def _receive(self, request: Message, context: Any) -> None:
+        self.requests.append(request)
+        await self._maybe_fail(request, context, after_the_deed=False)
+
+    async def _maybe_fail(self, request: Message, context: Any, *, after_the_deed: bool) -> None:
+        self.heard(request, after_the_deed)
+        failures = self.failures[type(request).__name__]
+        if failures and failures[0].after_the_deed == after_the_deed:
+            failure = failures.pop(0)
+            await context.abort(failure.code, failure.details)
+
+    async def _job(self, job_id: int, context: Any) -> Status:
+        if job_id not in self.jobs:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"Job {job_id} doesn't exist")
+        return self.jobs[job_id]
+
+
+class Server:
+    """Serves a FakeService, and can die and come back at the same port with all that it knew."""
+
+    def __init__(self) -> None:
+        self.service = FakeService()
+        # Bound but not listening: nobody else is given the port while the server is dead.
+        self._reservation = socket.socket()
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reservation.bind(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._reservation.getsockname()[1]}"
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        pb_grpc.add_TrainingServiceServicer_to_server(self.service, self._server)
+        self._server.add_insecure_port(self.address)
+        await self._server.start()
+
+    async def die(self) -> None:
+        await self._server.stop(None)
+
+    async def die_once_asked(self) -> None:
+        """Die with the first call."""
+        while not self.service.requests:
+            await asyncio.sleep(0.01)
+        await self.die()
+
+    async def close(self) -> None:
+        await self.die()
+        self._reservation.close()
+
+
+class ServerInThread:
+    """The same for tests that block: its event loop runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-service", daemon=True)
+        self._thread.start()
+        self.server = self.do(self._make())
+        self.address, self.service = self.server.address, self.server.service
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+
+    def tell(self, job_id: int, **fields: Any) -> None:
+        self.do(self.service.tell(job_id, **fields))
+
+    def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
+        self.do(self.service.print(job_id, *chunks, rank=rank))
+
+    def fail(
+        self,
+        request: type[Message],
+        code: grpc.StatusCode,
+        details: str = "",
+        *,
+        times: int = 1,
+        after_the_deed: bool = False,
+    ) -> None:
+        """The next calls with such a request fail, before or after they have had their effect."""
+        failure = Failure(code, details, after_the_deed)
+        self.service.failures[request.__name__] += [failure] * times
+
+    def die(self) -> None:
+        self.do(self.server.die())
+
+    def come_back(self) -> None:
+        self.do(self.server.start())
+
+    def close(self) -> None:
+        self.do(self.server.close())
+        left = self.do(self._others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()
+        assert not left, f"calls are still open at the server: {left}"
+
+    async def _make(self) -> Server:
+        server = Server()
+        await server.start()
+        return server
+
+    async def _others(self) -> set[asyncio.Task[Any]]:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        _, pending = await asyncio.wait(others, timeout=5) if others else ((), set())
+        return pending

@@ -1,0 +1,125 @@
+"""Jobs and algorithms that show everything that a plan may hold."""
+
+from datetime import timedelta
+from typing import Any
+
+from job_tracker.backends.kubernetes.options import KubernetesRecipe, PodOptions
+from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.catalog import Algorithm
+from job_tracker.domain.job import Job
+from tests.support.catalog import algorithm_of, resolved
+from tests.support.jobs import job, job_of, spec
+
+NAME = "intent-classification"
+COMMAND = ("python", "-m", "intent_classification.train")
+
+
+def recipe(**options: Any) -> KubernetesRecipe:
+    return KubernetesRecipe(**{"image": "intent-classification:0.1.0", "command": COMMAND, **options})
+
+
+def algorithm(**options: Any) -> Algorithm:
+    made: Algorithm = algorithm_of(free_parameters=True, kubernetes=recipe(**options))
+    return made
+
+
+def planned(
+    the_job: Job | None = None, the_algorithm: Algorithm | None = None, pod: PodOptions | None = None
+) -> KubernetesPlan:
+    options = PlanOptions(
+        namespace="training",
+        instance="ours",
+        pod=pod or PodOptions(),
+        stop_grace=timedelta(seconds=10),
+    )
+    the_job = the_job or job(algorithm=NAME)
+    algorithms = {the_job.spec.algorithm: the_algorithm or algorithm()}
+    plugin = KubernetesPlugin(KubernetesSettings(pod=options.pod))
+    return plan(resolved(the_job, algorithms, "kubernetes", plugin), options)
+
+
+def variables_of(pod: Any) -> dict[str, Any]:
+    """What the training container is told; a value that is not plain stays an object."""
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in training_of(pod)["env"]}
+
+
+def training_of(pod: Any) -> Any:
+    (container,) = [each for each in pod["spec"]["containers"] if each["name"] == "training"]
+    return container
+
+
+FOR_ALL = PodOptions.model_validate(
+    {
+        "image_pull_policy": "IfNotPresent",
+        "image_pull_secrets": ["registry-login"],
+        "resources": {"cpu": 1, "memory": "2Gi"},
+        "node_selector": {"kubernetes.io/arch": "amd64", "pool": "training"},
+        "tolerations": [{"key": "training", "operator": "Exists", "effect": "NoSchedule"}],
+        "priority_class": "batch",
+        "run_as_user": 10001,
+        "fs_group": 10001,
+        "volumes": [{"claim": "datasets.v1", "mount_path": "/storage", "read_only": True}],
+        "secret_environment": {"AWS_SECRET_ACCESS_KEY": {"secret": "storage", "key": "secret-key"}},
+        "secrets": ["proxy"],
+        "labels": {"team": "ml"},
+        "annotations": {"example.com/cost-centre": "42"},
+    }
+)
+OF_ALGORITHM: dict[str, Any] = {
+    "resources": {"memory": "4Gi", "nvidia.com/gpu": 2},
+    "node_selector": {"pool": "gpu"},
+    "tolerations": [
+        {"key": "nvidia.com/gpu", "value": "yes", "effect": "NoExecute", "toleration_seconds": 0}
+    ],
+    "runtime_class": "nvidia",
+    "service_account": "trainer",
+    "shm_size": "8Gi",
+    "working_directory": "/app",
+    "volumes": [
+        {"claim": "results", "mount_path": "/storage/models", "sub_path": "models"},
+        {"claim": "results", "mount_path": "/storage/checkpoints", "sub_path": "checkpoints"},
+    ],
+    "pod_template": {
+        "metadata": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}},
+        "spec": {
+            "activeDeadlineSeconds": 86400,
+            "containers": [
+                {"name": "training", "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
+                {"name": "exporter", "image": "exporter:1"},
+            ],
+        },
+    },
+}
+OF_REQUEST = {
+    "resources": {"cpu": "8"},
+    "nproc_per_node": 2,
+    "labels": {"experiment": "a7"},
+    "tolerations": [{"key": "spot", "operator": "Exists"}],
+}
+EVERYTHING = planned(
+    job_of(
+        spec(
+            {"EPOCHS": "15", "NOTE": "costs $(AWS_SECRET_ACCESS_KEY) or $$5"},
+            algorithm=NAME,
+            instances=2,
+            data_uri="s3://bucket/versionedDatasets/1/v1",
+            pod_options=OF_REQUEST,
+        ),
+        job_id=7,
+        attempt=2,
+    ),
+    algorithm(**OF_ALGORITHM),
+    FOR_ALL,
+)
+
+GOLDEN = {
+    "one": planned(job({"EPOCHS": "15"}, algorithm=NAME)),
+    "three": planned(job({"EPOCHS": "15"}, algorithm=NAME, instances=3)),
+    "everything": EVERYTHING,
+}
+
+
+def objects_of(the_plan: KubernetesPlan) -> list[Any]:
+    return [*([the_plan.service] if the_plan.service else []), *the_plan.pods]

@@ -1,0 +1,123 @@
+"""The service as users have it: a process of its own, its data in a folder, its API on a port."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.parameters import declared
+from training_service.client import TrainingClient
+
+COMMAND = str(Path(sys.executable).with_name("training-service"))
+PROGRAM = Path(__file__).with_name("program.py")
+CONFIG = f"""
+[algorithms.program]
+{declared()}
+[algorithms.program.process]
+command = ["python", "{PROGRAM}"]
+[algorithms.of-the-book]
+{declared(("LR", "EPOCHS"))}
+[algorithms.of-the-book.process]
+command = ["python", "{PROGRAM}"]
+"""
+
+
+class Server:
+    """A service that can be killed and started again on the same data and port."""
+
+    def __init__(self, folder: Path, name: str = "service") -> None:
+        self.folder = folder
+        self.data_dir = folder
+        self.log = folder / f"{name}.log"
+        (folder / "config.toml").write_text(CONFIG)
+        self.address = "127.0.0.1:0"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *arguments: str) -> TrainingClient:
+        """Start it, and connect to it."""
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        self.process = self._spawn(arguments)
+        while "serving at" not in (text := self.log.read_text()[begin:]):
+            assert self.process.poll() is None, text
+            time.sleep(0.02)
+        self.address = text.split("serving at ")[1].split(",")[0]
+        return TrainingClient(self.address)
+
+    def refused(self, *arguments: str) -> str:
+        """What it says as it refuses to start."""
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        assert self._spawn(arguments).wait(timeout=20) == 2
+        return self.log.read_text()[begin:]
+
+    def _spawn(self, arguments: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        command = [COMMAND, "serve", *arguments]
+        command += ["--data-dir", str(self.data_dir), "--config", str(self.folder / "config.toml")]
+        command += ["--address", self.address]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, stderr=log)
+
+    def end(self, number: int) -> int:
+        """Signal it; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(timeout=20)
+
+    def rank(self, job_id: int, rank: int) -> psutil.Process:
+        """The training process of a rank, found by its environment."""
+        wanted = (str(job_id), str(rank))
+        for process, told in self._processes():
+            if (told.get("JOB_ID"), told.get("RANK")) == wanted:
+                return process
+        raise AssertionError(f"rank {rank} of job {job_id} does not run")
+
+    def ranks(self) -> list[psutil.Process]:
+        """The processes of all ranks."""
+        return [process for process, _ in self._processes()]
+
+    def _processes(self) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
+        for process in psutil.process_iter():
+            try:
+                told = process.environ()
+            except psutil.Error:
+                continue
+            if told.get("HOME", "").startswith(str(self.folder)):
+                yield process, told
+
+
+@pytest.fixture
+def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
+    """A service that is not started yet; afterwards every job is cancelled, and the service stopped."""
+    made = Server(tmp_path)
+    yield made
+    if made.process is None or made.process.poll() is not None:
+        made.start().close()
+    with TrainingClient(made.address) as client:
+        for job in client.list():
+            client.cancel(job.job_id)
+        for job in client.list():
+            client.wait(job.job_id, timeout=20)
+    assert made.end(signal.SIGTERM) == 0
+
+
+def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """The command, to its end, with nothing of our environment but these."""
+    path = {"PATH": os.environ["PATH"]}
+    return subprocess.run(
+        [COMMAND, *arguments], env={**path, **environment}, capture_output=True, text=True, timeout=30
+    )
+
+
+def refusal(*arguments: str, **environment: str) -> str:
+    """The only line that it says when it cannot start."""
+    ended = run(*arguments, **environment)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    [line] = [line for line in ended.stderr.splitlines() if line.startswith("training-service: ")]
+    assert "Traceback" not in ended.stderr
+    return line.removeprefix("training-service: ")

@@ -1,0 +1,1 @@
+"""Training processes: started as the service starts them, alone and in groups."""

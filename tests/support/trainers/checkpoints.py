@@ -1,0 +1,136 @@
+"""A training small enough to run within a test, and a file system that fails when it is told to."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+import torch
+from fsspec.implementations.local import LocalFileSystem
+from torch import nn
+from trainer_kit import checkpoints
+from trainer_kit.checkpoints.folder import CheckpointFolder
+from trainer_kit.checkpoints.names import Checkpoint
+from trainer_kit.group import Group
+
+# PyTorch says so each time, and the kit passes over it; but here a warning is an error.
+ALONE_IS_FINE = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+ALONE = Group(0, 1, torch.device("cpu"))
+
+
+class Training:
+    """A model that learns a little in each step, in one process."""
+
+    def __init__(self, run: checkpoints.Kept, model: nn.Linear, optimizer: torch.optim.Optimizer) -> None:
+        self.run = run
+        self.model = model
+        self._optimizer = optimizer
+
+    def steps(self, count: int) -> None:
+        """Does so many steps, and lets each be saved before the next."""
+        for _ in range(count):
+            self._optimizer.zero_grad()
+            torch.autograd.backward((self.model(torch.randn(4, 8)) - 1).square().mean())
+            self._optimizer.step()
+            self.run.step()
+            self.run.wait()
+
+    @property
+    def weights(self) -> list[float]:
+        """What the model has come to."""
+        return [number for parameter in self.model.parameters() for number in parameter.flatten().tolist()]
+
+
+class Start:
+    """Starts trainings as the service does: with an environment."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+        self._monkeypatch = monkeypatch
+        self.uri = uri
+        self.outputs = 4
+        """Of the model."""
+
+    @contextmanager
+    def attempt(self, attempt: int = 1, /, **settings: str) -> Iterator[Training]:
+        """One attempt, which saves after each step unless `settings` say otherwise."""
+        defaults = {"CHECKPOINT_URI": self.uri, "JOB_ATTEMPT": str(attempt), "CHECKPOINT_EVERY_STEPS": "1"}
+        for name, value in {**defaults, **settings}.items():
+            self._monkeypatch.setenv(name, value)
+        model = nn.Linear(8, self.outputs)
+        optimizer = torch.optim.AdamW(model.parameters())
+        with checkpoints.kept(ALONE, model, optimizer) as run:
+            yield Training(run, model, optimizer)
+
+    @property
+    def published(self) -> list[Checkpoint]:
+        """What is there to go on from, newest first."""
+        return list(CheckpointFolder(self.uri).look().published)
+
+    @property
+    def published_steps(self) -> list[int]:
+        """After which steps."""
+        return [checkpoint.step for checkpoint in self.published]
+
+
+class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A disk that can be taken away, made read-only, or filled up."""
+
+    protocol: ClassVar[str] = "faulty"
+    fault: ClassVar[str] = ""
+
+    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
+        if self.fault == "away":
+            raise ConnectionError("no route to the storage")
+        return super().ls(path, detail, **options)
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if self.fault == "away":
+            raise ConnectionError("no route to the storage")
+        if self.fault == "read-only" and mode != "rb":
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        file = super()._open(path, mode, **options)
+        return _FullFile(file) if self.fault == "full" and mode != "rb" else file
+
+
+class _FullFile:
+    """A file that has room for some bytes."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._room = 1000
+
+    def write(self, data: Any) -> int:
+        self._room -= memoryview(data).nbytes
+        if self._room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return int(self._file.write(data))
+
+    def __enter__(self) -> "_FullFile":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+fsspec.register_implementation("faulty", FaultyFileSystem, clobber=True)
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All of them, in order."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def parts_of(folder: Path, step: int) -> Path:
+    [parts] = folder.glob(f"*.step-{step:012}")
+    return parts
+
+
+def manifest_of(folder: Path, step: int) -> Path:
+    [manifest] = folder.glob(f"*.step-{step:012}.json")
+    return manifest

@@ -1,0 +1,111 @@
+"""Real training processes, as the service starts them: with an environment and nothing else."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.ports import free_port
+
+TRAIN = ("-m", "intent_classification.train")
+PATIENCE = 60
+"""Seconds until a process that should end by itself counts as stuck."""
+
+
+class Ended(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Trained(NamedTuple):
+    """What came of a training."""
+
+    model: Path
+    ends: list[Ended]
+    """How its processes ended, by rank."""
+
+
+class Launcher:
+    """Starts processes of `python` with `folder` as their home, and ends what is left of them."""
+
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+        self._folder = folder
+        self._python = python
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [self._python, *arguments],
+            cwd=self._folder,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # the code under test, wherever it lies
+                "HOME": str(self._folder),
+                "OMP_NUM_THREADS": "1",
+                "GROUP_TIMEOUT": "60",
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def start_group(self, size: int, *arguments: str, **environment: str) -> list[subprocess.Popen[str]]:
+        port = str(free_port())
+        return [
+            self.start(
+                *arguments,
+                WORLD_SIZE=str(size),
+                RANK=str(rank),
+                LOCAL_RANK=str(rank),
+                LOCAL_WORLD_SIZE=str(size),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=port,
+                **environment,
+            )
+            for rank in range(size)
+        ]
+
+    def run(self, *arguments: str, **environment: str) -> Ended:
+        return end_of(self.start(*arguments, **environment))
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+def train(launcher: Launcher, size: int, data: str, model: Path, **variables: str) -> list[Ended]:
+    """Trains in a group of `size` processes, all of which must succeed; tells how each ended."""
+    group = launcher.start_group(size, *TRAIN, TRAINING_DATA_URI=data, MODEL_URI=str(model), **variables)
+    ends = [end_of(process) for process in group]
+    assert [end.code for end in ends] == [0] * size, [end.stderr for end in ends]
+    return ends
+
+
+def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
+    """How the process ended, with what it said since it was last read from.
+
+    Not by `communicate`: it reads past the buffers, and so loses the lines that a fast process
+    wrote ahead of its reader.
+    """
+    assert process.stdout
+    assert process.stderr
+    with ThreadPoolExecutor() as readers:
+        stdout, stderr = (readers.submit(stream.read) for stream in (process.stdout, process.stderr))
+        try:
+            process.wait(within)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return Ended(process.returncode, stdout.result(), stderr.result())
+
+
+def first_line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline()

@@ -1,0 +1,64 @@
+"""Trains a tiny model in each of the layouts that the variable LAYOUTS names, one after the other.
+
+Importing PyTorch takes longer than all of the trainings, so one group does them in turn. For each, rank 0
+writes the losses, the cost of a step and the final weights to a file in the folder RESULTS. With SWITCH
+they are one training, of which each layout takes its part and goes on from the other's checkpoint.
+"""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from language_model import counting, data
+from language_model.assembly import assemble
+from language_model.corpus import BLOCK
+from language_model.layout import Layout
+from language_model.train import COUNTED_STEP
+from language_model.weights import gather
+from language_model.zero import own_share
+from trainer_kit import checkpoints, process, seeds
+from trainer_kit.group import Group
+
+from tests.support.trainers.layouts import STEPS, TINY
+
+
+def train(group: Group) -> None:
+    layouts = json.loads(os.environ["LAYOUTS"])
+    for number, (name, parameters) in enumerate(layouts.items(), start=1):
+        os.environ.update({**TINY, **parameters, "JOB_ATTEMPT": str(number)})
+        steps = STEPS * number // len(layouts) if "SWITCH" in os.environ else STEPS
+        result = run(Layout.from_environment(), group, steps)
+        if group.is_master:
+            torch.save(result, Path(os.environ["RESULTS"]) / f"{name}.pt")
+            print("trained", name, flush=True)
+        for variable in parameters:
+            del os.environ[variable]
+
+
+def run(layout: Layout, group: Group, steps: int) -> dict[str, Any]:
+    seeds.seed_everything(layout.seed)
+    learner = assemble(layout, group)
+    text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
+    examples = data.Examples(text.cumsum(1) // 7 % 64 + 32, layout.context)
+    place = data.Place(len(examples), layout.seed)
+    losses: dict[int, float] = {}
+    cost: dict[str, float] = {}
+    with checkpoints.kept(group, learner.model, own_share(learner.optimizer), place=place) as kept:
+        for step in range(kept.steps + 1, steps + 1):
+            batch = examples.batch(place.take(layout.batch_size), group.device)
+            if step == COUNTED_STEP:
+                with counting.counting(learner) as own:
+                    loss = learner.learn(batch, layout.lr)
+                cost = asdict(counting.of_group(own, group))
+            else:
+                loss = learner.learn(batch, layout.lr)
+            [losses[step]] = group.total(loss)
+            kept.step()
+    return {"losses": losses, "cost": cost, "weights": gather(learner.model, group)}
+
+
+if __name__ == "__main__":
+    process.main(train)

@@ -1,0 +1,33 @@
+"""What tests wait for through a client."""
+
+from collections.abc import Callable
+
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+
+
+def comes(
+    client: TrainingClient, job: int, condition: Callable[[pb.GetTrainingStatusResponse], bool]
+) -> pb.GetTrainingStatusResponse:
+    """The first status that meets the condition; the test's time-out bounds it."""
+    for seen in client.watch(job):
+        if condition(seen):
+            return seen
+    raise AssertionError(f"job {job} ended otherwise: {client.status(job)}")
+
+
+def all_run(seen: pb.GetTrainingStatusResponse) -> bool:
+    return seen.status == pb.running and {rank.phase for rank in seen.ranks} == {pb.RANK_PHASE_RUNNING}
+
+
+def printed(client: TrainingClient, job: int, rank: int, *, follow: bool = False) -> str:
+    return "".join(piece.text for piece in client.logs(job, rank=rank, follow=follow))
+
+
+def seen(client: TrainingClient, job: int, *, step: int, restarts: int = 0) -> pb.GetTrainingStatusResponse:
+    """The job once it has come so far, after so many of its instances were started anew."""
+    for status in client.watch(job):
+        again = sum(rank.restarts for rank in status.ranks)
+        if status.status == pb.running and status.progress.step >= step and again >= restarts:
+            return status
+    raise AssertionError(f"job {job} ended before: {client.status(job)}")

@@ -1,0 +1,84 @@
+"""Looks at datasets in a storage that hangs: others are looked at meanwhile, whoever asked first."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from job_tracker.admission.dataset_versions import DatasetVersions
+from job_tracker.catalog import Dataset
+from job_tracker.common.turns import FairTurns
+from job_tracker.domain.errors import StorageUnavailable
+from tests.support.callers import caller_at
+
+
+class Hanging(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Answers once it is let go."""
+
+    protocol = "hanging"
+    let_go = threading.Event()
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        self.let_go.wait()
+        return True
+
+
+@pytest.fixture
+def datasets(storage: Path) -> Iterator[dict[str, Dataset]]:
+    fsspec.register_implementation("hanging", Hanging, clobber=True)
+    Hanging.let_go.clear()
+    yield {
+        "1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}"),
+        "hanging": Dataset(uri="hanging://{version}"),
+    }
+    Hanging.let_go.set()
+
+
+async def uri_for(versions: DatasetVersions, who: str, dataset: str, version: str) -> str:
+    """The answer to a call of this caller."""
+    return await versions.uri_of(caller_at(who), dataset, version)
+
+
+async def test_a_caller_of_many_looks_leaves_a_turn_to_others(datasets: dict[str, Dataset]) -> None:
+    versions = DatasetVersions(datasets, patience=60, turns=FairTurns(4, 3))
+    async with asyncio.TaskGroup() as calls:
+        for number in range(20):
+            calls.create_task(uri_for(versions, "a", "hanging", f"v{number}"))
+        await asyncio.sleep(0)  # each of them has asked
+        found = await calls.create_task(uri_for(versions, "b", "1", "v1"))
+        assert found.endswith("/versionedDatasets/1/v1")
+        Hanging.let_go.set()
+
+
+async def test_a_look_without_a_turn_ends_in_time_and_leaves_nothing(datasets: dict[str, Dataset]) -> None:
+    turns = FairTurns(1, 1)
+    versions = DatasetVersions(datasets, patience=0.2, turns=turns)
+    for version in ("v1", "v1", "v2"):
+        with pytest.raises(StorageUnavailable, match=r"cannot be looked at: no answer in 0\.2 s"):
+            await uri_for(versions, "a", "hanging", version)
+    with pytest.raises(StorageUnavailable, match="1 others are being looked at"):
+        await uri_for(versions, "b", "1", "v1")
+    Hanging.let_go.set()
+    async with asyncio.timeout(30):
+        while turns.length:
+            await asyncio.sleep(0.01)
+
+
+async def test_calls_that_want_the_same_version_share_a_look(datasets: dict[str, Dataset]) -> None:
+    turns = FairTurns(1, 1)
+    versions = DatasetVersions(datasets, patience=60, turns=turns)
+    await turns.take("another")
+    async with asyncio.TaskGroup() as calls:
+        for who in "abcab":
+            calls.create_task(uri_for(versions, who, "hanging", "v1"))
+        await asyncio.sleep(0)
+        turns.give("another")
+        Hanging.let_go.set()
+    async with asyncio.timeout(30):
+        while turns.length:
+            await asyncio.sleep(0.01)

@@ -1,0 +1,253 @@
+"""What a job becomes on a cluster, compared whole; the manifests lie beside as people read them."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by, rank_of, restarts_of
+from job_tracker.backends.kubernetes.options import PodOptions
+from job_tracker.backends.kubernetes.plan import KubernetesPlan
+from job_tracker.backends.shared.labels import PLAN_DIGEST
+from job_tracker.catalog import Algorithm
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import GroupRef, Phase, RankStatus
+from job_tracker.domain.job import Job
+from job_tracker.domain.policies import Elastic
+from job_tracker.frameworks import Traits
+from job_tracker.frameworks.pytorch import PyTorch
+from tests.support.catalog import algorithm_of, pod_resolver
+from tests.support.jobs import NOON, job, job_of, spec
+from tests.support.kubernetes_plans import (
+    COMMAND,
+    EVERYTHING,
+    GOLDEN,
+    NAME,
+    algorithm,
+    objects_of,
+    planned,
+    training_of,
+    variables_of,
+)
+
+MANIFESTS = Path(__file__).with_name("manifests")
+
+
+class EveryRankAddressed(PyTorch):
+    """A framework that tells each rank of all the others, as TensorFlow's does."""
+
+    traits = Traits(addresses_every_rank=True)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_plan_is_what_is_written_down(name: str) -> None:
+    the_plan = GOLDEN[name]
+    text = json.dumps(objects_of(the_plan)).replace(the_plan.digest, "DIGEST")
+    assert json.loads(text) == list(yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()))
+
+
+def test_a_group_has_the_names_that_kubectl_is_to_show() -> None:
+    three = GOLDEN["three"]
+    assert [pod["metadata"]["name"] for pod in three.pods] == [
+        "intent-classification-1-master",
+        "intent-classification-1-1-worker",
+        "intent-classification-1-2-worker",
+    ]
+    assert three.service is not None
+    assert three.service["metadata"]["name"] == "intent-classification-1-master-service"
+    assert GOLDEN["one"].service is None
+    assert EVERYTHING.pods[0]["metadata"]["name"] == "intent-classification-7-r1-master"
+
+
+def test_what_is_written_on_an_object_is_read_again() -> None:
+    three = GOLDEN["three"]
+    assert three.group == GroupRef("intent-classification-1", 1, 1)
+    assert [group_of(each) for each in objects_of(three)] == [three.group] * 4
+    assert [rank_of(pod) for pod in three.pods] == [0, 1, 2]
+    assert {digest_of(each) for each in objects_of(three)} == {three.digest}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"labels": None},
+        {"labels": {"app.kubernetes.io/managed-by": "helm"}},
+        {"labels": {**GOLDEN["one"].pods[0]["metadata"]["labels"], "training-service/job-id": "x"}},
+        {**GOLDEN["one"].pods[0]["metadata"], "name": "another-pod"},
+    ],
+)
+def test_an_object_of_somebody_else_has_no_rank(metadata: dict[str, Any]) -> None:
+    assert rank_of({"metadata": {"name": "a", **metadata}}) is None
+
+
+def test_an_object_is_owned_by_the_master_that_lives() -> None:
+    three = GOLDEN["three"]
+    master = {**three.pods[0], "metadata": {**three.pods[0]["metadata"], "uid": "u-1"}}
+    owned = owned_by(three.pods[1], master)
+    assert owned["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "intent-classification-1-master",
+            "uid": "u-1",
+            "controller": False,
+            "blockOwnerDeletion": False,
+        }
+    ]
+    del owned["metadata"]["ownerReferences"]
+    assert owned == three.pods[1]
+
+
+SAME = job({"EPOCHS": "15"}, algorithm=NAME)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        planned(job({"EPOCHS": "16"}, algorithm=NAME)),
+        planned(replace(SAME, submitted_at=NOON + timedelta(microseconds=1))),
+        planned(SAME, algorithm(image="intent-classification:0.1.1")),
+        planned(SAME, pod=PodOptions(shm_size="2Gi")),
+        GOLDEN["three"],
+    ],
+)
+def test_a_plan_of_another_job_has_another_digest(other: KubernetesPlan) -> None:
+    """An older store's job 1 may have our names; only the moment of submission is sure to differ."""
+    assert planned(SAME).digest == GOLDEN["one"].digest
+    assert other.digest != GOLDEN["one"].digest
+
+
+def test_the_digest_is_on_the_objects_only() -> None:
+    text = json.dumps(objects_of(EVERYTHING))
+    assert text.count(EVERYTHING.digest) == text.count(PLAN_DIGEST) == 3
+
+
+def test_what_a_user_sends_is_no_reference_to_a_secret() -> None:
+    """A pod replaces $(NAME), and $$ by $."""
+    assert variables_of(EVERYTHING.pods[0])["NOTE"] == "costs $$(AWS_SECRET_ACCESS_KEY) or $$$$5"
+
+
+def test_a_secret_is_never_a_plain_value_and_never_a_users() -> None:
+    by_user = planned(
+        job({"TOKEN": "mine"}),
+        None,
+        PodOptions.model_validate({"secret_environment": {"TOKEN": {"secret": "hub", "key": "token"}}}),
+    )
+    names = [variable["name"] for variable in training_of(by_user.pods[0])["env"]]
+    assert names.count("TOKEN") == 1
+    assert variables_of(by_user.pods[0])["TOKEN"] == {"secretKeyRef": {"name": "hub", "key": "token"}}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "processes", "threads"),
+    [("4", 1, "4"), ("4", 2, "2"), ("500m", 1, "1"), ("2500m", 1, "2"), (None, 1, None)],
+)
+def test_threads_are_as_many_as_there_are_cpus(cpu: str | None, processes: int, threads: str | None) -> None:
+    options = {"resources": {"cpu": cpu} if cpu else {}, "nproc_per_node": processes}
+    (pod,) = planned(None, algorithm(**options)).pods
+    assert variables_of(pod).get("OMP_NUM_THREADS") == threads
+
+
+def test_without_a_limit_the_number_of_cpus_is_not_known() -> None:
+    (pod,) = planned(None, algorithm(resources={"cpu": "4"}, limit_cpu=False)).pods
+    assert "OMP_NUM_THREADS" not in variables_of(pod)
+    assert training_of(pod)["resources"] == {"requests": {"cpu": "4"}}
+
+
+def test_one_instance_is_its_own_master() -> None:
+    told = variables_of(GOLDEN["one"].pods[0])
+    assert (told["MASTER_ADDR"], told["WORLD_SIZE"], told["RANK"]) == ("127.0.0.1", "1", "0")
+
+
+def test_several_processes_are_told_by_node_and_started_by_torchrun() -> None:
+    pod = EVERYTHING.pods[1]
+    told = variables_of(pod)
+    assert not {"WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} & told.keys()
+    assert (told["PET_NNODES"], told["PET_NODE_RANK"], told["PET_NPROC_PER_NODE"]) == ("2", "1", "2")
+    assert training_of(pod)["command"] == ["torchrun", "--no-python", *COMMAND]
+
+
+def test_a_command_that_is_torchrun_is_not_started_by_another() -> None:
+    (pod,) = planned(None, algorithm(command=["torchrun", "train.py"], nproc_per_node=2)).pods
+    assert training_of(pod)["command"] == ["torchrun", "train.py"]
+
+
+def test_a_framework_may_have_every_rank_addressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HOSTNAME.SUBDOMAIN resolves for the pods that the Service of that name selects."""
+    monkeypatch.setattr("job_tracker.backends.kubernetes.plan.FRAMEWORKS", {"pytorch": EveryRankAddressed()})
+    three = planned(job(algorithm=NAME, instances=3))
+    assert three.service is not None
+    selected = three.service["spec"]["selector"].items()
+    assert all(selected <= pod["metadata"]["labels"].items() for pod in three.pods)
+    service = three.service["metadata"]["name"]
+    assert {pod["spec"]["subdomain"] for pod in three.pods} == {service}
+    master = f"{three.pods[0]['spec']['hostname']}.{service}"
+    assert {variables_of(pod)["MASTER_ADDR"] for pod in three.pods} == {master}
+
+
+def test_otherwise_the_service_selects_the_master_alone() -> None:
+    three = GOLDEN["three"]
+    assert three.service is not None
+    selected = three.service["spec"]["selector"].items()
+    assert [selected <= pod["metadata"]["labels"].items() for pod in three.pods] == [True, False, False]
+
+
+@pytest.mark.parametrize("configured", [{}, {NAME: algorithm_of()}])
+def test_an_algorithm_that_is_gone_cannot_be_launched(configured: dict[str, Algorithm]) -> None:
+    with pytest.raises(LaunchFailed) as caught:
+        pod_resolver(configured).completed(spec(algorithm=NAME))
+    assert caught.value.diagnosis.category is Category.ALGORITHM_GONE
+
+
+@pytest.mark.parametrize(
+    ("the_job", "the_algorithm"),
+    [
+        (job_of(spec(algorithm=NAME, pod_options={"nproc_per_node": 2})), algorithm(command=())),
+        (job_of(spec(algorithm=NAME, pod_options={"labels": {"training-service/rank": "1"}})), algorithm()),
+    ],
+)
+def test_options_that_no_longer_fit_are_a_failure_with_its_reason(
+    the_job: Job, the_algorithm: Algorithm
+) -> None:
+    with pytest.raises(LaunchFailed) as caught:
+        planned(the_job, the_algorithm)
+    assert caught.value.diagnosis.category is Category.LAUNCH_FAILED
+    assert caught.value.diagnosis.detail
+
+
+def test_other_roles_have_names_commands_and_resources_of_their_own() -> None:
+    recommender = algorithm_of(
+        framework="tensorflow",
+        roles={"ps": {"command": ("python", "-m", "serve"), "kubernetes": {"resources": {"memory": "64Gi"}}}},
+        kubernetes={"image": "tf:1", "command": ("python",), "resources": {"nvidia.com/gpu": "1"}},
+    )
+    roles = {"master": 1, "worker": 1, "ps": 1}
+    asked = job_of(
+        spec(algorithm=NAME, instances=3, roles=roles, pod_options={"resources": {"nvidia.com/gpu": "2"}})
+    )
+    *trainers, server = planned(asked, recommender).pods
+    assert server["metadata"]["name"] == f"{NAME}-1-2-ps"
+    assert server["metadata"]["labels"]["training-service/role"] == "ps"
+    assert training_of(server)["command"] == ["python", "-m", "serve"]
+    assert training_of(server)["resources"]["limits"] == {"memory": "64Gi"}
+    for pod in trainers:
+        assert training_of(pod)["command"] == ["python"]
+        assert training_of(pod)["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert [rank_of(pod) for pod in (*trainers, server)] == [0, 1, 2]
+
+
+def test_a_rank_that_is_started_anew_is_of_the_same_plan() -> None:
+    elastic = job_of(spec(algorithm=NAME, instances=2, elastic=Elastic(min_instances=1)))
+    once = planned(elastic)
+    again = planned(
+        replace(elastic, ranks=(RankStatus(0, Phase.RUNNING), RankStatus(1, Phase.PENDING, restarts=3)))
+    )
+    assert again.digest == once.digest
+    assert [restarts_of(pod) for pod in again.pods] == [0, 3]
+    assert again.pods[0] == once.pods[0]

@@ -1,0 +1,245 @@
+"""What a call does with every answer of an API server, and with none."""
+
+import asyncio
+import re
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from job_tracker.backends.kubernetes.access import Access
+from job_tracker.backends.kubernetes.api_errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    Unreachable,
+)
+from job_tracker.backends.kubernetes.client import KubernetesClient, Patience
+from job_tracker.domain.errors import BackendUnavailable
+from tests.support.scripted_api import IMPATIENT, Scripted, events, pod, pods, says, status
+
+A_POD = pod("a", 1)
+PATH = "/api/v1/namespaces/here/pods"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "kind"),
+    [
+        (403, "Forbidden", 'pods is forbidden: User "x" cannot create resource "pods"', Forbidden),
+        (403, "Forbidden", 'pods "a" is forbidden: exceeded quota: few, requested: pods=1', QuotaExceeded),
+        (404, "NotFound", 'pods "a" not found', NotFound),
+        (409, "AlreadyExists", 'pods "a" already exists', AlreadyExists),
+        (422, "Invalid", 'Pod "a" is invalid', Invalid),
+        (400, "BadRequest", "cannot be handled as a Pod", Invalid),
+        (418, "", "a teapot", ApiError),
+    ],
+)
+async def test_an_answer_that_is_final_is_not_asked_for_again(
+    client: KubernetesClient, server: Scripted, code: int, reason: str, message: str, kind: type[ApiError]
+) -> None:
+    server.answers = [status(code, reason, message)]
+    with pytest.raises(ApiError) as raised:
+        await client.create("pods", A_POD)
+    assert type(raised.value) is kind
+    assert (raised.value.status, raised.value.message) == (code, message)
+    assert isinstance(raised.value, BackendUnavailable)  # for those who do not know better
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
+async def test_not_now_is_asked_again(client: KubernetesClient, server: Scripted, code: int) -> None:
+    server.answers = [status(code), status(code), says(A_POD)]
+    assert await client.read("pods", "a") == A_POD
+    assert server.told == [("GET pods", str(code))] * 2 + [("GET pods", "200")]
+
+
+async def test_the_server_s_wish_for_a_pause_is_honoured(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [status(429, **{"Retry-After": "1"}), says(A_POD)]
+    at = time.monotonic()
+    await client.read("pods", "a")
+    assert time.monotonic() - at >= 1
+
+
+@pytest.mark.parametrize("excepted", ["", "away.example"])
+async def test_a_proxy_of_the_environment_is_used_but_for_what_it_excepts(
+    server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excepted: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    [here] = re.findall(r"http://127.0.0.1:[0-9]+", file.read_text())
+    file.write_text(file.read_text().replace(here, "http://away.example"))
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, here)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, excepted)
+    monkeypatch.setattr(socket, "getaddrinfo", _knows_loopback_only)
+    client = KubernetesClient(Access(kubeconfig=file), "here", patience=IMPATIENT)
+    server.answers = [says(A_POD)]
+    try:
+        if excepted:
+            with pytest.raises(Unreachable):
+                await client.read("pods", "a")
+            assert server.requests == []
+        else:
+            assert await client.read("pods", "a") == A_POD
+    finally:
+        await client.close()
+
+
+def _knows_loopback_only(host: str, port: int, *_: object, **__: object) -> list[object]:
+    if host != "127.0.0.1":
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
+
+
+async def test_patience_ends(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [status(503, message="etcd is away")] * 1000
+    at = time.monotonic()
+    with pytest.raises(Unreachable, match="etcd is away"):
+        await client.read("pods", "a")
+    assert 2 < time.monotonic() - at < 4
+
+
+async def test_words_that_are_no_status_are_kept_short(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [says([1, 2])]
+
+    async def html(_: object) -> object:
+        from aiohttp import web
+
+        return web.Response(status=404, text="<html>" + "x" * 100_000)
+
+    server.answers = [html]  # type: ignore[list-item]
+    with pytest.raises(NotFound) as raised:
+        await client.read("pods", "a")
+    assert len(str(raised.value)) < 3000
+
+
+async def test_a_create_whose_answer_was_lost_is_looked_for_before_it_is_repeated(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    server.answers = [status(504, "Timeout"), says(A_POD)]
+    with pytest.raises(AlreadyExists):
+        await client.create("pods", A_POD)
+    assert server.requests == [f"POST {PATH}", f"GET {PATH}/a"]
+
+
+async def test_a_create_that_was_not_done_is_repeated(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [status(500), status(404, "NotFound"), says(A_POD)]
+    assert await client.create("pods", A_POD) == A_POD
+    assert [request.split()[0] for request in server.requests] == ["POST", "GET", "POST"]
+
+
+async def test_a_create_is_not_repeated_while_nobody_can_look(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    server.answers = [status(500), status(503), status(503), status(404, "NotFound"), says(A_POD)]
+    await client.create("pods", A_POD)
+    assert [request.split()[0] for request in server.requests] == ["POST", "GET", "GET", "GET", "POST"]
+
+
+async def test_a_quota_that_changed_at_the_same_moment_is_no_reason_to_give_up(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    busy = status(409, "Conflict", 'Operation cannot be fulfilled on resourcequotas "few"')
+    server.answers = [busy, status(404, "NotFound"), says(A_POD)]
+    await client.create("pods", A_POD)
+
+
+async def test_a_dry_run_says_so_and_looks_for_nothing(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [status(500), says(A_POD)]
+    await client.create("pods", A_POD, dry_run=True)
+    assert server.requests == [f"POST {PATH}?dryRun=All"] * 2
+
+
+@pytest.mark.parametrize("answer", [status(404, "NotFound"), status(409, "Conflict")])
+async def test_deleting_what_is_gone_or_another_s_is_fine(
+    client: KubernetesClient, server: Scripted, answer: object
+) -> None:
+    server.answers = [answer]  # type: ignore[list-item]
+    await client.delete("pods", "a", "uid", 1)
+    assert len(server.requests) == 1
+
+
+async def test_a_change_of_what_somebody_else_changed_is_a_conflict(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    server.answers = [status(409, "Conflict")]
+    with pytest.raises(Conflict):
+        await client.change("pods", "a", "uid", {"labels": {"x": "y"}})
+
+
+async def test_a_list_is_read_in_pages(client: KubernetesClient, server: Scripted) -> None:
+    server.answers = [pods(5, pod("a", 1), more="next"), pods(5, pod("b", 2))]
+    listing = await client.list("pods", "app=x")
+    assert [item["metadata"]["name"] for item in listing.items] == ["a", "b"]
+    assert listing.version == "5"
+    assert server.requests[1].endswith("labelSelector=app%3Dx&limit=500&continue=next")
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for(
+    client: KubernetesClient, server: Scripted
+) -> None:
+    at = time.monotonic()
+    with pytest.raises(Unreachable, match="in time"):
+        await client.read("pods", "a")
+    assert time.monotonic() - at < 5
+    assert len(server.requests) > 3
+    assert set(server.told) == {("GET pods", "none")}
+
+
+async def test_a_crowd_of_calls_that_give_way_leaves_room_for_others(
+    server: Scripted, tmp_path: Path
+) -> None:
+    # No answer is late here, so on a busy machine none is to be taken for late: it would be asked for twice.
+    patience = Patience(try_seconds=100.0, total_seconds=100.0)
+    access = Access(kubeconfig=tmp_path / "kubeconfig")
+    client = KubernetesClient(access, "here", calls=32, patience=patience)
+    held = asyncio.Event()
+
+    async def slow(_: web.Request) -> web.StreamResponse:
+        await held.wait()
+        return web.json_response(A_POD)
+
+    async def in_the_crowd() -> None:
+        with client.giving_way():
+            await client.read("pods", "a")
+
+    most = 32 // 4
+    server.answers = [slow] * most
+    crowd = [asyncio.create_task(in_the_crowd()) for _ in range(1000)]
+    await server.was_asked(most)
+    server.answers = [says(A_POD)]
+    assert await client.create("pods", A_POD) == A_POD
+    assert len(server.requests) == most + 1
+    server.answers = [says(A_POD)] * 1000
+    held.set()
+    await asyncio.gather(*crowd)
+    assert len(server.requests) == 1000 + 1
+    await client.close()
+
+
+async def test_a_watch_has_a_place_however_many_logs_are_read(server: Scripted, tmp_path: Path) -> None:
+    client = KubernetesClient(Access(kubeconfig=tmp_path / "kubeconfig"), "here", calls=1, streams=3)
+
+    async def read_log() -> None:
+        async for _ in client.logs("a", [("follow", "true")], silence=60):
+            pass
+
+    told = {"type": "ADDED", "object": A_POD}
+    server.answers = [events(then_wait=60)] * 3
+    readers = [asyncio.create_task(read_log()) for _ in range(5)]
+    await server.was_asked(3)
+    server.answers = [events(told)]
+    async with asyncio.timeout(30):
+        seen = [event async for event in client.watch("pods", "app=x", "1", seconds=60, silence=60)]
+    assert seen == [("ADDED", A_POD)]
+    assert len(server.requests) == 3 + 1  # the other readers wait for a place
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+    await client.close()

@@ -1,0 +1,290 @@
+"""Options of pods: what configuration and requests may set, and what they are told otherwise."""
+
+from typing import Any, get_args
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from job_tracker.backends.kubernetes.options import KubernetesRecipe, PodOptions, VolumeMount
+from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.catalog.groups import Composition
+from job_tracker.catalog.layers import overlay
+from job_tracker.catalog.request_limits import PodOptionName
+from job_tracker.catalog.requested import RequestedPodOptions, Toleration
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.group import InstanceOptions
+from tests.support.catalog import SETTINGS, pod_resolver
+from tests.support.kubernetes_plans import algorithm, recipe
+
+EVERY_OPTION = RequestLimits(
+    allowed=frozenset(get_args(PodOptionName)),
+    max_resources={"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "4"},
+    allowed_key_prefixes=("example.com", "kubernetes.io"),
+    allowed_labels=frozenset({"team", "topology.kubernetes.io/zone", "other.org/app"}),
+)
+
+
+def refused(limits: RequestLimits, sent: dict[str, Any], the_algorithm: Algorithm | None = None) -> str:
+    resolver = pod_resolver({"a": the_algorithm or algorithm()})
+    one = Composition({"master": 1}, None, ends_with_master=False)
+    with pytest.raises(InvalidField) as caught:
+        resolver.resolve("a", one, limits.check(sent))
+    return str(caught.value)
+
+
+def kept(options: InstanceOptions) -> Any:
+    """What was sent of the options, as JSON."""
+    return TypeAdapter(InstanceOptions).dump_python(options, mode="json", exclude_defaults=True)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {},
+        {"resources": {"cpu": "8000m", "memory": "16Gi", "nvidia.com/gpu": "4", "example.com/fpga": "9"}},
+        {"nproc_per_node": 8},
+        {"labels": {"team": "ml", "example.com/team": ""}, "annotations": {"note": "any text: åß語"}},
+        {"labels": {"topology.kubernetes.io/zone": "a", "other.org/app": "b"}},
+        {"node_selector": {"kubernetes.io/arch": "arm64"}, "priority_class": "high"},
+        {"tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]},
+    ],
+)
+def test_what_is_allowed_is_kept_as_it_was_sent(sent: dict[str, Any]) -> None:
+    assert kept(EVERY_OPTION.check(sent)) == sent
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ({"resources": {"cpu": "9"}}, "pod_options.resources.cpu: '9' is too much; at most 8 is allowed"),
+        ({"resources": {"memory": "1Ti"}}, "pod_options.resources.memory: '1Ti' is too much; at most 16Gi"),
+        ({"resources": {"cpu": "much"}}, "pod_options.resources.cpu: 'much' is not a quantity; allowed are"),
+        ({"resources": {"cpu": "0.0001"}}, "pod_options.resources: '0.0001' of cpu is not allowed"),
+        ({"resources": {"cpu": "0"}}, "pod_options.resources: '0' of cpu is not allowed"),
+        ({"resources": {"memory": "1.5"}}, "pod_options.resources: '1.5' of memory is not allowed"),
+        ({"resources": {"nvidia.com/gpu": "500m"}}, "pod_options.resources: '500m' of nvidia.com/gpu is not"),
+        ({"resources": {"gpu": "1"}}, "pod_options.resources.gpu: 'gpu' is not a resource; allowed are cpu"),
+        ({"resources": {"kubernetes.io/x": "1"}}, "pod_options.resources.kubernetes.io/x: 'kubernetes.io/x'"),
+        ({"resources": {"cpu": True}}, "pod_options.resources.cpu: 'True': input should be"),
+        ({"resources": "all"}, "pod_options.resources: 'all': input should be"),
+        ({"nproc_per_node": 0}, "pod_options.nproc_per_node: '0': input should be greater"),
+        ({"nproc_per_node": "x"}, "pod_options.nproc_per_node: 'x': input should be a valid integer"),
+        ({"labels": {"-a": "x"}}, "pod_options.labels.-a: '-a' is not a key; allowed are"),
+        ({"labels": {"a": "b c"}}, "pod_options.labels.a: 'b c' is not the value of a label; allowed are"),
+        ({"labels": {"training-service/rank": "0"}}, "'training-service/rank' is a reserved key"),
+        ({"labels": {"app.kubernetes.io/instance": "x"}}, "'app.kubernetes.io/instance' is a reserved key"),
+        ({"labels": {"app.kubernetes.io/managed-by": "x"}}, "is a reserved key, which the service sets"),
+        *(
+            ({"labels": {key: "x"}}, f"pod_options.labels: {key!r} is not allowed: Services and policies of ")
+            for key in (
+                *("app", "Team", "pod-template-hash", "app.kubernetes.io/part-of", "kubernetes.io/x"),
+                *("x.k8s.io/a", "other.org/team", "sub.example.com/team"),
+            )
+        ),
+        (
+            {"labels": {"app": "x"}},
+            "allowed are keys with a prefix of allowed_key_prefixes (example.com, kubernetes.io) and those "
+            "of allowed_labels (other.org/app, team, topology.kubernetes.io/zone)",
+        ),
+        ({"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}}, "is a reserved key"),
+        ({"annotations": {"node.k8s.io/x": "x"}}, "is a reserved key"),
+        (
+            {"annotations": {"iam.amazonaws.com/role": "admin"}},
+            "allowed prefixes are: none, example.com, kube",
+        ),
+        ({"annotations": {"a": "x" * 5000}}, "an annotation of 5000 characters is not allowed"),
+        (
+            {"tolerations": [{"effect": "Never"}]},
+            "pod_options.tolerations.0.effect: 'Never': input should be",
+        ),
+        ({"tolerations": [{"key": "a", "toleration_seconds": 1}]}, "with effect NoExecute only"),
+        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "is not allowed with operator"),
+        ({"tolerations": [{"value": "b"}]}, "key is missing; only operator Exists"),
+        ({"tolerations": [{"key": "a", "x": 1}]}, "pod_options.tolerations.0.x: there is no such option"),
+        ({"priority_class": "High!"}, "pod_options.priority_class: 'High!' is not the name of an object"),
+        ({"node_selector": {"a/b/c": "x"}}, "pod_options.node_selector.a/b/c: 'a/b/c' is not a key"),
+        ({"image": "mine"}, "pod_options.image: may not be set by a request; allowed are: annotations"),
+        ({"service_account": "admin"}, "pod_options.service_account: may not be set by a request"),
+        ({"volumes": [{"claim": "x", "mount_path": "/x"}]}, "pod_options.volumes: may not be set"),
+        ({"runtime_class": "x"}, "pod_options.runtime_class: may not be set"),
+        ({"pod_template": {}}, "pod_options.pod_template: may not be set"),
+        ({"a\nb": 1}, r"pod_options.a\nb: may not be set by a request"),
+    ],
+)
+def test_what_is_not_allowed_is_named_with_its_value(sent: dict[str, Any], message: str) -> None:
+    answer = refused(EVERY_OPTION, sent)
+    assert answer.startswith("pod_options.")
+    assert message in answer
+    assert answer.isprintable()
+
+
+@pytest.mark.parametrize(
+    "sent", [{"node_selector": {"a": "b"}}, {"tolerations": []}, {"priority_class": "high"}]
+)
+def test_where_a_job_runs_and_before_whom_is_not_a_requests_by_default(sent: dict[str, Any]) -> None:
+    assert "allowed are: annotations, labels, nproc_per_node, resources" in refused(RequestLimits(), sent)
+
+
+def test_labels_of_requests_are_refused_by_default_and_annotations_without_a_prefix_are_not() -> None:
+    for key in ("app", "team", "app.kubernetes.io/part-of", "example.com/team"):
+        assert "allowed_key_prefixes (none) and those of allowed_labels (none)" in refused(
+            RequestLimits(), {"labels": {key: "x"}}
+        )
+    assert kept(RequestLimits().check({"annotations": {"note": "x"}})) == {"annotations": {"note": "x"}}
+
+
+@pytest.mark.parametrize("engine", ["kubernetes", "docker"])
+def test_the_setting_allows_labels_by_name(engine: str) -> None:
+    settings = SETTINGS.model_validate({"backend": engine, engine: {"allowed_labels": ["team"]}})
+    labels = {"labels": {"team": "ml"}}
+    assert kept(settings.plugin.limits.check(labels)) == labels
+    refused(settings.plugin.limits, {"labels": {"app": "x"}})
+    with pytest.raises(ValidationError, match="'training-service/rank' is a reserved key"):
+        SETTINGS.model_validate({engine: {"allowed_labels": ["training-service/rank"]}})
+
+
+def test_several_processes_need_a_command() -> None:
+    message = refused(EVERY_OPTION, {"nproc_per_node": 2}, algorithm(command=()))
+    assert message.startswith("pod_options.nproc_per_node: 2 is not allowed")
+
+
+def test_options_are_laid_over_each_other() -> None:
+    below = PodOptions(
+        resources={"cpu": "1", "memory": "1Gi"},
+        tolerations=(Toleration(key="a", operator="Exists"),),
+        shm_size="2Gi",
+        priority_class="low",
+        volumes=(VolumeMount(claim="a", mount_path="/a"), VolumeMount(claim="b", mount_path="/b")),
+    )
+    over = recipe(
+        resources={"cpu": "2", "nvidia.com/gpu": "1"},
+        tolerations=(Toleration(key="b", operator="Exists"), Toleration(key="a", operator="Exists")),
+        volumes=(VolumeMount(claim="c", mount_path="/a"),),
+    )
+    both = overlay(PodOptions, overlay(PodOptions, below, over), RequestedPodOptions(priority_class="high"))
+    assert both.resources == {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    assert [each.key for each in both.tolerations] == ["b", "a"]
+    assert [(each.claim, each.mount_path) for each in both.volumes] == [("b", "/b"), ("c", "/a")]
+    assert (both.shm_size, both.priority_class, both.nproc_per_node) == ("2Gi", "high", 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"image": "Upper/Case"}, "is not an image"),
+        ({"image": "a b"}, "is not an image"),
+        ({"image": ""}, "is not an image"),
+        ({"command": [""]}, "at least 1 character"),
+        ({"command": [], "nproc_per_node": 2}, "needs a command"),
+        ({"image_pull_policy": "Sometimes"}, "'Always', 'IfNotPresent' or 'Never'"),
+        ({"shm_size": "0"}, "must be more than 0"),
+        ({"run_as_user": 0}, "greater than or equal to 1"),
+        ({"volumes": [{"claim": "a", "mount_path": "relative"}]}, "is not a path"),
+        ({"volumes": [{"claim": "a", "mount_path": "/a/../b"}]}, "is not a path"),
+        ({"volumes": [{"claim": "a", "mount_path": "/a", "sub_path": "../b"}]}, "is not a path in a volume"),
+        ({"volumes": [{"claim": "a", "mount_path": "/tmp"}]}, "there is something else at /tmp"),
+        ({"volumes": [{"host_path": "/", "mount_path": "/a"}]}, "Extra inputs"),
+        ({"secret_environment": {"RANK": {"secret": "a", "key": "b"}}}, "is a reserved name"),
+        ({"secret_environment": {"TRAINING_X": {"secret": "a", "key": "b"}}}, "is a reserved name"),
+        ({"secret_environment": {"A": "plain"}}, "valid dictionary or instance of SecretValue"),
+        ({"labels": {"training-service/rank": "1"}}, "is a reserved key"),
+        ({"pod_template": {"spec": {"restartPolicy": "Always"}}}, "pod_template.spec.restartPolicy: is set"),
+        ({"pod_template": {"spec": {"hostname": "a-b"}}}, "pod_template.spec.hostname: is set"),
+        ({"pod_template": {"kind": "Job"}}, "pod_template.kind: only metadata and spec"),
+        ({"pod_template": {"metadata": {"name": "mine"}}}, "pod_template.metadata.name: only labels"),
+        ({"pod_template": {"metadata": {"labels": {"training-service/rank": "1"}}}}, "is set by the service"),
+        ({"pod_template": {"metadata": {"labels": "x"}}}, "not laid out as a pod"),
+        ({"pod_template": {"spec": {"containers": "x"}}}, "not laid out as a pod"),
+        ({"pod_template": {"spec": {"containers": None}}}, "container 'training' must stay"),
+        ({"pod_template": {"$patch": "delete"}}, "is set by the service"),
+        (
+            {"pod_template": {"spec": {"containers": [{"name": "training", "$patch": "delete"}]}}},
+            "must stay",
+        ),
+        ({"pod_template": {"spec": {"containers": [{"name": "training", "image": "x"}]}}}, "must stay"),
+        ({"pod_template": {"spec": {"containers": [{"name": "training", "env": None}]}}}, "must stay"),
+        (
+            {"pod_template": {"spec": {"containers": [{"name": "training", "env": [{"name": "JOB_ID"}]}]}}},
+            "variable JOB_ID is set by the service",
+        ),
+        ({"pod_template": {"spec": {"containers": [{}]}}}, "must have a name"),
+    ],
+)
+def test_configuration_that_cannot_be_meant_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        KubernetesRecipe(**{"image": "a", "command": ["b"], **options})
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "intent-classification:0.1.0",
+        "registry.example.com:5000/a/b_c/d:v1",
+        "localhost/a",
+        "ghcr.io/orca3/intent@sha256:" + "0" * 64,
+        "python:3.11-slim@sha256:" + "a" * 64,
+    ],
+)
+def test_images_are_those_that_a_registry_has(image: str) -> None:
+    assert KubernetesRecipe(image=image).image == image
+
+
+def test_numbers_may_be_written_as_numbers() -> None:
+    assert PodOptions.model_validate({"resources": {"cpu": 0.5, "nvidia.com/gpu": 1}}).resources == {
+        "cpu": "0.5",
+        "nvidia.com/gpu": "1",
+    }
+
+
+def test_a_parameter_that_is_called_as_a_secret_is_takes_nothing_of_its_place() -> None:
+    secret = algorithm(secret_environment={"HUB_TOKEN": {"secret": "hub", "key": "token"}})
+    assert secret.resolve({"HUB_TOKEN": "x"}) == {"TRAINING_PARAMETERS": '{"HUB_TOKEN": "x"}'}
+    strict = secret.model_copy(update={"free_parameters": False})
+    with pytest.raises(InvalidField, match="HUB_TOKEN: is not a parameter of this algorithm"):
+        strict.resolve({"HUB_TOKEN": "x"})
+
+
+def test_the_built_in_algorithm_runs_on_kubernetes() -> None:
+    assert SETTINGS(backend="kubernetes").algorithms["intent-classification"].kubernetes is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"algorithms": {"a": {}}}, "algorithms.a has no kubernetes.image"),
+        (
+            {
+                "algorithms": {"a": {"kubernetes": {"image": "x"}}},
+                "kubernetes": {"pod": {"nproc_per_node": 2}},
+            },
+            "algorithms.a.kubernetes over kubernetes: nproc_per_node is more than 1, and there is no command",
+        ),
+        ({"kubernetes": {"allowed_request_options": ["image"]}}, "Input should be 'resources'"),
+        ({"kubernetes": {"max_resources": {"cpu": "x"}}}, "is not a quantity"),
+        ({"kubernetes": {"namespace": "A"}}, "is not a namespace"),
+        ({"kubernetes": {"instance": "a b"}}, "is not the value of a label"),
+        ({"kubernetes": {"instance": ""}}, "at least 1 character"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        SETTINGS(backend="kubernetes", **changes)
+
+
+def test_the_policy_is_as_configured() -> None:
+    settings = SETTINGS.model_validate(
+        {
+            "kubernetes": {
+                "allowed_request_options": ["resources"],
+                "max_resources": {"nvidia.com/gpu": 8},
+                "allowed_key_prefixes": ["example.com"],
+                "allowed_labels": ["team"],
+            }
+        }
+    )
+    assert settings.kubernetes.limits == RequestLimits(
+        allowed=frozenset({"resources"}),
+        max_resources={"nvidia.com/gpu": "8"},
+        allowed_key_prefixes=("example.com",),
+        allowed_labels=frozenset({"team"}),
+    )

@@ -1,0 +1,181 @@
+"""trainctl as a process of its own: signals, pipes, a real terminal, a service that comes and goes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import termios
+import time
+from typing import TYPE_CHECKING
+
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
+
+SUBMIT = ("submit", "bert", "--dataset", "questions", "--version", "3f2a")
+
+
+class Terminal:
+    """The far end of a pseudo-terminal of 100 columns, all that it showed in `shown`."""
+
+    def __init__(self) -> None:
+        self.far, self.near = pty.openpty()
+        fcntl.ioctl(self.near, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.shown = ""
+
+    def until(self, text: str) -> None:
+        """Reads until a text has been shown, or the end."""
+        while text not in self.shown:
+            try:
+                read = os.read(self.far, 65536)
+            except OSError:  # EIO: the last process has closed its end.
+                break
+            self.shown += read.decode()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.far)
+
+
+def test_a_service_that_is_not_there_is_one_line_within_seconds(
+    trainctl_at: Callable[[str], Trainctl], dead_address: str
+) -> None:
+    began = time.monotonic()
+    result = trainctl_at(dead_address).run("list")
+    assert time.monotonic() - began < 10  # 3 s, and what a busy machine adds.
+    assert (result.returncode, result.stdout) == (4, "")
+    assert result.stderr.startswith(
+        f"trainctl: cannot reach the training service at {dead_address}: Connection refused. Is it running?"
+    )
+    assert result.stderr.count("\n") == 1
+
+
+def test_watch_in_a_pipe_tells_each_change_at_once_and_outlives_the_service(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.tell(1, status=pb.running)
+    with trainctl.process("watch", "1") as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == "job 1: running\n"
+        training.tell(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
+        assert process.stdout.readline() == "job 1: running, step 1/2, loss 0.5\n"
+        training.die()
+        assert "trying again" in process.stderr.readline()
+        training.come_back()
+        training.tell(1, status=pb.cancelled)
+        assert process.stdout.readline() == "job 1: cancelled, step 1/2, loss 0.5\n"
+        assert process.wait(timeout=10) == 5
+
+
+def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    with trainctl.process(*SUBMIT, "--follow") as process:
+        assert process.stdout
+        assert [process.stdout.readline() for _ in range(2)] == ["1\n", "job 1: queuing, next in the queue\n"]
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert complaint == "trainctl: detached; job 1 goes on. Come back to it with: trainctl watch 1\n"
+    assert [type(request) for request in training.service.requests] == [
+        pb.TrainRequest,
+        pb.WatchTrainingRequest,
+    ]
+
+
+def test_the_way_back_goes_to_the_same_service(
+    training: ServerInThread, trainctl_at: Callable[[str], Trainctl]
+) -> None:
+    training.tell(1, status=pb.running)
+    with trainctl_at("elsewhere.invalid:1").process("watch", "1", "-a", training.address) as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert f"trainctl -a {training.address} watch 1" in process.communicate(timeout=10)[1]
+
+
+def test_ctrl_c_ends_a_followed_log_in_silence(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1, status=pb.running)
+    training.print(1, "epoch 1\n")
+    with trainctl.process("logs", "1", "-f") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "epoch 1\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=10) == ("", "")
+        assert process.returncode == 130
+
+
+def test_a_reader_that_goes_away_ends_it_in_silence(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1, status=pb.running)
+    with trainctl.process("watch", "1", "--json") as process:
+        assert process.stdout
+        assert process.stderr
+        assert json.loads(process.stdout.readline())["status"] == "running"
+        process.stdout.close()
+        training.tell(1, status=pb.succeed)
+        assert process.wait(timeout=10) == 141
+        assert process.stderr.read() == ""
+
+
+def test_a_locale_without_the_characters_gets_their_escapes(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.tell(1, metadata=pb.TrainingJobMetadata(name="große 🚀"))
+    with trainctl.process("list", env={"PYTHONIOENCODING": "ascii"}) as process:
+        out, complaint = process.communicate(timeout=10)
+    assert (process.returncode, complaint) == (0, "")
+    assert r"gro\xdfe \U0001f680" in out
+
+
+def test_a_terminal_shows_live_progress_and_keeps_the_last_picture(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.tell(1, status=pb.running, metadata=pb.TrainingJobMetadata(algorithm="bert"))
+    with (
+        Terminal() as terminal,
+        trainctl.process(
+            "watch", "1", stdout=terminal.near, stderr=terminal.near, env={"TERM": "xterm-256color"}
+        ) as process,
+    ):
+        os.close(terminal.near)
+        terminal.until("running")
+        training.tell(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
+        terminal.until("step 1/2")
+        terminal.until("loss 0.5")
+        training.tell(1, status=pb.succeed, model_uri="file:///models/1")
+        terminal.until("what is never shown")
+        assert process.wait(timeout=10) == 0
+    last = terminal.shown.rpartition("\x1b[2K")[2]
+    assert re.search("succeed.*step 1/2.*file:///models/1", last, re.DOTALL)
+    assert "\x1b[?25h" in last, "the cursor is back"
+
+
+def test_ctrl_c_on_a_terminal_keeps_the_picture_and_says_how_to_come_back(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.tell(1, status=pb.running)
+    with (
+        Terminal() as terminal,
+        trainctl.process(
+            "watch", "1", stdout=terminal.near, stderr=terminal.near, env={"TERM": "xterm"}
+        ) as process,
+    ):
+        os.close(terminal.near)
+        terminal.until("running")
+        process.send_signal(signal.SIGINT)
+        terminal.until("what is never shown")
+        assert process.wait(timeout=10) == 130
+    assert "job 1 goes on" in terminal.shown
+    assert "Traceback" not in terminal.shown

@@ -1,0 +1,48 @@
+"""trainctl status, in a pipe, as JSON and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.trainctl import DIAGNOSIS, HOSTILE, metadata
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
+
+
+def test_status_in_a_pipe_has_a_label_a_line(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
+    result = trainctl("status", "1")
+    assert result.exit_code == 0
+    assert "name: [red]evil\\x1b[2J\\nname\n" in result.stdout
+    assert "what to do: Use less.\n" in result.stdout
+
+
+def test_status_as_json_is_the_message(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1, status=pb.failure, diagnosis=DIAGNOSIS)
+    told = json.loads(trainctl("--json", "status", "1").stdout)
+    assert told["diagnosis"] == {
+        "category": "",
+        "summary": "It ran out of memory.",
+        "detail": "Killed",
+        "resolution": "Use less.",
+        "retryable": False,
+    }
+
+
+def test_status_on_a_terminal_explains_a_failure(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.tell(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
+    shown = trainctl.on_terminal("status", "1").stdout
+    assert r"[red]evil\x1b[2J\nname" in shown
+    assert re.search("What to do.*Use less.", shown)
+
+
+@pytest.mark.parametrize("job", ["0", "-1", "x", str(2**31)])
+def test_what_cannot_be_a_job_id_is_wrong_usage(trainctl: Trainctl, job: str) -> None:
+    assert trainctl("status", job).exit_code == 2

@@ -1,0 +1,81 @@
+"""The words for what is known of a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.statuses import (
+    HOSTILE,
+    NOW,
+    TAMED,
+    before_now,
+)
+from training_service._generated import training_service_pb2 as pb
+from training_service.client.cli.render import words
+
+
+def test_text_of_others_cannot_move_the_cursor_or_break_the_line() -> None:
+    assert words.printable(HOSTILE) == TAMED
+
+
+def test_several_lines_stay_lines_and_are_tamed_one_by_one() -> None:
+    assert words.printable_lines("a\tb\n\x1b[2Jc\x00") == ["a       b", r"\x1b[2Jc\x00"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59.9, "59s"), (60, "1m 00s"), (3725, "1h 02m"), (90000, "1d 01h"), (864000, "10d 00h")],
+)
+def test_durations_have_their_two_largest_units(seconds: float, text: str) -> None:
+    assert words.duration(seconds) == text
+
+
+def test_a_span_that_ends_before_it_began_is_nothing() -> None:
+    assert words.seconds_between(before_now(seconds=-30), NOW) == 0
+
+
+def test_the_words_for_statuses_are_those_of_the_wire() -> None:
+    assert [words.status_word(value) for value in pb.TrainingStatus.values()] == [
+        "queuing",
+        "launch",
+        "running",
+        "succeed",
+        "failure",
+        "cancelled",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("progress", "fraction"),
+    [
+        (pb.Progress(step=1, total_steps=4), 0.25),
+        (pb.Progress(epoch=1, total_epochs=2), 0.5),
+        (pb.Progress(step=9, total_steps=4), 1.0),
+        (pb.Progress(step=-1, total_steps=4), 0.0),
+        (pb.Progress(step=7), None),
+    ],
+)
+def test_the_fraction_done_is_known_only_with_a_total(progress: pb.Progress, fraction: float | None) -> None:
+    assert words.fraction_done(progress) == fraction
+
+
+def test_metrics_that_are_not_numbers_are_shown_as_such() -> None:
+    progress = pb.Progress(metrics={"loss": float("nan"), "norm": float("inf")})
+    assert words.metrics(progress) == "loss nan, norm inf"
+
+
+def test_of_many_metrics_the_first_are_shown() -> None:
+    progress = pb.Progress(metrics={f"m{number:03}": number for number in range(100)})
+    assert words.metrics(progress).endswith("m007 7, 92 more")
+
+
+def test_a_large_group_is_counted_and_its_failures_named() -> None:
+    group = [pb.RankStatus(rank=n, role="worker", phase=pb.RANK_PHASE_RUNNING) for n in range(64)]
+    group[5].phase, group[5].exit_code = pb.RANK_PHASE_FAILED, 1
+    assert words.ranks(group) == "63 running, 1 failed; worker 5 failed (exit code 1)"
+
+
+def test_a_large_group_tells_how_often_its_ranks_were_started_anew() -> None:
+    group = [pb.RankStatus(rank=n, role="worker", phase=pb.RANK_PHASE_RUNNING) for n in range(20)]
+    group[3].restarts, group[4].restarts = 1, 2
+    assert words.ranks(group) == "20 running, started anew 3 times"

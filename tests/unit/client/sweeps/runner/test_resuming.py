@@ -1,0 +1,244 @@
+"""A sweep that was interrupted goes on: nothing is lost, and nothing is there twice."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from tests.support.fake_service import ENDED
+from tests.support.sweeps import FILE, settings
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import FailedPrecondition, InvalidRequest, TrainingClient
+from training_service.client.sweeps import folder as folders
+from training_service.client.sweeps.folder import Journal
+from training_service.client.sweeps.runner import Runner
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.fake_service import ServerInThread
+    from tests.support.sweeps import Trainer
+    from tests.support.trainctl import Trainctl
+    from training_service.client.sweeps.events import Event
+
+FAST = ("--every", "0.01")
+PRUNED = FILE.replace("0, 1, 2, 3, 5", "3, 0, 5, 2") + "[pruning]\nmin_steps = 1\nreduction_factor = 2\n"
+
+
+def rows(printed: str) -> dict[int, dict[str, Any]]:
+    return {row["trial"]: row for row in map(json.loads, printed.splitlines())}
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside: nothing handles it."""
+
+
+class KilledJournal(Journal):
+    """Is killed at its n-th event, before it is written or after."""
+
+    def __init__(self, original: Journal, at: int, *, after: bool) -> None:
+        self.__dict__ = original.__dict__
+        self._left, self._after = at, after
+
+    def append(self, event: Event) -> None:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            raise Killed
+        super().append(event)
+        if self._left == 0:
+            raise Killed
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_kill_at_any_event_changes_nothing_about_the_trials(
+    training: ServerInThread, trainer: Trainer, tmp_path: Path, after: bool
+) -> None:
+    """The same sweep is killed at its first event, then at its second from there, then at its third, …"""
+    folders.begin(tmp_path, settings(pruning={"min_steps": 1, "reduction_factor": 2}), training.address)
+    kills = 0
+    with TrainingClient(training.address) as client:
+        while True:
+            with folders.opened(tmp_path) as journal:
+                runner = Runner(
+                    client, KilledJournal(journal, 1 + kills % 3, after=after), pause=lambda _: None
+                )
+                kills += 1
+                with suppress(Killed):
+                    runner.run()
+                    break
+    assert kills > 5
+    trials = runner.history.trials
+    assert [trial.parameters for trial in trials] == [{"X": x} for x in (0, 1, 2, 3, 5)]
+    assert len(training.service.jobs) == 5
+    assert sorted(trial.job or 0 for trial in trials) == [1, 2, 3, 4, 5]
+    assert all(job.status in ENDED for job in training.service.jobs.values())
+    assert {trial.state for trial in trials} <= {"complete", "pruned"}
+
+
+@pytest.mark.parametrize(
+    ("request_name", "number", "after_the_deed"),
+    [
+        ("TrainRequest", 1, False),
+        ("TrainRequest", 1, True),
+        ("TrainRequest", 3, True),
+        ("GetTrainingStatusRequest", 2, False),
+        ("GetTrainingMetricsRequest", 1, False),
+        ("CancelTrainingRequest", 1, False),
+    ],
+)
+def test_kill_9_loses_nothing_and_doubles_nothing(
+    trainctl: Trainctl, trainer: Trainer, file: Path, request_name: str, number: int, after_the_deed: bool
+) -> None:
+    file.write_text(PRUNED)
+    left, process = number, list["subprocess.Popen[str]"]()
+
+    def kill(request: str, after: bool) -> None:
+        nonlocal left
+        left -= (request, after) == (request_name, after_the_deed)
+        if left == 0 and process[0].poll() is None:
+            process[0].kill()
+
+    with trainctl.process("sweep", "search.toml", *FAST, cwd=file.parent) as made:
+        process.append(made)
+        trainer.when = kill
+        assert made.wait(timeout=60) == -signal.SIGKILL
+    trainer.when = lambda request, after: None
+    result = trainctl("sweep", "search.sweep", "--resume", *FAST, "--json")
+    assert result.exit_code == 0, result.stderr
+    found = rows(result.stdout)
+    assert [found[trial]["parameters"]["X"] for trial in range(4)] == [3, 0, 5, 2]
+    assert len(trainer.service.jobs) == len(trainer.keys) == 4
+    assert {row["job_id"] for row in found.values()} == {1, 2, 3, 4}
+    assert found[0]["state"] == "complete"
+    assert "pruned" in {row["state"] for row in found.values()}
+    assert all(job.status in ENDED for job in trainer.service.jobs.values())
+
+
+def test_an_interrupted_sweep_has_the_trials_of_one_that_was_not(
+    trainctl: Trainctl, trainer: Trainer, file: Path
+) -> None:
+    file.write_text(FILE.replace("[0, 1, 2, 3, 5]", "{low = 0.0, high = 5.0}").replace("grid", "random"))
+    options = ("--trials", "5")
+    whole = trainctl("sweep", "search.toml", *options, *FAST, "--json", "--folder", "whole")
+    _interrupt_at_third_job(trainctl, trainer, file, *options)
+    resumed = trainctl("sweep", "--resume", "search.sweep", *FAST, "--json")
+    assert [row["parameters"] for _, row in sorted(rows(resumed.stdout).items())] == [
+        row["parameters"] for _, row in sorted(rows(whole.stdout).items())
+    ]
+
+
+def _interrupt_at_third_job(
+    trainctl: Trainctl, trainer: Trainer, file: Path, *options: str
+) -> tuple[int, str]:
+    """Ctrl-C in a sweep of its own that has submitted three jobs; the exit code and what it said."""
+    third, most = threading.Event(), len(trainer.keys) + 3
+    trainer.when = lambda request, after: third.set() if len(trainer.keys) == most else None
+    with trainctl.process("sweep", "search.toml", *options, "--every", "60", cwd=file.parent) as process:
+        assert third.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    trainer.when = lambda request, after: None
+    return process.returncode, err
+
+
+def test_ctrl_c_leaves_the_jobs_and_says_how_to_go_on(
+    trainctl: Trainctl, trainer: Trainer, file: Path
+) -> None:
+    code, err = _interrupt_at_third_job(trainctl, trainer, file)
+    assert code == 130
+    assert "Go on with the sweep: trainctl sweep search.sweep --resume." in err
+    assert "End it: trainctl sweep search.sweep --cancel" in err
+    assert all(job.status not in ENDED for job in trainer.service.jobs.values())
+
+
+def test_cancel_ends_every_job_also_one_that_was_never_written_down(
+    training: ServerInThread, trainctl: Trainctl, trainer: Trainer, file: Path
+) -> None:
+    with trainctl.process("sweep", "search.toml", "--every", "60", cwd=file.parent) as process:
+
+        def kill(request: str, after: bool) -> None:
+            if request == "TrainRequest" and after and len(trainer.keys) == 2:
+                process.kill()
+
+        trainer.when = kill
+        process.wait(timeout=60)
+    trainer.when = lambda request, after: None
+    training.tell(7, metadata=pb.TrainingJobMetadata(name="another's"))
+    result = trainctl("sweep", "search.sweep", "--cancel", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert {row["state"] for row in rows(result.stdout).values()} == {"cancelled"}
+    assert [training.service.jobs[job].status for job in (1, 2, 7)] == [
+        pb.cancelled,
+        pb.cancelled,
+        pb.queuing,
+    ]
+    again = trainctl("sweep", "search.sweep", "--resume", *FAST)
+    assert "was cancelled; it does not go on" in again.stderr
+    assert len(trainer.keys) == 2
+
+
+def test_jobs_of_others_are_never_touched(
+    training: ServerInThread, trainctl: Trainctl, trainer: Trainer, file: Path
+) -> None:
+    training.fail(pb.GetTrainingStatusRequest, grpc.StatusCode.INTERNAL, "oh")
+    assert trainctl("sweep", "search.toml", *FAST).exit_code == 8
+    training.service.jobs[1].metadata.name = "another's"
+    for way in ("--cancel", "--resume"):
+        result = trainctl("sweep", "search.sweep", way, *FAST)
+        assert result.exit_code == 7
+        assert "is not trial 0 of this sweep" in result.stderr
+    assert not any(isinstance(request, pb.CancelTrainingRequest) for request in training.service.requests)
+
+
+def test_a_service_that_goes_away_for_a_while_is_borne_with(
+    training: ServerInThread, trainctl: Trainctl, trainer: Trainer, file: Path
+) -> None:
+    training.fail(pb.GetTrainingStatusRequest, grpc.StatusCode.DEADLINE_EXCEEDED, times=2)
+    result = trainctl("sweep", "search.toml", *FAST)
+    assert (result.exit_code, len(trainer.keys)) == (0, 5), result.stderr
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_service_that_is_not_there_at_all_is_said_to_be_so(
+    trainctl_at: Callable[[str], Trainctl], file: Path, dead_address: str
+) -> None:
+    result = trainctl_at(dead_address)("sweep", "search.toml", *FAST)
+    assert result.exit_code == 4
+    assert "elsewhere. What was submitted goes on. Go on with the sweep: trainctl sweep" in result.stderr
+    assert (file.parent / "search.sweep").is_dir()
+
+
+def test_two_programs_never_run_the_same_sweep(trainctl: Trainctl, trainer: Trainer, file: Path) -> None:
+    folders.begin(file.parent / "search.sweep", settings(), "nowhere:1")
+    with folders.opened(file.parent / "search.sweep"):
+        result = trainctl("sweep", "search.sweep", "--resume")
+        assert (result.exit_code, "another program runs the sweep" in result.stderr) == (7, True)
+    assert "has a sweep already" in trainctl("sweep", "search.toml").stderr
+
+
+def test_half_a_line_at_the_end_is_dropped_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    folders.begin(tmp_path, settings(), "nowhere:1")
+    journal = tmp_path / "trials.jsonl"
+    whole = '{"event":"proposed","trial":0,"parameters":{"X":1}}\n'
+    journal.write_text(whole + '{"event":"subm')
+    with folders.opened(tmp_path) as opened:
+        assert [event.event for event in opened.events] == ["proposed"]
+    assert journal.read_text() == whole
+    journal.write_text("nonsense\n" + whole)
+    with pytest.raises(InvalidRequest, match=r"line 1 of .* is damaged"):
+        folders.read(tmp_path)
+
+
+def test_a_folder_without_settings_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json.draft").write_text("{")
+    folders.begin(tmp_path, settings(), "nowhere:1")
+    with pytest.raises(FailedPrecondition, match="has a sweep already"):
+        folders.begin(tmp_path, settings(), "nowhere:1")

@@ -1,0 +1,48 @@
+"""What PyTorch and torchrun are told, whole: as their documentation has it."""
+
+from job_tracker.domain.policies import Elastic
+from job_tracker.frameworks import FRAMEWORKS
+from tests.support.layouts import THREE, layout
+
+
+def test_pytorch_tells_of_processes_and_torchrun_of_nodes() -> None:
+    assert FRAMEWORKS["pytorch"].environment(THREE, 2) == {
+        "WORLD_SIZE": "3",
+        "RANK": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "h0",
+        "MASTER_PORT": "20000",
+        "PET_NNODES": "3",
+        "PET_NODE_RANK": "2",
+        "PET_NPROC_PER_NODE": "1",
+        "PET_MASTER_ADDR": "h0",
+        "PET_MASTER_PORT": "20000",
+    }
+    assert FRAMEWORKS["pytorch"].command(THREE, ("python", "t.py")) == ("python", "t.py")
+
+
+def test_several_processes_are_torchrun_s_to_count() -> None:
+    pairs = layout("master", "worker", processes=2)
+    told = FRAMEWORKS["pytorch"].environment(pairs, 1)
+    assert "RANK" not in told
+    assert "WORLD_SIZE" not in told
+    assert (told["PET_NNODES"], told["PET_NODE_RANK"], told["PET_NPROC_PER_NODE"]) == ("2", "1", "2")
+    assert FRAMEWORKS["pytorch"].command(pairs, ("python", "t.py")) == (
+        *("torchrun", "--no-python"),
+        *("python", "t.py"),
+    )
+
+
+def test_an_elastic_group_meets_at_the_master_s_rendezvous() -> None:
+    elastic = layout("master", "worker", "worker", elastic=Elastic(min_instances=2, max_restarts=7))
+    first, last = (FRAMEWORKS["pytorch"].environment(elastic, rank) for rank in (0, 2))
+    assert "RANK" not in last
+    assert last["PET_NNODES"] == "2:3"
+    assert last["PET_MAX_RESTARTS"] == "7"
+    assert (last["PET_RDZV_BACKEND"], last["PET_RDZV_ENDPOINT"]) == ("c10d", "h0:20000")
+    assert first["PET_RDZV_CONF"].startswith("is_host=true,")
+    assert last["PET_RDZV_CONF"].startswith("is_host=false,")
+    assert last["PET_LOCAL_ADDR"] == "h2"
+    assert last["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert FRAMEWORKS["pytorch"].command(elastic, ("python", "t.py"))[0] == "torchrun"

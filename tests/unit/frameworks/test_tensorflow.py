@@ -1,0 +1,46 @@
+"""What TensorFlow is told, whole: as its documentation has it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from job_tracker.frameworks import FRAMEWORKS, GroupLayout
+from tests.support.layouts import THREE, layout
+
+
+def tf_config(of: GroupLayout, rank: int) -> Any:
+    told = FRAMEWORKS["tensorflow"].environment(of, rank)
+    assert set(told) == {"TF_CONFIG"}
+    return json.loads(told["TF_CONFIG"])
+
+
+def test_tensorflow_s_workers_are_told_of_each_other() -> None:
+    assert tf_config(THREE, 2) == {
+        "cluster": {"worker": ["h0:20000", "h1:20001", "h2:20002"]},
+        "task": {"type": "worker", "index": 2},
+    }
+    assert tf_config(layout("master"), 0)["cluster"] == {"worker": ["h0:20000"]}
+
+
+@pytest.mark.parametrize(
+    ("rank", "kind", "index"),
+    [(0, "chief", 0), (1, "worker", 0), (2, "worker", 1), (3, "ps", 0), (4, "ps", 1)],
+)
+def test_parameter_servers_make_rank_0_the_chief(rank: int, kind: str, index: int) -> None:
+    told = tf_config(layout("master", "worker", "worker", "ps", "ps"), rank)
+    assert told["cluster"] == {
+        "chief": ["h0:20000"],
+        "worker": ["h1:20001", "h2:20002"],
+        "ps": ["h3:20003", "h4:20004"],
+    }
+    assert told["task"] == {"type": kind, "index": index}
+
+
+def test_an_evaluator_is_told_of_the_cluster_and_not_in_it() -> None:
+    group = layout("master", "worker", "evaluator")
+    assert tf_config(group, 2) == {
+        "cluster": {"worker": ["h0:20000", "h1:20001"]},
+        "task": {"type": "evaluator", "index": 0},
+    }
+    assert tf_config(group, 1)["task"] == {"type": "worker", "index": 1}

@@ -1,0 +1,156 @@
+"""A scrape says how things stand now, and never waits for what does not answer."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from job_tracker.backends.fake import FakeBackend
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.errors import StoreUnavailable
+from job_tracker.domain.job import JobState
+from job_tracker.logs.archive import LogArchive
+from job_tracker.logs.collector import LogCollector
+from job_tracker.reports import ReportBuffer
+from job_tracker.scheduling.fifo import Fifo
+from job_tracker.store.queue import Tally
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking.tracker import Tracker, TrackerOptions
+from tests.support.jobs import spec
+from tests.support.leadership import elected
+from training_service.metrics import Metrics
+
+Samples = dict[tuple[str, str], float]
+
+
+class MoodyStore(SqliteStore):
+    """A store that may be away, in either way."""
+
+    refuses = False
+    hangs = False
+
+    async def tallies(self) -> Mapping[JobState, Tally]:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.refuses:
+            raise StoreUnavailable("the job store is away")
+        return await super().tallies()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[MoodyStore]:
+    made = await MoodyStore.open(tmp_path / "jobs.db")
+    assert isinstance(made, MoodyStore)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def metrics(store: MoodyStore) -> Metrics:
+    made = Metrics()
+    made.observe_store(store, capacity=8)
+    return made
+
+
+async def scraped(metrics: Metrics) -> Samples:
+    """Every sample without labels or with one, by name and the value of the label; as Prometheus gets it."""
+    text = (await asyncio.to_thread(generate_latest, metrics.registry)).decode()
+    return {
+        (sample.name.removeprefix("training_service_"), next(iter(sample.labels.values()), "")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_jobs_and_instances_are_counted_by_the_store(store: MoodyStore, metrics: Metrics) -> None:
+    now = datetime.now(UTC)
+    first = await store.submit(spec(instances=3), now, None, 10)
+    await store.submit(spec(instances=2), now - timedelta(minutes=5), None, 10)
+    await store.update(first.admitted(now))
+    seen = await scraped(metrics)
+    assert {state: seen["jobs", state] for state in JobState} == {
+        **dict.fromkeys(JobState, 0),
+        JobState.QUEUED: 1,
+        JobState.LAUNCHING: 1,
+    }
+    assert seen["instances_in_use", ""] == 3
+    assert seen["instances_capacity", ""] == 8
+    assert seen["queue_head_age_seconds", ""] == pytest.approx(300, abs=10)
+    assert seen["store_up", ""] == 1
+
+
+async def test_an_empty_queue_has_no_age(metrics: Metrics) -> None:
+    assert (await scraped(metrics))["queue_head_age_seconds", ""] == 0
+
+
+@pytest.mark.parametrize("mood", ["refuses", "hangs"])
+async def test_a_store_that_is_away_holds_up_no_scrape_and_old_numbers_are_not_shown(
+    store: MoodyStore, metrics: Metrics, mood: str
+) -> None:
+    setattr(store, mood, True)
+    started = time.monotonic()
+    several = await asyncio.gather(*(scraped(metrics) for _ in range(3)))
+    assert time.monotonic() - started < 3
+    for seen in several:
+        assert seen["store_up", ""] == 0
+        assert not [
+            name for name, _ in seen if name in ("jobs", "instances_in_use", "queue_head_age_seconds")
+        ]
+        assert seen["instances_capacity", ""] == 8
+    setattr(store, mood, False)
+    assert (await scraped(metrics))["store_up", ""] == 1
+
+
+async def test_a_busy_event_loop_holds_up_no_scrape_and_is_seen(metrics: Metrics) -> None:
+    measuring = asyncio.create_task(metrics.observe_loop())
+    await asyncio.sleep(0)
+    scraping = asyncio.ensure_future(scraped(metrics))
+    await asyncio.sleep(0)
+    time.sleep(1.5)  # which is what a busy loop is to all others
+    assert (await scraping)["store_up", ""] == 0
+    while (seen := await scraped(metrics))["event_loop_lag_seconds_count", ""] == 0:
+        await asyncio.sleep(0.01)
+    assert seen["event_loop_lag_seconds_sum", ""] > 0.5
+    measuring.cancel()
+    await asyncio.gather(measuring, return_exceptions=True)
+
+
+async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
+    store: MoodyStore, metrics: Metrics
+) -> None:
+    options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
+    backend, archive = FakeBackend(), LogArchive("memory://logs")
+    logs = LogCollector(store, backend, archive)
+    tracker = Tracker(store, backend, logs, options, await elected(store), reports, Fifo())
+    names = ("queue_depth", "oldest_seconds", "longest_work_seconds", "retries_total")
+    with metrics.observing(tracker):
+        seen = await scraped(metrics)
+        assert {name: seen[f"tracker_{name}", ""] for name in names} == dict.fromkeys(names, 0)
+        looked_at = seen["tracker_last_look_timestamp_seconds", ""]
+        assert looked_at == pytest.approx(time.time(), abs=10)
+    assert not [name for name, _ in await scraped(metrics) if name.startswith("tracker_")]
+
+
+async def test_a_full_look_at_everything_is_written_down(store: MoodyStore) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
+    backend, archive = FakeBackend(), LogArchive("memory://logs")
+    logs = LogCollector(store, backend, archive)
+    tracker = Tracker(store, backend, logs, options, await elected(store), reports, Fifo(), lambda: at)
+    at += timedelta(minutes=1)
+    assert tracker.looked_at < at
+    await tracker._repair()
+    assert tracker.looked_at == at
+
+
+async def test_the_age_of_the_watch_is_shown_once_there_is_one(metrics: Metrics) -> None:
+    age: float | None = None
+    metrics.observe_watch(lambda: age)
+    assert ("kubernetes_watch_age_seconds", "") not in await scraped(metrics)
+    age = 12.5
+    assert (await scraped(metrics))["kubernetes_watch_age_seconds", ""] == 12.5

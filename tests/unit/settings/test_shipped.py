@@ -1,0 +1,59 @@
+"""The algorithms and datasets that ship, and that no code of the service knows them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from job_tracker.catalog import Dataset
+from training_service.settings import Settings, settings_model
+from training_service.settings.service import StorageSettings
+from training_service.settings.shipped import default_datasets
+
+ROOT = Path(__file__).parents[3]
+KIT = "trainer_kit"
+SAMPLES = {init.parent.name for init in (ROOT / "trainer_images").glob("*/__init__.py")} - {KIT}
+NAMES = {
+    *SAMPLES,
+    *(sample.replace("_", "-") for sample in SAMPLES),
+    *settings_model()().algorithms,
+    *(default_datasets("/storage").keys() - {"*"}),
+}
+SOURCES = sorted(
+    source
+    for package in ("job_tracker", "training_service")
+    for source in (ROOT / package).rglob("*")
+    if source.suffix in (".py", ".pyi")
+)
+
+
+def test_no_code_of_the_service_names_a_sample() -> None:
+    assert {"intent_classification", "intent-classification", "language_model", "dialog"} <= NAMES
+    assert len(SOURCES) > 100
+    sample = re.compile(rf"\b({'|'.join(NAMES)})\b")
+    found = {
+        f"{source.relative_to(ROOT)}: {match[0]}"
+        for source in SOURCES
+        for match in sample.finditer(source.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    ("storage", "root"),
+    [
+        (StorageSettings(uri="s3://bucket/"), "s3://bucket"),
+        (StorageSettings(data_dir=Path("/var/lib/x")), "/var/lib/x/storage"),
+    ],
+)
+def test_the_datasets_that_ship_lie_in_the_storage(storage: StorageSettings, root: str) -> None:
+    datasets = Settings(storage=storage).all_datasets
+    assert datasets["*"].folder("7", "v1") == f"{root}/versionedDatasets/7/v1"
+    assert datasets["*"].files == ("examples.csv", "labels.csv")
+    assert datasets["dialog"].folder("dialog", "v2") == f"{root}/versionedDatasets/dialog/v2"
+    assert datasets["dialog"].files == ("train.txt", "validation.txt")
+
+
+def test_configured_datasets_replace_those_that_ship() -> None:
+    mine = {"mine": Dataset(uri="/data/{dataset_id}/{version}")}
+    assert Settings(datasets=mine).all_datasets == mine

@@ -1,0 +1,93 @@
+"""The tests of a file are found by its path, and each says where it has from what it uses."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+UNIT = Path(__file__).parent
+ROOT = UNIT.parents[1]
+INNER = [ROOT / "job_tracker", ROOT / "training_service"]
+"""Whose rooms are folders of tests/unit themselves. Other folders are there by their names."""
+
+
+def test_the_tests_of_a_file_are_found_by_its_path() -> None:
+    tests = [path.relative_to(UNIT) for path in UNIT.rglob("test_*.py") if path != Path(__file__)]
+    assert tests
+    assert [str(test) for test in tests if not mirrors(test)] == []
+
+
+@pytest.mark.parametrize(
+    ("test", "is_one"),
+    [
+        ("logs/test_archive.py", True),  # job_tracker/logs/archive.py
+        ("client/test_sync.py", True),  # training_service/client/sync.py
+        ("docs/test_sweeps.py", True),  # docs/sweeps.md
+        ("domain/naming/test_anything.py", True),  # job_tracker/domain/naming.py has several
+        ("test_frameworks.py", True),  # job_tracker/frameworks as a whole
+        ("logs/test_anything.py", False),
+        ("kubernetes/test_plan.py", False),
+        ("job_tracker/logs/test_archive.py", False),
+        ("test_unit.py", False),
+    ],
+)
+def test_a_test_is_the_one_of_a_file_or_one_of_several(test: str, is_one: bool) -> None:
+    assert mirrors(Path(test)) is is_one
+
+
+def test_what_tests_share_is_in_support_and_imported_by_name() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted(UNIT.parent.rglob("*.py"))
+        for line, name in imported(path)
+        if name.endswith(".*") or is_of_a_test(name)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("tests.e2e.conftest.Server", True),
+        ("tests.e2e.conftest", True),
+        ("tests.e2e.test_logs.text", True),
+        ("tests.e2e.test_logs", True),
+        ("tests.support.server.Server", False),
+        ("tests.crash.sweep.test_points", False),
+        ("package.conftest", False),
+    ],
+)
+def test_what_is_imported_from_a_test_is_known(name: str, is_one: bool) -> None:
+    assert is_of_a_test(name) is is_one
+
+
+def mirrors(test: Path) -> bool:
+    """Whether there is the file or the folder that the test is for, or a file that its folder is for."""
+    own = test.with_name(test.stem.removeprefix("test_"))
+    outer = [] if ROOT / test.parts[0] in INNER else [ROOT]
+    return any(exists(root / own) or is_file(root / own.parent) for root in [*INNER, *outer])
+
+
+def is_file(path: Path) -> bool:
+    return exists(path) and not path.is_dir()
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a folder or a file of this name, whatever its suffix."""
+    return path.exists() or any(path.parent.glob(f"{path.name}.*"))
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """The dotted names that a file imports, each with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+
+
+def is_of_a_test(name: str) -> bool:
+    """Whether it is a test file or a conftest.py of ours, or a name in one."""
+    path = (ROOT / name.replace(".", "/")).with_suffix(".py")
+    files = [path, path.parent.with_suffix(".py")]
+    return any(f.stem == "conftest" or f.stem.startswith("test_") for f in files if f.is_file())

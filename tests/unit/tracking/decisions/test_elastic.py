@@ -1,0 +1,101 @@
+"""What the tracker does next about an elastic group, and one whose master is served by the others."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.group import RankStatus
+from job_tracker.domain.job import Ending, JobState
+from job_tracker.domain.policies import Elastic, RetryPolicy
+from job_tracker.tracking.decisions import Launch, Rest, Save, Stop
+from tests.support.decisions import WHY, F, R, S, seen, step
+from tests.support.jobs import NOON, job_of, spec
+
+ELASTIC = job_of(spec(instances=3, elastic=Elastic(min_instances=1, max_restarts=2)), state=JobState.RUNNING)
+
+
+def lost(restarts: int, *, of_master: bool = False) -> Observation:
+    """Of three ranks, the last (or the first) has failed, in so many starts after its first."""
+    phases = (F, R, R) if of_master else (R, R, F)
+    ranks = [
+        RankObservation(RankStatus(n, p, restarts=restarts if n == 2 else 0), WHY if p is F else None)
+        for n, p in enumerate(phases)
+    ]
+    return Observation(tuple(ranks))
+
+
+def test_a_lost_worker_of_an_elastic_group_is_started_anew_once_that_is_written() -> None:
+    first = step(ELASTIC, lost(0))
+    assert isinstance(first, Save)
+    assert first.job.ending is None
+    assert [rank.restarts for rank in first.job.ranks] == [0, 0, 1]
+    assert WHY.summary in first.job.ranks[2].note
+    assert step(first.job, lost(0)) == Launch()  # however often that is asked, and whoever asks
+    assert step(first.job, lost(0), launched=False) == Launch()
+    second = step(first.job, lost(1))
+    assert isinstance(second, Save)
+    assert [rank.restarts for rank in second.job.ranks] == [0, 0, 2]
+
+
+def test_a_worker_that_is_lost_before_the_job_counts_as_running_is_started_anew_too() -> None:
+    launching = replace(ELASTIC, state=JobState.LAUNCHING)
+    first = step(launching, lost(0))
+    assert isinstance(first, Save)
+    assert first.job.ending is None
+    assert first.job.restarts_of(2) == 1
+
+
+def test_a_tracker_that_does_not_know_of_a_restart_launches_but_never_a_group_that_is_gone() -> None:
+    current = (
+        ELASTIC.observed(seen(R, R, R).statuses)
+        .restarting(2, WHY, NOON)
+        .observed(tuple(RankStatus(n, R, restarts=1 if n == 2 else 0) for n in range(3)))
+    )
+    running = Observation(tuple(RankObservation(status) for status in current.ranks))
+    assert step(current, running, launched=False) == Launch()
+    assert step(current, running) == Rest()
+    gone = step(current, None, launched=False)
+    assert isinstance(gone, Save)
+    assert gone.job.diagnosis is not None
+    assert gone.job.diagnosis.category is Category.GROUP_VANISHED
+
+
+def test_workers_are_not_started_anew_without_end() -> None:
+    current = ELASTIC.observed(lost(0).statuses).restarting(2, WHY, NOON).restarting(2, WHY, NOON)
+    decided = step(current, lost(2))
+    assert isinstance(decided, Save)
+    assert decided.job.diagnosis == WHY
+
+
+def test_the_loss_of_the_master_ends_an_elastic_attempt_too() -> None:
+    decided = step(ELASTIC, lost(0, of_master=True))
+    assert isinstance(decided, Save)
+    assert decided.job.diagnosis == WHY
+
+
+def test_those_that_serve_the_master_are_ended_with_it_at_once() -> None:
+    current = job_of(spec(instances=2, ends_with_master=True), state=JobState.RUNNING)
+    decided = step(current, seen(S, R))
+    assert isinstance(decided, Save)
+    assert decided.job.ending == Ending(JobState.SUCCEEDED, NOON, at_once=True)
+    assert step(decided.job, seen(S, R)) == Stop(decided.job.ending)
+
+
+def test_the_next_attempt_knows_nothing_of_restarts() -> None:
+    policy = RetryPolicy(max_attempts=2, retry_on=(Category.CRASHED,))
+    failed = replace(ELASTIC, spec=replace(ELASTIC.spec, retry=policy)).observed(lost(1).statuses)
+    again = failed.failed(WHY, NOON)
+    assert again.ending is not None
+    assert again.ended(again.ending, NOON).queued_again(NOON).admitted(NOON).restarts_of(2) == 0
+
+
+def test_the_story_tells_of_restarts_the_newest_when_there_are_many() -> None:
+    current = ELASTIC.observed(lost(0).statuses)
+    for second in range(150):
+        current = current.restarting(2, WHY, NOON + timedelta(seconds=second))
+    restarts = [move for move in current.moves if move.is_restart]
+    assert (len(restarts), restarts[-1].at) == (100, NOON + timedelta(seconds=149))
+    assert restarts[0].diagnosis is not None
+    assert (restarts[0].diagnosis.rank, restarts[0].diagnosis.detail) == (2, "")
+    assert restarts[0].attempt == current.attempt

@@ -1,0 +1,144 @@
+"""Horovod groups that come together without ssh, by their environment alone."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import free_port
+from tests.support.trainers.frameworks import ENDLESS, GROUP_BATCH, Trained, await_first_epoch
+from tests.support.trainers.launcher import Launcher, end_of
+
+SOON = 30
+"""Seconds until those who lost a peer have ended, on a slow machine."""
+
+
+def start_group(
+    launcher: Launcher, size: int, *arguments: str, **variables: str
+) -> list[subprocess.Popen[str]]:
+    """The processes of a group, by rank."""
+    port = free_port()
+    return [start(launcher, size, rank, port, *arguments, **variables) for rank in range(size)]
+
+
+def start(
+    launcher: Launcher, size: int, rank: int, port: int, *arguments: str, **variables: str
+) -> subprocess.Popen[str]:
+    """One process, as the service starts it."""
+    return launcher.start(
+        *arguments,
+        HOROVOD_RANK=str(rank),
+        HOROVOD_SIZE=str(size),
+        HOROVOD_LOCAL_RANK="0",
+        HOROVOD_LOCAL_SIZE="1",
+        HOROVOD_CROSS_RANK=str(rank),
+        HOROVOD_CROSS_SIZE=str(size),
+        HOROVOD_HOSTNAME=f"instance-{rank}",
+        HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
+        HOROVOD_GLOO_RENDEZVOUS_PORT=str(port),
+        HOROVOD_CONTROLLER="gloo",
+        HOROVOD_CPU_OPERATIONS="gloo",
+        **variables,
+    )
+
+
+def code(body: str) -> tuple[str, str]:
+    """Arguments that run this in a group."""
+    lines = "\n".join(f"        {line}" for line in body.splitlines())
+    return "-c", (
+        "import torch, horovod.torch as hvd\n"
+        "from trainer_kit import horovod, process\n"
+        f"def train():\n    with horovod.joined():\n{lines}\n"
+        "process.run(train)"
+    )
+
+
+TRAIN_AND_TELL = (
+    "import hashlib, torch\n"
+    "from horovod_questions import train\n"
+    "from trainer_kit import process\n"
+    "class Told(torch.nn.Linear):\n"
+    "    def __init__(self, *sizes):\n"
+    "        super().__init__(*sizes)\n"
+    "        models.append(self)\n"
+    "models = []\n"
+    "torch.nn.Linear = Told\n"
+    "def run():\n"
+    "    train.train()\n"
+    "    print(hashlib.sha256(models[0].weight.detach().numpy().tobytes()).hexdigest())\n"
+    "process.run(run)"
+)
+"""Runs the example, and then tells the weights that it ended with."""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_group_of_any_size_learns_to_classify_with_the_same_weights_in_all_processes(
+    horovod: Launcher, questions_uri: str, tmp_path: Path, size: int
+) -> None:
+    group = start_group(
+        horovod, size, "-c", TRAIN_AND_TELL,
+        TRAINING_DATA_URI=questions_uri, MODEL_URI=str(tmp_path / "model"),
+        EPOCHS="6", BATCH_SIZE=str(GROUP_BATCH // size),
+    )  # fmt: skip
+    trained = Trained(tmp_path / "model", [end_of(process) for process in group])
+
+    assert [(end.code, end.stderr) for end in trained.ends] == [(0, "")] * size
+    assert len(trained.losses) == 6
+    assert trained.losses[-1] < trained.losses[0] / 2
+    assert trained.accuracy >= 0.8
+    [weights] = {end.stdout.splitlines()[-1] for end in trained.ends}
+    # Besides that, only the master speaks.
+    assert [end.stdout for end in trained.ends[1:]] == [f"{weights}\n"] * (size - 1)
+
+
+def test_a_killed_process_ends_the_others(horovod: Launcher, questions_uri: str, tmp_path: Path) -> None:
+    master, *workers = start_group(
+        horovod, 3, "-m", "horovod_questions.train",
+        TRAINING_DATA_URI=questions_uri, MODEL_URI=str(tmp_path / "model"), **ENDLESS,
+    )  # fmt: skip
+    await_first_epoch(master)
+    workers[0].kill()
+    for survivor in (master, workers[1]):
+        ended = end_of(survivor, SOON)
+        assert ended.code == 1
+        assert "HorovodInternalError" in ended.stderr
+
+
+def test_an_exception_in_one_process_ends_all_with_1(horovod: Launcher) -> None:
+    body = "if hvd.rank() == 1: raise KeyError('lost')\nhvd.allreduce(torch.ones(1))"
+    master, worker = start_group(horovod, 2, *code(body))
+    failed, left = end_of(worker, SOON), end_of(master, SOON)
+    assert failed.code == left.code == 1
+    assert "KeyError: 'lost'" in failed.stderr
+
+
+def test_sigterm_ends_a_process_that_waits_for_a_silent_peer(horovod: Launcher) -> None:
+    body = (
+        "import time\n"
+        "hvd.allreduce(torch.ones(1))\n"
+        "if hvd.rank() == 1: time.sleep(100)\n"
+        "print('here')\n"
+        "hvd.allreduce(torch.ones(1))"
+    )
+    master, worker = start_group(horovod, 2, *code(body))
+    assert master.stdout
+    assert master.stdout.readline() == "here\n"
+    master.terminate()
+    assert end_of(master, SOON).code == 143
+    worker.kill()
+
+
+def test_a_process_whose_master_never_comes_gives_up(horovod: Launcher) -> None:
+    port = free_port()
+    ended = end_of(start(horovod, 2, 1, port, *code("pass"), GROUP_TIMEOUT="1"), SOON)
+    assert ended.code == 1
+    assert ended.stderr.startswith(f"error: could not reach the master at 127.0.0.1:{port} within 1 s: ")
+
+
+def test_a_master_whose_workers_never_come_says_who_is_missing(horovod: Launcher) -> None:
+    port = free_port()
+    ended = end_of(start(horovod, 3, 0, port, *code("pass"), GROUP_TIMEOUT="1"), SOON)
+    assert ended.code == 1
+    assert ended.stderr == (
+        f"error: waited 1 s at 127.0.0.1:{port}, and these of 3 processes did not come: 1, 2\n"
+    )

@@ -1,0 +1,67 @@
+"""JAX by a coordinator's address, a number of processes and an id alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.ports import free_port
+from tests.support.trainers.frameworks import (
+    ENDLESS,
+    GROUP_BATCH,
+    Trained,
+    all_succeed,
+    await_first_epoch,
+    start_jax,
+)
+from tests.support.trainers.launcher import Launcher, end_of
+
+SOON = 30
+"""Seconds within which a loss is noticed, on a slow machine."""
+
+
+@pytest.mark.timeout(180)
+def test_groups_of_any_size_make_the_same_model_from_the_same_steps(
+    jax: Launcher, questions_uri: str, tmp_path: Path
+) -> None:
+    alone, *groups = (train(jax, size, questions_uri, tmp_path / str(size)) for size in (1, 2, 3))
+    assert alone.accuracy >= 0.80
+    assert alone.losses == sorted(alone.losses, reverse=True)
+    for group in groups:
+        assert group.losses == pytest.approx(alone.losses, abs=1e-4)
+        np.testing.assert_allclose(weights_of(group), weights_of(alone), atol=1e-3)
+        assert {path.name for path in group.model.iterdir()} == {"model.npz", "manifest.json"}
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["coordinator", "worker"])
+def test_processes_that_lost_one_of_them_fail_soon(jax: Launcher, questions_uri: str, lost: int) -> None:
+    group = start_jax(jax, 3, TRAINING_DATA_URI=questions_uri, MODEL_URI="nowhere", **ENDLESS)
+    await_first_epoch(group[0])
+    group[lost].kill()
+    assert all(end_of(process, SOON).code != 0 for process in group if process is not group[lost])
+
+
+def test_a_process_whose_coordinator_never_comes_fails_within_its_patience(jax: Launcher) -> None:
+    alone = jax.start(
+        "-m",
+        "jax_questions.train",
+        JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{free_port()}",
+        JAX_NUM_PROCESSES="2",
+        JAX_PROCESS_ID="1",
+        GROUP_TIMEOUT="3",
+    )
+    end = end_of(alone, SOON)
+    assert end.code != 0
+    assert "DEADLINE_EXCEEDED" in end.stderr
+
+
+def train(launcher: Launcher, size: int, data: str, model: Path) -> Trained:
+    """Trains with so many processes, all of which succeed."""
+    variables = {"TRAINING_DATA_URI": data, "MODEL_URI": str(model), "BATCH_SIZE": str(GROUP_BATCH // size)}
+    return Trained(model, all_succeed(start_jax(launcher, size, **variables)))
+
+
+def weights_of(trained: Trained) -> np.ndarray:
+    """The model's weights, as they were published."""
+    with np.load(trained.model / "model.npz") as arrays:
+        return np.asarray(arrays["weights"])

@@ -1,0 +1,80 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from language_model.all_reduce import theory
+from language_model.all_reduce.topology import BY_HAND, Topology
+
+from tests.support.trainers.groups import outcome_of
+from tests.support.trainers.launcher import Launcher
+from tests.support.trainers.programs import all_reduce as program
+from tests.support.trainers.programs.all_reduce import CASES, COUNTED, NODE_SIZE
+
+TOLERANCES = {"torch.float32": 2e-6, "torch.float64": 2e-15, "torch.bfloat16": 0.1}
+"""Absolute, for sums of six numbers of a standard normal distribution, each rounded five times."""
+
+SIZES = [2, 3, 4, 6]
+
+Cases = list[list[dict[str, Any]]]
+"""What each rank said of each case."""
+
+Summed = dict[int, Cases]
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Summed]:
+    """What groups of these sizes tell of their sums."""
+    launcher = Launcher(tmp_path_factory.mktemp("all-reduce"))
+    try:
+        yield dict(zip(SIZES, outcome_of(launcher, program.__name__, *SIZES), strict=True))
+    finally:
+        launcher.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_are_those_of_the_library_whatever_the_tensor(summed: Summed, size: int) -> None:
+    sums = [case for cases in summed[size] for case in cases if "error" in case]
+    assert len(sums) == size * len(BY_HAND) * len(CASES)
+    wrong = [case for case in sums if not case["error"] <= TOLERANCES[case["dtype"]]]
+    assert not wrong
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_ranks_have_the_same_bits(summed: Summed, size: int) -> None:
+    digests = [[case["digest"] for case in cases if "digest" in case] for cases in summed[size]]
+    assert all(others == digests[0] for others in digests)
+
+
+@pytest.mark.parametrize("topology", BY_HAND)
+@pytest.mark.parametrize("size", SIZES)
+def test_each_rank_sends_what_the_formula_says(summed: Summed, size: int, topology: Topology) -> None:
+    for rank, cases in enumerate(summed[size]):
+        expected = {
+            Topology.RING: theory.ring(size),
+            Topology.HALVING_DOUBLING: theory.halving_doubling(rank, size),
+            Topology.HIERARCHICAL: theory.hierarchical(rank, size, NODE_SIZE),
+            Topology.TORUS: theory.torus(size, columns={2: 2, 3: 3, 4: 2, 6: 3}[size]),
+        }[topology]
+        for case in cases:
+            if case["topology"] == topology and case.get("count") == COUNTED:
+                assert case["bytes"] == expected.share * case["tensor_bytes"]
+                assert case["messages"] == expected.messages
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_ranks_together_send_the_same_whatever_the_algorithm_and_the_tensor(
+    summed: Summed, size: int
+) -> None:
+    for same_case in zip(*summed[size], strict=True):
+        if "bytes" in same_case[0]:
+            sent = sum(case["bytes"] for case in same_case)
+            assert sent == theory.of_all(size) * same_case[0]["tensor_bytes"], same_case[0]
+
+
+@pytest.mark.parametrize("topology", BY_HAND)
+@pytest.mark.parametrize("size", SIZES)
+def test_losses_are_those_of_distributed_data_parallel(summed: Summed, size: int, topology: Topology) -> None:
+    for cases in summed[size]:
+        losses = {case["topology"]: case["losses"] for case in cases if "losses" in case}
+        assert losses[topology] == pytest.approx(losses[Topology.LIBRARY], rel=1e-12)
+        assert len(set(losses[topology])) > 1

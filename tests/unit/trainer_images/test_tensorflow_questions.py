@@ -1,0 +1,95 @@
+"""TensorFlow by TF_CONFIG alone: workers that learn in step, and parameter servers."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.trainers.frameworks import (
+    ENDLESS,
+    GROUP_BATCH,
+    Trained,
+    all_succeed,
+    await_first_epoch,
+    cluster_of,
+    start_tasks,
+)
+from tests.support.trainers.launcher import Launcher, end_of
+
+WORKERS, PARAMETER_SERVER = "tensorflow_questions.workers", "tensorflow_questions.parameter_server"
+SOON = 30
+"""Seconds within which a loss is noticed, on a slow machine."""
+
+
+@pytest.mark.timeout(240)
+def test_workers_of_any_number_learn_the_same_from_the_same_steps(
+    tensorflow: Launcher, questions_uri: str, tmp_path: Path
+) -> None:
+    alone, *groups = (train(tensorflow, size, questions_uri, tmp_path / str(size)) for size in (1, 2, 3))
+    assert alone.accuracy >= 0.80
+    assert alone.losses == sorted(alone.losses, reverse=True)
+    for group in groups:
+        assert group.losses == pytest.approx(alone.losses, abs=1e-4)
+        assert group.accuracy == pytest.approx(alone.accuracy, abs=0.005)
+        assert [end.stdout for end in group.ends[1:]] == [""] * (len(group.ends) - 1)
+        assert {path.name for path in group.model.iterdir()} == {"model.keras", "manifest.json"}
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["chief", "worker"])
+def test_workers_that_lost_one_of_them_fail_soon(tensorflow: Launcher, questions_uri: str, lost: int) -> None:
+    places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere"}
+    workers = start_tasks(tensorflow, WORKERS, cluster_of(worker=2), **places, **ENDLESS)["worker"]
+    await_first_epoch(workers[0])
+    workers[lost].kill()
+    left = end_of(workers[1 - lost], SOON)
+    assert left.code == 1
+    assert "CollectiveReduce" in left.stderr
+
+
+@pytest.mark.timeout(180)
+def test_the_chief_of_parameter_servers_ends_and_the_servers_when_they_are_told(
+    tensorflow: Launcher, questions_uri: str, tmp_path: Path
+) -> None:
+    places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(tmp_path / "model")}
+    cluster = cluster_of(chief=1, worker=2, ps=1)
+    tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster, **places)
+    trained = Trained(tmp_path / "model", all_succeed(tasks["chief"]))
+    assert trained.accuracy >= 0.80
+    assert trained.losses == sorted(trained.losses, reverse=True)
+    assert {path.name for path in trained.model.iterdir()} == {"model.npz", "manifest.json"}
+
+    servers = [*tasks["worker"], *tasks["ps"]]
+    assert [server.poll() for server in servers] == [None] * 3
+    for server in servers:
+        server.terminate()
+    assert [end_of(server, SOON).code for server in servers] == [143] * 3
+
+
+@pytest.mark.parametrize(
+    ("role", "said"), [("ps", "UnavailableError"), ("worker", "TimeoutError")], ids=["ps", "only worker"]
+)
+def test_a_chief_that_lost_its_servers_fails_within_its_patience(
+    tensorflow: Launcher, questions_uri: str, role: str, said: str
+) -> None:
+    variables = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere", "GROUP_TIMEOUT": "15"}
+    cluster = cluster_of(chief=1, worker=1, ps=1)
+    tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster, **variables, **ENDLESS)
+    [chief], [lost] = tasks["chief"], tasks[role]
+    await_first_epoch(chief)
+    lost.kill()
+    end = end_of(chief, 15 + SOON)
+    assert end.code == 1
+    assert said in end.stderr
+
+
+def test_parameter_servers_that_are_not_there_are_missed_at_once(tensorflow: Launcher) -> None:
+    [alone] = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(worker=1))["worker"]
+    end = end_of(alone, SOON)
+    assert end.code == 1
+    assert end.stderr.endswith("this takes PARALLEL_INSTANCES of 2 or more, and PS_INSTANCES of 1 or more\n")
+
+
+def train(launcher: Launcher, size: int, data: str, model: Path) -> Trained:
+    """Trains with so many workers, all of which succeed."""
+    variables = {"TRAINING_DATA_URI": data, "MODEL_URI": str(model), "BATCH_SIZE": str(GROUP_BATCH // size)}
+    workers = start_tasks(launcher, WORKERS, cluster_of(worker=size), **variables)["worker"]
+    return Trained(model, all_succeed(workers))

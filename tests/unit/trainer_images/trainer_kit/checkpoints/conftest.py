@@ -1,0 +1,24 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.trainers.checkpoints import FaultyFileSystem, Start
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the checkpoints of a job are."""
+    return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Start:
+    return Start(monkeypatch, str(folder))
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Start]:
+    """The same on a disk that fails when `FaultyFileSystem.fault` says so."""
+    yield Start(monkeypatch, f"faulty://{folder}")
+    FaultyFileSystem.fault = ""

@@ -1,0 +1,97 @@
+"""Checkpoints in an object store: moto's S3 server, and s3fs as a client of it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.trainers.checkpoint_groups import (
+    PROGRAM,
+    Job,
+    losses,
+    read_until,
+    weights,
+)
+from tests.support.trainers.launcher import Launcher, end_of
+
+pytestmark = pytest.mark.timeout(500)
+OVERLAY = Path(sys.prefix) / "s3"
+"""Where scripts/install puts the server and the client; see tests/support/s3-requirements.txt."""
+SERVE = (
+    "import sys, boto3; from moto.server import ThreadedMotoServer as Server;"
+    "server = Server('127.0.0.1', 0, verbose=False); server.start();"
+    "url = 'http://%s:%d' % server.get_host_and_port();"
+    "boto3.client('s3', endpoint_url=url).create_bucket(Bucket='training');"
+    "print(url, flush=True); sys.stdin.read()"
+)
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "PYTHONPATH": os.pathsep.join([str(OVERLAY), os.environ.get("PYTHONPATH", "")]),
+}
+
+
+class Server:
+    """An S3 server with an empty bucket `training`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVE],
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), **CREDENTIALS},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout
+        self.url = self._process.stdout.readline().strip()
+        assert self.url, "the server did not start"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What a process needs to use it, as a Secret would give it."""
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.url}
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    server.close()
+
+
+def test_a_group_goes_on_from_what_it_saved_in_a_bucket(launcher: Launcher, server: Server) -> None:
+    unbroken = [end_of(process, 200) for process in launcher.start_group(2, PROGRAM)]
+    job = Job(launcher, "s3://training/checkpoints/1")
+    group = job.start(2, WAIT="1", **server.settings)
+    told = losses(read_until(group[0], 17))
+    group[1].kill()
+    told |= losses(end_of(group[0], 200).stdout.splitlines())
+    end_of(group[1])
+
+    ends = job.run(2, **server.settings)
+    again = losses(ends[0].stdout.splitlines())
+    assert f"going on from step {min(again) - 1}, saved by attempt 1" in ends[0].stdout
+    assert min(again) in (16, 19)
+    assert told | again == losses(unbroken[0].stdout.splitlines())
+    assert [weights(end) for end in ends] == [weights(end) for end in unbroken]
+
+
+def test_a_store_that_goes_away_does_not_end_the_training(launcher: Launcher, server: Server) -> None:
+    job = Job(launcher, "s3://training/checkpoints/2")
+    once = {"AWS_MAX_ATTEMPTS": "1"}  # else most of this test is the client's pauses between tries
+    settings = {**server.settings, **once, "CHECKPOINT_EVERY_STEPS": "30"}
+    [process] = job.start(1, WAIT="1", **settings)
+    before = read_until(process, 20)
+    server.close()
+    end = end_of(process, 200)
+    assert end.code == 0, end.stderr
+    assert len(losses([*before, *end.stdout.splitlines()])) == 72
+    assert "checkpoint of step 30 could not be saved" in end.stdout

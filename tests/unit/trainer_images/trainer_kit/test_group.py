@@ -1,0 +1,54 @@
+import pytest
+from trainer_kit.errors import GroupError, ParameterError
+from trainer_kit.group import Place, join
+from trainer_kit.meeting import Meeting
+from trainer_kit.rendezvous import meet
+
+from tests.support.ports import free_port
+
+GROUP_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in GROUP_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_process_without_group_variables_is_alone() -> None:
+    with join() as group:
+        assert (group.rank, group.size, group.is_master) == (0, 1, True)
+        assert group.total(1, 2.5) == [1, 2.5]
+
+
+def test_a_lone_process_does_not_care_about_a_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_PORT", "0")
+    with join() as group:
+        assert group.size == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE"),
+        ({"WORLD_SIZE": "3"}, "RANK"),
+        ({"WORLD_SIZE": "3", "RANK": "3"}, "RANK"),
+        ({"WORLD_SIZE": "3", "RANK": "0", "LOCAL_WORLD_SIZE": "4"}, "LOCAL_WORLD_SIZE"),
+        ({"WORLD_SIZE": "3", "RANK": "0", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "2"}, "LOCAL_RANK"),
+    ],
+)
+def test_group_variables_that_make_no_sense_are_named(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ParameterError, match=f"^{named} "):
+        Place.from_environment()
+
+
+@pytest.mark.parametrize(("address", "reason"), [("127.0.0.1", "refused"), ("nowhere.invalid", "not known")])
+def test_a_master_that_never_comes_is_waited_for_no_longer_than_told(address: str, reason: str) -> None:
+    meeting = Meeting(address, free_port(), timeout=1)
+    with pytest.raises(GroupError, match=f"could not reach the master at {meeting} within 1 s: .*{reason}"):
+        meet(meeting, rank=1, size=2, backend="gloo")

@@ -1,0 +1,143 @@
+"""Reports as calls: all that was told arrives, and nothing that happens to it disturbs the training."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+from trainer_kit._generated import training_reporter_pb2 as pb
+from trainer_kit.grpc_sink import GrpcSink
+from trainer_kit.progress import Reporter
+
+
+class Refusal(grpc.RpcError):
+    def __init__(self, code: grpc.StatusCode) -> None:
+        super().__init__()
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return "no"
+
+
+class Service:
+    """Answers calls as it is told to."""
+
+    def __init__(self) -> None:
+        self.received: list[pb.ReportRequest] = []
+        self.failures: list[Exception] = []
+        self.arrived = threading.Semaphore(0)
+        self.hold: threading.Event | None = None
+
+    def connect(self, address: str, token: str) -> Callable[[Any], Any]:
+        assert (address, token) == ("service:51001", "token")
+        return self.answer
+
+    def answer(self, request: pb.ReportRequest) -> pb.ReportResponse:
+        self.arrived.release()
+        if self.hold:
+            self.hold.wait(10)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.received.append(request)
+        return pb.ReportResponse()
+
+    @property
+    def values(self) -> list[tuple[str, int, float]]:
+        return [(m.name, m.step, m.value) for request in self.received for m in request.metrics]
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def reporter(service: Service) -> Reporter:
+    return Reporter(GrpcSink("service:51001", "token", service.connect))
+
+
+def test_everything_that_was_told_arrives(service: Service, reporter: Reporter) -> None:
+    for step in range(1, 2501):
+        reporter.report(step=step, total_steps=2500, loss=1 / step)
+    reporter.artifact("model.pt", "uri", kind="model", size=7)
+    reporter.close()
+    assert service.values == [("loss", step, 1 / step) for step in range(1, 2501)]
+    assert all(len(request.metrics) <= 1000 for request in service.received)
+    assert (service.received[-1].step, service.received[-1].total_steps) == (2500, 2500)
+    assert [a.name for request in service.received for a in request.artifacts] == ["model.pt"]
+
+
+def test_what_is_not_known_is_not_sent(service: Service, reporter: Reporter) -> None:
+    reporter.report(epoch=2)
+    reporter.close()
+    assert not service.received[0].HasField("step")
+    assert service.received[0].epoch == 2
+
+
+def test_training_does_not_wait_for_a_slow_service(service: Service, reporter: Reporter) -> None:
+    service.hold = threading.Event()
+    reporter.report(step=1)
+    service.arrived.acquire(timeout=5)
+    started = time.perf_counter()
+    for step in range(1000):
+        reporter.report(step=step, loss=1.0)
+    assert time.perf_counter() - started < 1
+    service.hold.set()
+    reporter.close()
+    assert len(service.values) == 1000
+
+
+def test_what_could_not_be_sent_is_sent_later_once_and_in_order(service: Service, reporter: Reporter) -> None:
+    service.failures = [Refusal(grpc.StatusCode.UNAVAILABLE), Refusal(grpc.StatusCode.DEADLINE_EXCEEDED)]
+    for step in range(5):
+        reporter.report(step=step, loss=float(step))
+    for _ in range(2):
+        service.arrived.acquire(timeout=5)
+    reporter.close()
+    assert service.values == [("loss", step, float(step)) for step in range(5)]
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED])
+def test_a_service_that_wants_no_reports_gets_no_more(
+    service: Service, reporter: Reporter, code: grpc.StatusCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.failures = [Refusal(code)]
+    reporter.report(step=1)
+    service.arrived.acquire(timeout=5)
+    reporter.report(step=2)
+    reporter.close()
+    assert service.received == []
+    assert "progress is not reported any more: no" in caplog.text
+
+
+def test_a_service_that_stays_away_does_not_hold_up_the_end(service: Service, reporter: Reporter) -> None:
+    service.failures = [Refusal(grpc.StatusCode.UNAVAILABLE)] * 1000
+    reporter.report(step=1, loss=1.0)
+    started = time.perf_counter()
+    reporter.close()
+    assert time.perf_counter() - started < 10
+
+
+def test_more_than_there_is_room_for_is_dropped_oldest_first(service: Service, reporter: Reporter) -> None:
+    service.hold = threading.Event()
+    reporter.report(step=0)
+    service.arrived.acquire(timeout=5)
+    for step in range(30_000):
+        reporter.report(step=step, loss=1.0)
+    service.hold.set()
+    reporter.close()
+    assert len(service.values) == 10_000
+    assert service.values[-1] == ("loss", 29_999, 1.0)
+
+
+def test_whatever_goes_wrong_is_not_the_training_s(service: Service, reporter: Reporter) -> None:
+    service.failures = [RuntimeError("a bug")]
+    reporter.report(step=1)
+    service.arrived.acquire(timeout=5)
+    reporter.report(step=2)
+    reporter.close()

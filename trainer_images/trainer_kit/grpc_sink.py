@@ -1,0 +1,141 @@
+"""Sends reports to the service from a thread of its own: training never waits for them nor fails with them.
+
+While the service is away reports wait, up to a number. When the service refuses them, because the attempt is
+over, sending ends.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainer_kit.report_sinks import Artifact, Progress
+
+log = logging.getLogger(__name__)
+
+_MOST_WAITING = 10_000
+_MOST_IN_A_CALL = 1_000
+_CALL_SECONDS = 5.0
+_CLOSE_SECONDS = 3.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+
+Send = Callable[[Any], Any]
+"""Sends a ReportRequest and returns the ReportResponse; raises grpc.RpcError."""
+
+
+class GrpcSink:
+    """Sends the reports that have come together, at the pace that the service asks for; see Sink."""
+
+    def __init__(self, address: str, token: str, connect: "Callable[[str, str], Send] | None" = None) -> None:
+        self._connect = connect or _connect
+        self._address, self._token = address, token
+        self._known = Progress()
+        self._metrics: deque[tuple[str, float, int, float]] = deque(maxlen=_MOST_WAITING)
+        self._artifacts: deque[Artifact] = deque(maxlen=_MOST_WAITING)
+        self._news = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+        self._thread.start()
+
+    def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
+        """See Sink."""
+        self._known = known
+        now = time.time()
+        self._metrics.extend((name, value, known.step or 0, now) for name, value in fresh.items())
+        self._news.set()
+
+    def artifact(self, artifact: Artifact) -> None:
+        """See Sink."""
+        self._artifacts.append(artifact)
+        self._news.set()
+
+    def close(self) -> None:
+        """See Sink. Wait for a last call, but not for a service that is away."""
+        self._closing.set()
+        self._news.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            self._send_until_closed(self._connect(self._address, self._token))
+        except Exception:  # of any kind: training goes on
+            log.warning("progress is not reported any more", exc_info=True)
+
+    def _send_until_closed(self, send: Send) -> None:
+        import grpc
+
+        pause = _FIRST_PAUSE
+        while self._news.wait():
+            closing = self._closing.is_set()
+            self._news.clear()
+            request, metrics, artifacts = self._request()
+            try:
+                answer = send(request)
+            except grpc.RpcError as error:
+                if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED):
+                    log.warning("progress is not reported any more: %s", error.details())
+                    return
+                self._metrics.extendleft(reversed(metrics[-self._room :]))
+                self._artifacts.extendleft(reversed(artifacts))
+                self._news.set()
+                pause = min(2 * pause, _LONGEST_PAUSE) * random.uniform(0.8, 1)  # noqa: S311
+            else:
+                pause = max(_FIRST_PAUSE, answer.pause.seconds + answer.pause.nanos / 1e9)
+                for problem in answer.problems:
+                    log.warning("left out of a report: %s", problem)
+                if self._metrics or self._artifacts:
+                    self._news.set()
+            if closing and not (self._metrics or self._artifacts):
+                return
+            if closing or self._closing.wait(pause):
+                pause = _FIRST_PAUSE / 10  # the last ones, while `close` waits
+
+    @property
+    def _room(self) -> int:
+        return max(1, _MOST_WAITING - len(self._metrics))
+
+    def _request(self) -> tuple[Any, list[tuple[str, float, int, float]], list[Artifact]]:
+        from google.protobuf.timestamp_pb2 import Timestamp
+
+        from trainer_kit._generated import training_reporter_pb2 as pb
+
+        metrics = [self._metrics.popleft() for _ in range(min(len(self._metrics), _MOST_IN_A_CALL))]
+        artifacts = [self._artifacts.popleft() for _ in range(min(len(self._artifacts), _MOST_IN_A_CALL))]
+        known = self._known
+        request = pb.ReportRequest(
+            step=known.step,
+            total_steps=known.total_steps,
+            epoch=known.epoch,
+            total_epochs=known.total_epochs,
+            metrics=[
+                pb.MetricValue(
+                    name=name,
+                    value=value,
+                    step=step,
+                    at=Timestamp(seconds=int(at), nanos=int(at % 1 * 1e9)),
+                )
+                for name, value, step, at in metrics
+            ],
+            artifacts=[
+                pb.ReportedArtifact(name=a.name, uri=a.uri, kind=a.kind, size=a.size, sha256=a.sha256)
+                for a in artifacts
+            ],
+        )
+        return request, metrics, artifacts
+
+
+def _connect(address: str, token: str) -> Send:
+    import grpc
+
+    from trainer_kit._generated import training_reporter_pb2 as pb
+
+    report = grpc.insecure_channel(address).unary_unary(
+        "/training.TrainingReporter/Report",
+        request_serializer=pb.ReportRequest.SerializeToString,
+        response_deserializer=pb.ReportResponse.FromString,
+    )
+    metadata = (("authorization", f"Bearer {token}"),)
+    return lambda request: report(request, metadata=metadata, timeout=_CALL_SECONDS)

@@ -1,0 +1,49 @@
+"""Options KEY=SPACE of `trainctl sweep`: choices A,B,C or a range LOW..HIGH[:log], LOW..HIGH:step=S."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+
+from training_service.client.cli.commands.assignments import parsed
+from training_service.client.requests import as_text
+
+_RANGE = re.compile(r"(?P<low>[^,]+?)\.\.(?P<high>[^,:]+)(?::(?P<log>log)|:step=(?P<step>.+))?")
+
+
+def parsed_space(texts: Iterable[str], option: str) -> dict[str, Any]:
+    """Parse a space into the form of a TOML file. Raises BadParameter, naming the option."""
+    return {name: _axis(name, text, option) for name, text in parsed(texts, option).items()}
+
+
+def _axis(name: str, text: str, option: str) -> Any:
+    if ".." not in text:
+        return [_choice(choice) for choice in text.split(",") if choice]
+    found = _RANGE.fullmatch(text)
+    try:
+        if found is None:
+            raise ValueError
+        numbers = {key: _number(found[key]) for key in ("low", "high", "step") if found[key]}
+    except ValueError:
+        raise typer.BadParameter(
+            f"'{name}={text}' is neither choices (A,B,C) nor a range (LOW..HIGH, :log or :step=S behind it)",
+            param_hint=option,
+        ) from None
+    return {**numbers, "log": True} if found["log"] else numbers
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _choice(text: str) -> str | int | float:
+    """Return a number where the service would get the same text for it, else the text."""
+    try:
+        number = _number(text)
+    except ValueError:
+        return text
+    return number if as_text(number) == text else text
