@@ -100,7 +100,8 @@ def _memory(count: int) -> Row:
         before = _used(redis)
         asyncio.run(_submit(redis.url, count))
         each = (_used(redis) - before) / count
-    return Row(f"redis: memory a job, {count:,} of them", f"{each:,.0f} bytes")
+    name = f"redis: memory a job, {count:,} of them"
+    return Row(name, f"{each:,.0f} bytes", target="≤ 2,500 bytes", met=each <= 2500)
 
 
 def _used(redis: RedisServer) -> int:
