@@ -1,6 +1,9 @@
 """What the documents promise is there."""
 
+import ast
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,16 @@ from job_tracker.domain.diagnosis import Category
 from training_service.client.cli.app import app
 
 ROOT = Path(__file__).parents[2]
+SOURCES = (
+    "benchmarks",
+    "deploy",
+    "job_tracker",
+    "proto",
+    "scripts",
+    "tests",
+    "trainer_images",
+    "training_service",
+)
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -43,3 +56,44 @@ def names_of(command: Any) -> set[str]:
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_of_ours_that_is_named_is_there(page: Path) -> None:
+    """Folders above may be left out, as in `store/jobs.py`."""
+    named = re.findall(r"`([\w./-]+\.(?:py|lua|proto))(?::[^`]*)?`", prose_of(page))
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in sources())] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_in_a_file_of_ours_is_there(page: Path) -> None:
+    """As in `job_tracker/jobs.py: Jobs.submit`."""
+    named = re.findall(r"`([\w./-]+\.py): ([\w.]+)`", prose_of(page))
+    assert [f"{file}: {name}" for file, name in named if name not in names_in(ROOT / file)] == []
+
+
+def prose_of(page: Path) -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@cache
+def sources() -> list[str]:
+    return [f"/{file.relative_to(ROOT)}" for folder in SOURCES for file in (ROOT / folder).rglob("*.*")]
+
+
+def names_in(file: Path) -> set[str]:
+    return set(defined_by(ast.parse(file.read_text()).body, ""))
+
+
+def defined_by(statements: list[ast.stmt], prefix: str) -> Iterator[str]:
+    """The names of classes, functions and annotated values, those of a class as Class.name."""
+    for each in statements:
+        match each:
+            case ast.ClassDef(name=name, body=body):
+                yield f"{prefix}{name}"
+                yield from defined_by(body, f"{prefix}{name}.")
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield f"{prefix}{name}"
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield f"{prefix}{name}"
