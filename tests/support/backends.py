@@ -192,7 +192,6 @@ class KubernetesGroups:
         self.algorithms: dict[str, Algorithm] = {}
         self.tell: ExtraEnvironment = nothing_more
         self._image = image
-        self._plan = PlanOptions(namespace=namespace, instance="test")
         self._opened: list[KubernetesBackend] = []
         self.add("program")
 
@@ -214,6 +213,10 @@ class KubernetesGroups:
         backend = ResolvingPods(self.algorithms, self.spool(), KubernetesOptions(**values), self.tell)
         self._opened.append(backend)
         return backend
+
+    @property
+    def _plan(self) -> PlanOptions:
+        return PlanOptions(namespace=self.namespace, instance="test")  # which a test may have changed
 
     def plan(self, job: Job, options: PlanOptions | None = None) -> KubernetesPlan:
         """What the job's launch makes."""
