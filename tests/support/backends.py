@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +29,7 @@ from job_tracker.backends.process import ProcessBackend, ProcessOptions, Process
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.catalog import Algorithm
-from job_tracker.domain.group import GroupRef, Phase
+from job_tracker.domain.group import GroupRef, InstanceSpec, Phase
 from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs import records
@@ -36,6 +37,8 @@ from job_tracker.logs.spool import FolderSpool, Spool
 from tests.support.catalog import algorithm_of, resolved
 from tests.support.docker_engine import DockerEngine
 from tests.support.logs import texts_of
+from tests.support.toy_backend.toy_backend import ToyBackend
+from tests.support.toy_backend.toy_backend import World as ToyWorld
 
 PROGRAM = Path(__file__).with_name("program.py")
 MOST_LOG = 100 << 20
@@ -182,6 +185,44 @@ class ProcessGroups:
             await last.close()
 
 
+class ResolvingToys(ToyBackend):
+    """Resolves jobs as the tracker does before it launches them."""
+
+    def __init__(self, world: ToyWorld) -> None:
+        super().__init__(world, 0, nothing_more)
+
+    async def launch(self, job: Job) -> Observation:
+        """See Backend."""
+        program = InstanceSpec(command=("python", str(PROGRAM)), nproc_per_node=1)
+        group = replace(job.spec.group, backend="toy", trainers=program)
+        return await super().launch(replace(job, spec=replace(job.spec, group=group)))
+
+
+class ToyGroups:
+    """The world of a backend that is another package's."""
+
+    def __init__(self) -> None:
+        self.world = ToyWorld()
+
+    def open(self) -> ToyBackend:
+        """See World."""
+        return ResolvingToys(self.world)
+
+    def spool(self) -> Spool:
+        """See World."""
+        return self.world
+
+    async def kept(self) -> set[str]:
+        """See World."""
+        return {group.name for group in self.world.kept}
+
+    async def end(self) -> None:
+        """See World."""
+        backend = self.open()
+        for group in await groups_of(backend):
+            await backend.stop(group, timedelta(0))
+
+
 class KubernetesGroups:
     """Pods in a namespace. Algorithm "program" is the image of support/program.py; `add` adds others."""
 
@@ -192,7 +233,6 @@ class KubernetesGroups:
         self.algorithms: dict[str, Algorithm] = {}
         self.tell: ExtraEnvironment = nothing_more
         self._image = image
-        self._plan = PlanOptions(namespace=namespace, instance="test")
         self._opened: list[KubernetesBackend] = []
         self.add("program")
 
@@ -214,6 +254,10 @@ class KubernetesGroups:
         backend = ResolvingPods(self.algorithms, self.spool(), KubernetesOptions(**values), self.tell)
         self._opened.append(backend)
         return backend
+
+    @property
+    def _plan(self) -> PlanOptions:
+        return PlanOptions(namespace=self.namespace, instance="test")  # which a test may have changed
 
     def plan(self, job: Job, options: PlanOptions | None = None) -> KubernetesPlan:
         """What the job's launch makes."""

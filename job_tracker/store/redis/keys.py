@@ -22,8 +22,8 @@ All begin with one hash tag, `{prefix}`, so that they may be used together on a 
     {p}:resignations          a channel: the number of a term whose leader has resigned
 """
 
-SCHEMA = 2
-"""The newest layout that this version knows."""
+SCHEMA = 3
+"""The newest layout that this version knows: 2 has attempts and reports, 3 specs with groups (specs.py)."""
 
 
 def meta(prefix: str) -> str:

@@ -123,6 +123,9 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE identity (id TEXT NOT NULL) STRICT;
     INSERT INTO identity VALUES (lower(hex(randomblob(4))));
     """,
+    """
+    -- Specs are stored with what their groups are to be (specs.py), which earlier versions cannot read.
+    """,
 )
 
 

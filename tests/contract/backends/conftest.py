@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.backends import DockerGroups, FakeGroups, KubernetesGroups, ProcessGroups, World
+from tests.support.backends import DockerGroups, FakeGroups, KubernetesGroups, ProcessGroups, ToyGroups, World
 from tests.support.cluster import PROGRAM_IMAGE
 from tests.support.cluster_fixtures import (
     cluster,
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("cluster")
 
 
-@pytest.fixture(params=["fake", "process", "kubernetes", "docker"])
+@pytest.fixture(params=["fake", "process", "toy", "kubernetes", "docker"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """One world of each kind."""
     made: World
@@ -50,6 +50,8 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             made = FakeGroups()
         case "process":
             made = ProcessGroups(tmp_path / "groups")
+        case "toy":
+            made = ToyGroups()
         case "docker":
             made = DockerGroups(request.getfixturevalue("docker_engine"), PROGRAM_IMAGE, tmp_path / "logs")
         case _:

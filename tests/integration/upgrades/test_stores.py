@@ -13,15 +13,17 @@ import pytest
 import redis
 
 from job_tracker.domain.diagnosis import Category
-from job_tracker.domain.group import Phase
+from job_tracker.domain.group import InstanceOptions, Phase
 from job_tracker.domain.job import Job, JobState
-from job_tracker.domain.policies import Deadlines, RetryPolicy
+from job_tracker.domain.policies import Deadlines, Elastic, RetryPolicy
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter, RequestKey
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.redis.keys import SCHEMA
+from job_tracker.store.specs import dumped, loaded
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.schema import MIGRATIONS
+from tests.support.catalog import algorithm_of, pod_resolver
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import server_or_skip
 
@@ -85,6 +87,25 @@ async def test_every_job_is_as_it_was(old_store: Store, version: int) -> None:
     assert jobs[3].checkpoint_uri == "/storage/checkpoints/3"
     assert jobs[3].model_uri == "/storage/models/a-model/3"
     assert jobs[3].group.job_folder == "3"
+
+
+@pytest.mark.parametrize(("kind", "version"), [("sqlite", 3), ("redis", 2)])
+async def test_what_was_asked_of_groups_is_known_and_resolved_when_it_is_wanted(old_store: Store) -> None:
+    specs = {job_id: (await old_store.get(job_id)).spec for job_id in (3, 4, 5)}
+    assert [spec.group.backend for spec in specs.values()] == ["", "", ""]
+    assert specs[3].group.roles == {"master": 1, "worker": 2}
+    assert specs[3].group.elastic == Elastic(min_instances=2)
+    assert specs[4].pod_options == InstanceOptions(nproc_per_node=2)
+    assert specs[5].pod_options == InstanceOptions(labels={"team": "ml"})
+
+    algorithm = algorithm_of(kubernetes={"image": "image:1", "command": ["train"]}, environment={"A": "b"})
+    resolver = pod_resolver({"program": algorithm})
+    resolved = {job_id: resolver.completed(spec) for job_id, spec in specs.items()}
+    assert {spec.group.trainers.image for spec in resolved.values()} == {"image:1"}
+    assert resolved[3].group.elastic == Elastic(min_instances=2)
+    assert resolved[4].group.training_processes == 2
+    assert resolved[5].group.trainers.labels == {"team": "ml"}
+    assert loaded(dumped(resolved[5])) == resolved[5]
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
