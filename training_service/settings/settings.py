@@ -88,10 +88,9 @@ class Settings(BaseSettings):
         recipe = installed()[self.backend].recipe_model
         for name, algorithm in self.algorithms.items():
             if recipe is not None and self.backend not in algorithm.recipes:
-                needed = next(field for field, info in recipe.model_fields.items() if info.is_required())
-                raise ValueError(
-                    f"algorithms.{name} has no {self.backend}.{needed}, which backend {self.backend} needs"
-                )
+                required = (f".{field}" for field, info in recipe.model_fields.items() if info.is_required())
+                needed = f"{self.backend}{next(required, '')}"
+                raise ValueError(f"algorithms.{name} has no {needed}, which backend {self.backend} needs")
         return self
 
     @model_validator(mode="after")
