@@ -105,7 +105,8 @@ def _explain(problem: Any, sources: Mapping[str, Mapping[str, Any]]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         shown, message = ":", "there is no such setting"
-    return f"{source}: {'.'.join(path) or 'settings'}{shown} {message[0].lower()}{message[1:]}"
+    place = f"{source}: {'.'.join(path)}{shown}" if path else "settings:"
+    return f"{place} {message[0].lower()}{message[1:]}"
 
 
 def _holds(values: Any, path: list[str]) -> bool:
