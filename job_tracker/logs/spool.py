@@ -126,7 +126,6 @@ class FolderSpool:
                 yield piece
 
     async def waiting(self) -> Sequence[GroupRef]:
-        """See Spool."""
         return [group for group in self._groups() if not self.lives(group)]
 
     def _groups(self) -> list[GroupRef]:

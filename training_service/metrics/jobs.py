@@ -69,7 +69,6 @@ class JobMetrics:
             self._failures.labels(category)
 
     def saved(self, before: Job, after: Job) -> None:
-        """See JobObserver."""
         if after.state is before.state:
             if after.attempt == before.attempt:
                 self._restarts.inc(max(0, _restarts(after) - _restarts(before)))

@@ -76,7 +76,6 @@ class DockerBackend:
         await self._client.connect()
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         planned = plan(job, self._options.plan, self._tell(job))
         await self._cache.sync()
         one_at_a_time = self._launches.setdefault(planned.group, asyncio.Lock())
@@ -93,13 +92,11 @@ class DockerBackend:
             return self._groups.observe(group)
 
     def watch(self) -> Watch:
-        """See Backend."""
         return watched(self._look, self._groups.feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """See Backend."""
         await self._cache.sync()
         return await self._stopper.stop(group, grace, keep_until)
 
@@ -120,7 +117,6 @@ class DockerBackend:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         await self._cache.sync()
         live = self._groups.get(group)
         if live is None or live.is_kept or rank >= live.instances:
@@ -136,7 +132,6 @@ class DockerBackend:
                 yield piece
 
     async def close(self) -> None:
-        """See Backend."""
         await self._stopper.close()
         await self._images.close()
         await self._cache.close()

@@ -25,11 +25,9 @@ class DockerPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """See BackendPlugin."""
         return self._settings.limits
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """See BackendPlugin."""
         recipe = algorithm.recipes["docker"]
         assert isinstance(recipe, DockerRecipe), "the registry made its field"
         own = algorithm.roles.get(role)
@@ -42,12 +40,10 @@ class DockerPlugin:
         return instance_of(options, image=recipe.image, command=algorithm.command_of(role, recipe.command))
 
     def address_for_ranks(self, host: str, port: int) -> str | None:
-        """See BackendPlugin."""
         reachable = host in _EVERYWHERE and HOST in self._settings.extra_hosts
         return f"{HOST}:{port}" if reachable else None
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        """See BackendPlugin."""
         from job_tracker.backends.docker import Access, DockerBackend, DockerOptions, PlanOptions
 
         settings = self._settings

@@ -128,7 +128,6 @@ class KubernetesBackend:
                 raise InvalidField("pod_options", f"the cluster refuses the pod: {error.message}") from error
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         plan = self._plan(job)
         await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
@@ -137,13 +136,11 @@ class KubernetesBackend:
         return self._groups.observe(group)
 
     def watch(self) -> Watch:
-        """See Backend."""
         return watched(self._look, self._groups.feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """See Backend."""
         await self._cache.sync()
         return await self._stopper.stop(group, grace, keep_until)
 
@@ -166,7 +163,6 @@ class KubernetesBackend:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         await self._cache.sync()
         live = self._groups.get(group)
         if live is None or rank >= live.instances:
@@ -182,7 +178,6 @@ class KubernetesBackend:
                 yield piece
 
     async def close(self) -> None:
-        """See Backend."""
         await self.events.close()
         await self._services.close()
         await self._stopper.close()

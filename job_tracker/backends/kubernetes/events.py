@@ -106,7 +106,6 @@ class EventRecorder:
         self._trouble = ""
 
     def job_saved(self, before: Job, after: Job) -> None:
-        """See JobObserver."""
         master, news = self._master_of(after.group), self._held.pop(after.group, [])
         if what := happening(before, after):
             news.append((what, self._clock()))

@@ -23,11 +23,9 @@ class KubernetesPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """See BackendPlugin."""
         return self._settings.limits
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """See BackendPlugin."""
         recipe = algorithm.recipes["kubernetes"]
         assert isinstance(recipe, KubernetesRecipe), "the registry made its field"
         own = algorithm.roles.get(role)
@@ -44,11 +42,9 @@ class KubernetesPlugin:
         )
 
     def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
-        """See BackendPlugin."""
         return None
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        """See BackendPlugin."""
         from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
         from job_tracker.backends.kubernetes.preflight import DryRun
 

@@ -75,7 +75,6 @@ class ProcessBackend:
         self._looking = asyncio.Lock()
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         plan = self._plan(job)
         await self._look_once()
         try:
@@ -102,13 +101,11 @@ class ProcessBackend:
         return group.observe()
 
     def watch(self) -> Watch:
-        """See Backend."""
         return watched(self._observe, self._feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """See Backend."""
         await self._look_once()
         try:
             known = self._groups.get(group) or await self._found(group)
@@ -136,8 +133,6 @@ class ProcessBackend:
         return known
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend."""
-
         def clean_up() -> None:
             self._folders.sweep(now)
             for group in forgotten:
@@ -154,12 +149,10 @@ class ProcessBackend:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         ended = known.ended_of(rank) if follow and (known := self._groups.get(group)) else None
         return self._spool.read(group, rank, follow=follow, ended=ended, after=after, tail_lines=tail_lines)
 
     async def close(self) -> None:
-        """See Backend."""
         for group in self._groups.values():
             await group.close()
         self._groups.clear()

@@ -24,11 +24,9 @@ class ProcessPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """See BackendPlugin."""
         return RequestLimits(allowed=frozenset({"nproc_per_node"}))
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """See BackendPlugin."""
         recipe = algorithm.recipes["process"]
         assert isinstance(recipe, ProcessRecipe), "the registry made its field"
         own = recipe.model_dump_json(include=set(OwnOptions.model_fields), exclude_defaults=True)
@@ -39,11 +37,9 @@ class ProcessPlugin:
         )
 
     def address_for_ranks(self, host: str, port: int) -> str | None:
-        """See BackendPlugin."""
         return f"{_EVERYWHERE.get(host, host)}:{port}"
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        """See BackendPlugin."""
         from job_tracker.backends.process import ProcessBackend, ProcessOptions, ProcessSpool
 
         settings = self._settings
