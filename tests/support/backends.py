@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from job_tracker.backends.base import Backend, Mark, Observation, snapshot_of
-from job_tracker.backends.docker import Access as EngineAccess
-from job_tracker.backends.docker import DockerBackend, DockerOptions
-from job_tracker.backends.docker import PlanOptions as ContainerPlanOptions
+from job_tracker.backends.docker import DockerBackend
 from job_tracker.backends.docker.names import ENDING
 from job_tracker.backends.docker.plan import DockerPlan
 from job_tracker.backends.docker.plan import plan as docker_plan
@@ -67,11 +65,6 @@ def pods(options: PlanOptions) -> KubernetesPlugin:
     return KubernetesPlugin(KubernetesSettings(pod=options.pod))
 
 
-def containers(options: ContainerPlanOptions) -> DockerPlugin:
-    """What resolves groups of containers with these options."""
-    return DockerPlugin(DockerSettings(container=options.container))
-
-
 class ResolvingProcesses(ProcessBackend):
     """Resolves jobs as the tracker does before it launches them."""
 
@@ -107,14 +100,14 @@ class ResolvingContainers(DockerBackend):
     """Likewise."""
 
     def __init__(
-        self, algorithms: Mapping[str, Algorithm], spool: FolderSpool, options: DockerOptions
+        self, algorithms: Mapping[str, Algorithm], spool: FolderSpool, settings: DockerSettings
     ) -> None:
-        super().__init__(spool, options)
+        super().__init__(spool, settings)
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        return await super().launch(resolved(job, self._algorithms, "docker", containers(self._options.plan)))
+        return await super().launch(resolved(job, self._algorithms, "docker", DockerPlugin(self._settings)))
 
 
 class FakeGroups:
@@ -250,20 +243,17 @@ class DockerGroups:
         """Make an algorithm known."""
         self.algorithms[name] = algorithm_of(docker={"image": self._image, "command": command, **recipe})
 
-    def open(self, plan: dict[str, Any] | None = None, **options: Any) -> DockerBackend:
-        """See World. `plan` is what the plan's options are to be besides."""
-        values = {
-            "plan": self._plan(plan),
-            "access": EngineAccess(base_url=self.engine.url),
-            **options,
-        }
-        backend = ResolvingContainers(self.algorithms, self.spool(), DockerOptions(**values))
+    def open(self, **settings: Any) -> DockerBackend:
+        """See World."""
+        backend = ResolvingContainers(self.algorithms, self.spool(), self._settings(**settings))
         self._opened.append(backend)
         return backend
 
     def plan(self, job: Job) -> DockerPlan:
-        """What the job's launch makes, with the options of a plan as they are by default."""
-        return docker_plan(resolved(job, self.algorithms, "docker", containers(self._plan())), self._plan())
+        """What the job's launch makes, with the settings as they are by default."""
+        settings = self._settings()
+        wanted = resolved(job, self.algorithms, "docker", DockerPlugin(settings))
+        return docker_plan(wanted, settings, most_log=MOST_LOG)
 
     def spool(self) -> FolderSpool:
         """See World."""
@@ -281,9 +271,8 @@ class DockerGroups:
             await backend.close()
         self.engine.clear()
 
-    @staticmethod
-    def _plan(values: dict[str, Any] | None = None) -> ContainerPlanOptions:
-        return ContainerPlanOptions(**{"instance": "test", **(values or {})})
+    def _settings(self, **settings: Any) -> DockerSettings:
+        return DockerSettings(base_url=self.engine.url, instance="test", extra_hosts={}, **settings)
 
 
 async def groups_of(backend: Backend) -> dict[GroupRef, Observation]:

@@ -44,22 +44,8 @@ class DockerPlugin:
         return f"{HOST}:{port}" if reachable else None
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        from job_tracker.backends.docker import Access, DockerBackend, DockerOptions, PlanOptions
+        from job_tracker.backends.docker import DockerBackend
 
-        settings = self._settings
-        options = DockerOptions(
-            plan=PlanOptions(
-                instance=settings.instance,
-                master_port=settings.master_port,
-                network=settings.network,
-                extra_hosts=settings.extra_hosts,
-                pull=settings.pull,
-                most_log=surroundings.most_log,
-                container=settings.container,
-            ),
-            access=Access(base_url=settings.base_url),
-            call_seconds=settings.call_seconds,
-        )
-        backend = DockerBackend(surroundings.spool, options, surroundings.extra_environment)
+        backend = DockerBackend(surroundings.spool, self._settings, surroundings.extra_environment)
         await backend.connect()
         return Opened(backend=backend, spool=surroundings.spool)
