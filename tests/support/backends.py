@@ -16,7 +16,8 @@ from job_tracker.backends.docker.plan import plan as docker_plan
 from job_tracker.backends.docker.plugin import DockerPlugin
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.fake import FakeBackend, FakeWorld
-from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
+from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.cache import WatchTiming
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.plan import plan as kubernetes_plan
@@ -60,11 +61,6 @@ class World(Protocol):
         ...
 
 
-def pods(options: PlanOptions) -> KubernetesPlugin:
-    """What resolves groups of pods with these options."""
-    return KubernetesPlugin(KubernetesSettings(pod=options.pod))
-
-
 class ResolvingProcesses(ProcessBackend):
     """Resolves jobs as the tracker does before it launches them."""
 
@@ -85,15 +81,18 @@ class ResolvingPods(KubernetesBackend):
         self,
         algorithms: Mapping[str, Algorithm],
         spool: FolderSpool,
-        options: KubernetesOptions,
+        settings: KubernetesSettings,
         tell: ExtraEnvironment,
+        **more: Any,
     ) -> None:
-        super().__init__(spool, options, tell)
+        super().__init__(spool, settings, tell, **more)
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        return await super().launch(resolved(job, self._algorithms, "kubernetes", pods(self._options.plan)))
+        return await super().launch(
+            resolved(job, self._algorithms, "kubernetes", KubernetesPlugin(self._settings))
+        )
 
 
 class ResolvingContainers(DockerBackend):
@@ -185,7 +184,6 @@ class KubernetesGroups:
         self.algorithms: dict[str, Algorithm] = {}
         self.tell: ExtraEnvironment = nothing_more
         self._image = image
-        self._plan = PlanOptions(namespace=namespace, instance="test")
         self._opened: list[KubernetesBackend] = []
         self.add("program")
 
@@ -196,22 +194,26 @@ class KubernetesGroups:
         values = {"image": self._image, "command": command, "pod_template": template, **recipe}
         self.algorithms[name] = algorithm_of(kubernetes=values)
 
-    def open(self, **options: Any) -> KubernetesBackend:
+    def open(
+        self, *, lost_margin: float = 5.0, timing: WatchTiming | None = None, **settings: Any
+    ) -> KubernetesBackend:
         """See World."""
-        values = {
-            "plan": self._plan,
-            "access": Access(kubeconfig=self.kubeconfig),
-            "lost_margin": 5.0,
-            **options,
-        }
-        backend = ResolvingPods(self.algorithms, self.spool(), KubernetesOptions(**values), self.tell)
+        backend = ResolvingPods(
+            self.algorithms,
+            self.spool(),
+            self._settings(settings),
+            self.tell,
+            lost_margin=lost_margin,
+            timing=timing,
+        )
         self._opened.append(backend)
         return backend
 
-    def plan(self, job: Job, options: PlanOptions | None = None) -> KubernetesPlan:
+    def plan(self, job: Job, **settings: Any) -> KubernetesPlan:
         """What the job's launch makes."""
-        wanted = resolved(job, self.algorithms, "kubernetes", pods(options or self._plan))
-        return kubernetes_plan(wanted, options or self._plan, self.tell(job))
+        chosen = self._settings(settings)
+        wanted = resolved(job, self.algorithms, "kubernetes", KubernetesPlugin(chosen))
+        return kubernetes_plan(wanted, chosen, self.tell(job))
 
     def spool(self) -> FolderSpool:
         """See World."""
@@ -226,6 +228,11 @@ class KubernetesGroups:
         """See World. What is left in the namespace goes with it."""
         for backend in self._opened:
             await backend.close()
+
+    def _settings(self, changed: dict[str, Any]) -> KubernetesSettings:
+        return KubernetesSettings(
+            **{"kubeconfig": self.kubeconfig, "namespace": self.namespace, "instance": "test", **changed}
+        )
 
 
 class DockerGroups:

@@ -45,25 +45,15 @@ class KubernetesPlugin:
         return None
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
+        from job_tracker.backends.kubernetes import KubernetesBackend
         from job_tracker.backends.kubernetes.preflight import DryRun
 
-        settings = self._settings
-        options = KubernetesOptions(
-            plan=PlanOptions(
-                namespace=settings.namespace,
-                instance=settings.instance,
-                master_port=settings.master_port,
-                pod=settings.pod,
-                stop_grace=surroundings.stop_grace,
-                token_secrets=settings.token_secrets,
-            ),
-            access=Access(kubeconfig=settings.kubeconfig, context=settings.context),
-            start_grace=settings.image_pull_grace,
-            node_grace=settings.lost_node_grace,
-        )
         backend = KubernetesBackend(
-            surroundings.spool, options, surroundings.extra_environment, surroundings.on_request
+            surroundings.spool,
+            self._settings,
+            surroundings.extra_environment,
+            surroundings.on_request,
+            stop_grace=surroundings.stop_grace,
         )
         await backend.connect()
         return Opened(
