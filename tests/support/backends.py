@@ -23,7 +23,7 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.plan import plan as kubernetes_plan
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.process import ProcessBackend, ProcessOptions, ProcessSpool
+from job_tracker.backends.process import ProcessBackend, ProcessSpool
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.catalog import Algorithm
@@ -64,13 +64,15 @@ class World(Protocol):
 class ResolvingProcesses(ProcessBackend):
     """Resolves jobs as the tracker does before it launches them."""
 
-    def __init__(self, algorithms: Mapping[str, Algorithm], root: Path, options: ProcessOptions) -> None:
-        super().__init__(root, options)
+    def __init__(
+        self, algorithms: Mapping[str, Algorithm], root: Path, settings: ProcessSettings, **more: Any
+    ) -> None:
+        super().__init__(root, settings, **more)
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        plugin = ProcessPlugin(ProcessSettings())
+        plugin = ProcessPlugin(self._settings)
         return await super().launch(resolved(job, self._algorithms, "process", plugin))
 
 
@@ -146,10 +148,11 @@ class ProcessGroups:
         """Make an algorithm known."""
         self.algorithms[name] = algorithm_of(process={"command": command, **recipe})
 
-    def open(self, **options: Any) -> ProcessBackend:
+    def open(self, *, store_id: str = "", most_log: int = MOST_LOG, **settings: Any) -> ProcessBackend:
         """See World."""
-        self._stores.add(options.get("store_id", ""))
-        backend = ResolvingProcesses(self.algorithms, self.root, ProcessOptions(**{"path": PATH, **options}))
+        self._stores.add(store_id)
+        chosen = ProcessSettings(path=PATH, **{"inherit": (), **settings})
+        backend = ResolvingProcesses(self.algorithms, self.root, chosen, store_id=store_id, most_log=most_log)
         self._opened.append(backend)
         return backend
 
@@ -167,8 +170,7 @@ class ProcessGroups:
         for backend in self._opened:
             await backend.close()
         for store_id in self._stores:
-            options = ProcessOptions(path=PATH, store_id=store_id)
-            last = ProcessBackend(self.root, options)
+            last = ProcessBackend(self.root, ProcessSettings(path=PATH), store_id=store_id)
             for group in await groups_of(last):
                 await last.stop(group, timedelta(0))
             await last.close()

@@ -40,19 +40,14 @@ class ProcessPlugin:
         return f"{_EVERYWHERE.get(host, host)}:{port}"
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        from job_tracker.backends.process import ProcessBackend, ProcessOptions, ProcessSpool
+        from job_tracker.backends.process import ProcessBackend, ProcessSpool
 
-        settings = self._settings
-        secrets = settings.secret_environment.items()
-        options = ProcessOptions(
-            path=settings.path,
-            inherit=settings.inherit,
-            extra={name: secret.get_secret_value() for name, secret in secrets},
-            first_port=settings.first_port,
-            last_port=settings.last_port,
+        root, store_id = surroundings.data_dir / "groups", surroundings.store_id
+        backend = ProcessBackend(
+            root,
+            self._settings,
+            surroundings.extra_environment,
+            store_id=store_id,
             most_log=surroundings.most_log,
-            store_id=surroundings.store_id,
         )
-        root = surroundings.data_dir / "groups"
-        backend = ProcessBackend(root, options, surroundings.extra_environment)
-        return Opened(backend=backend, spool=ProcessSpool(root, surroundings.store_id))
+        return Opened(backend=backend, spool=ProcessSpool(root, store_id))
