@@ -19,7 +19,7 @@ from job_tracker.backends.base import Observation, RankObservation, Watch
 from job_tracker.backends.registry import Opened, Surroundings
 from job_tracker.backends.shared.watching import watched
 from job_tracker.catalog import Algorithm, RequestLimits
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.config import Config
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LogsNotFound
@@ -59,7 +59,7 @@ class FakeWorld:
     live: dict[GroupRef, FakeGroup] = field(default_factory=dict)
     stopped: dict[GroupRef, FakeGroup] = field(default_factory=dict)
     kept: dict[GroupRef, datetime] = field(default_factory=dict)
-    feed: Feed[GroupRef, Observation] = field(default_factory=Feed)
+    feed: Broadcast[GroupRef, Observation] = field(default_factory=Broadcast)
     launches: list[GroupRef] = field(default_factory=list)
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int) -> None:

@@ -17,7 +17,7 @@ from job_tracker.backends.process.ports import free_ports
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.backends.process.spool import ProcessSpool, on_disk
 from job_tracker.backends.shared.watching import watched
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.local_faults import remedy_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, NoRoom
@@ -58,7 +58,7 @@ class ProcessBackend:
         self._tell = tell
         self._groups: dict[GroupRef, ProcessGroup] = {}
         self._promised: set[int] = set()
-        self._feed: Feed[GroupRef, Observation] = Feed()
+        self._feed: Broadcast[GroupRef, Observation] = Broadcast()
         self._has_looked = False
         self._looking = asyncio.Lock()
 
