@@ -25,7 +25,7 @@ class DockerPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        return self._settings.limits
+        return self._settings
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["docker"]

@@ -23,7 +23,7 @@ class KubernetesPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        return self._settings.limits
+        return self._settings
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["kubernetes"]

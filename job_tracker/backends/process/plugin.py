@@ -24,7 +24,7 @@ class ProcessPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        return RequestLimits(allowed=frozenset({"nproc_per_node"}))
+        return RequestLimits(allowed_request_options=frozenset({"nproc_per_node"}))
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["process"]
