@@ -23,7 +23,8 @@ from kubernetes.aio import client, config
 
 from benchmarks.support import ALGORITHM, DECLARED, Row, Server, make_dataset, request, script, serving
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.domain.group import GroupSpec
 from job_tracker.domain.job import Job, JobSpec, JobState
 from training_service.main import make_resolver
@@ -183,7 +184,7 @@ def planned(
         {"backend": "kubernetes", "algorithms": {ALGORITHM: {"kubernetes": tomllib.loads(recipe)}}}
     )
     resolved = make_resolver(settings).completed(job.spec)
-    return plan(replace(job, spec=resolved), PlanOptions(namespace=namespace, instance="bench"))
+    return plan(replace(job, spec=resolved), KubernetesSettings(namespace=namespace, instance="bench"))
 
 
 # --- the bare client ----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from job_tracker.backends.base import Observation, RankObservation, Watch
 from job_tracker.backends.registry import Opened, Surroundings
 from job_tracker.backends.shared.watching import watched
 from job_tracker.catalog import Algorithm, RequestLimits
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.config import Config
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LogsNotFound
@@ -59,7 +59,7 @@ class FakeWorld:
     live: dict[GroupRef, FakeGroup] = field(default_factory=dict)
     stopped: dict[GroupRef, FakeGroup] = field(default_factory=dict)
     kept: dict[GroupRef, datetime] = field(default_factory=dict)
-    feed: Feed[GroupRef, Observation] = field(default_factory=Feed)
+    feed: Broadcast[GroupRef, Observation] = field(default_factory=Broadcast)
     launches: list[GroupRef] = field(default_factory=list)
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int) -> None:
@@ -83,13 +83,11 @@ class FakeWorld:
             found.timer.cancel()
 
     async def waiting(self) -> Sequence[GroupRef]:
-        """See Spool."""
         return list(self.stopped)
 
     async def read(
         self, group: GroupRef, rank: int, *, after: bytes = BEGINNING, tail_lines: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """See Spool."""
         found = self.live.get(group) or self.stopped.get(group)
         if found is None or not 0 <= rank < len(found.ranks):
             raise LogsNotFound(f"rank {rank} of {group.name} has no log")
@@ -99,7 +97,6 @@ class FakeWorld:
                 yield line
 
     async def drop(self, group: GroupRef) -> None:
-        """See Spool."""
         self.stopped.pop(group, None)
 
     def close(self) -> None:
@@ -116,7 +113,6 @@ class FakeBackend:
         self._owns_world = world is None
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         plan = _plan(job)
         if plan.group not in self.world.live:
             self.world.launches.append(plan.group)
@@ -134,13 +130,11 @@ class FakeBackend:
         return Observation(tuple(found.ranks))
 
     def watch(self) -> Watch:
-        """See Backend."""
         return watched(self._look, self.world.feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """See Backend."""
         found = self.world.live.get(group)
         if found is None:
             return None
@@ -159,7 +153,6 @@ class FakeBackend:
         return Observation(tuple(found.ranks))
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend."""
         for group, until in [*self.world.kept.items()]:
             if until <= now or group in forgotten:
                 del self.world.kept[group]
@@ -175,14 +168,12 @@ class FakeBackend:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         async for line in self.world.read(group, rank, after=after, tail_lines=tail_lines):
             yield line
         if follow and (found := self.world.live.get(group)):
             await found.ended.wait()
 
     async def close(self) -> None:
-        """See Backend."""
         if self._owns_world:
             self.world.close()
 
@@ -237,18 +228,14 @@ class FakePlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """See BackendPlugin."""
         return None
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """See BackendPlugin."""
         return InstanceSpec()
 
     def address_for_ranks(self, host: str, port: int) -> str | None:
-        """See BackendPlugin."""
         return None
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        """See BackendPlugin."""
         backend = FakeBackend()
         return Opened(backend=backend, spool=backend.world)

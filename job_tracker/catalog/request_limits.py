@@ -1,13 +1,20 @@
 """What a request may set of its pods: the options that are allowed, and how much of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from job_tracker.catalog.requested import RequestedPodOptions
-from job_tracker.catalog.syntax import amount, is_reserved_key, key_prefix
+from job_tracker.catalog.syntax import (
+    KeyPrefix,
+    LabelKey,
+    Resources,
+    amount,
+    is_reserved_key,
+    key_prefix,
+)
+from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
@@ -24,9 +31,8 @@ ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestLimits:
-    """What requests may set, as configured.
+class RequestLimits(Config):
+    """What requests may set: a part of the settings of backends that have limits.
 
     A resource that `max_resources` does not name is not bounded. Keys of labels and annotations with a
     prefix steer whatever the prefix belongs to (an identity, a network, a sidecar), so a request may use
@@ -35,12 +41,24 @@ class RequestLimits:
     that a request may set. Nothing selects by annotations, so those without a prefix are the user's own.
     """
 
-    allowed: frozenset[PodOptionName] = ALLOWED_BY_DEFAULT
-    max_resources: Mapping[str, str] = field(default_factory=dict)
-    allowed_key_prefixes: tuple[str, ...] = ()
-    allowed_labels: frozenset[str] = frozenset()
-    resource_names: frozenset[str] | None = None
+    resource_names: ClassVar[frozenset[str] | None] = None
     """The resources that there are; None: any that a cluster may have."""
+
+    allowed_request_options: frozenset[PodOptionName] = Field(
+        default=ALLOWED_BY_DEFAULT,
+        description="which options of its instances a request may set (pod_options)",
+    )
+    allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
+        default=(), description="prefixes that keys of labels and annotations in a request may have"
+    )
+    allowed_labels: frozenset[LabelKey] = Field(
+        default=frozenset(),
+        description="labels that a request may set besides, by name: those without a prefix, such as team, "
+        "and those of kubernetes.io and k8s.io",
+    )
+    max_resources: Resources = Field(
+        default={}, description="the most that a request may ask for, for each instance"
+    )
 
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
         """The options as a job keeps them: only what was sent.
@@ -48,8 +66,8 @@ class RequestLimits:
         Raises InvalidField, naming the first field that is wrong, its value and what is allowed.
         """
         for name in sent:
-            if name not in self.allowed:
-                allowed = ", ".join(sorted(self.allowed)) or "none"
+            if name not in self.allowed_request_options:
+                allowed = ", ".join(sorted(self.allowed_request_options)) or "none"
                 raise InvalidField(
                     f"{FIELD}.{quoted(name)[1:-1]}", f"may not be set by a request; allowed are: {allowed}"
                 )

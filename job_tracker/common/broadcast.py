@@ -38,7 +38,7 @@ class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
             await self._arrived.wait()
 
 
-class Feed(Generic[K, V]):
+class Broadcast(Generic[K, V]):
     """Passes changes from one writer to any number of readers within one event loop."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Feed(Generic[K, V]):
                 subscription.put(key, value)
 
     def watched(self) -> list[K]:
-        """The keys that somebody subscribed to by themselves."""
+        """The keys that have subscribers of their own."""
         return list(self._of_key)
 
     @contextmanager

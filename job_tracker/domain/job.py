@@ -111,7 +111,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A step of a job's story: into which state, when, in which attempt, and why if that was a failure.
+    """A step of a job's history: into which state, when, in which attempt, and why if that was a failure.
 
     In state RUNNING (or LAUNCHING) with a diagnosis: a rank of an elastic group failed, and is started anew.
     """
@@ -171,8 +171,8 @@ class Job:
     """What ran in the last attempt: an image, with its digest where it is known, or a command."""
     due_at: datetime | None = None
     """When the job leaves its state, if nothing else happens: a deadline, or the end of a back-off."""
-    moves: tuple[Move, ...] = ()
-    """The story so far, the submission first."""
+    history: tuple[Move, ...] = ()
+    """From the submission on."""
 
     @property
     def group(self) -> GroupRef:
@@ -197,7 +197,7 @@ class Job:
     @property
     def last_failure(self) -> Diagnosis | None:
         """Why the job, or else the last of its attempts that did, failed."""
-        reasons = (move.diagnosis for move in reversed(self.moves) if move.diagnosis)
+        reasons = (move.diagnosis for move in reversed(self.history) if move.diagnosis)
         return self.diagnosis or next(reasons, None)
 
     @property
@@ -252,12 +252,12 @@ class Job:
 
     def noting(self, note: str) -> "Job":
         """The job with what it waits for in its state."""
-        return replace(self, moves=(*self.moves[:-1], replace(self.moves[-1], note=note)))
+        return replace(self, history=(*self.history[:-1], replace(self.history[-1], note=note)))
 
     @property
     def waits_for(self) -> str:
         """What its launch waits for, if that is known."""
-        return self.moves[-1].note if self.state is JobState.LAUNCHING and not self.was_launched else ""
+        return self.history[-1].note if self.state is JobState.LAUNCHING and not self.was_launched else ""
 
     def restarts_of(self, rank: int) -> int:
         """How often the rank is to be started anew in this attempt."""
@@ -266,16 +266,16 @@ class Job:
     def restarting(self, rank: int, why: Diagnosis, at: datetime) -> "Job":
         """The job with one more start of a rank decided; what is seen of an earlier one counts no more.
 
-        Its story tells of it, without the detail: there may be many.
+        Its history tells of it, without the detail: there may be many.
         """
         note = f"It is started anew, because: {why.summary}"
         again = RankStatus(rank, Phase.PENDING, note=note, restarts=self.restarts_of(rank) + 1)
         ranks = (*self.ranks[:rank], again, *self.ranks[rank + 1 :])
         move = Move(self.state, at, self.attempt, replace(why, rank=rank, detail=""))
-        told = [each for each in self.moves if each.is_restart]
+        told = [each for each in self.history if each.is_restart]
         dropped = told[0] if len(told) >= _MOST_RESTARTS_IN_MOVES else None
-        moves = (*(each for each in self.moves if each is not dropped), move)
-        return replace(self, ranks=ranks, moves=moves)
+        history = (*(each for each in self.history if each is not dropped), move)
+        return replace(self, ranks=ranks, history=history)
 
     def decided(self, ending: Ending) -> "Job":
         """The job with its outcome fixed.
@@ -287,10 +287,10 @@ class Job:
         overruled = failed and ending.state is JobState.CANCELLED
         if (self.ending is not None and not overruled) or ending.state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, ending.state)
-        moves = self.moves
-        if self.ending is not None:  # what is overruled belongs to the story
-            moves += (self._move(self.ending.state, self.ending.decided_at, self.ending.diagnosis),)
-        return replace(self, ending=ending, due_at=None, moves=moves)
+        history = self.history
+        if self.ending is not None:  # what is overruled belongs to the history
+            history += (self._move(self.ending.state, self.ending.decided_at, self.ending.diagnosis),)
+        return replace(self, ending=ending, due_at=None, history=history)
 
     def failed(self, diagnosis: Diagnosis, at: datetime) -> "Job":
         """The job with the failure of its attempt decided, and whether another is to follow."""
@@ -345,7 +345,7 @@ class Job:
     ) -> "Job":
         if state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, state)
-        return replace(self, state=state, due_at=until, moves=(*self.moves, self._move(state, at, why)))
+        return replace(self, state=state, due_at=until, history=(*self.history, self._move(state, at, why)))
 
     def _move(self, state: JobState, at: datetime, why: Diagnosis | None) -> Move:
         # With the end of the detail only: a job that is tried often would grow large.
@@ -363,7 +363,7 @@ def new_job(job_id: int, spec: JobSpec, at: datetime) -> Job:
         state=JobState.QUEUED,
         submitted_at=at,
         due_at=_later(at, spec.deadlines.queue),
-        moves=(Move(JobState.QUEUED, at, 0),),
+        history=(Move(JobState.QUEUED, at, 0),),
     )
 
 

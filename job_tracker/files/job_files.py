@@ -73,36 +73,30 @@ class _LocalFiles:
         self._place = place
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """See JobFiles."""
         try:
             return self._place.files(most)
         except FileNotFoundError:
             return []
 
     def is_there(self, path: str) -> bool:
-        """See JobFiles."""
         return (self._place / path).is_there()
 
     def open(self, path: str) -> BinaryIO:
-        """See JobFiles."""
         return (self._place / path).open()
 
     def create(self, path: str) -> BinaryIO:
-        """See JobFiles."""
         place = self._place / path
         place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         place.parent.make_folder()
         return place.create()
 
     def publish(self, source: str, target: str) -> None:
-        """See JobFiles."""
         place = self._place / source
         with place.open() as file:
             os.fsync(file.fileno())
         place.move_to(self._place / target)
 
     def remove(self, path: str) -> None:
-        """See JobFiles."""
         with suppress(FileNotFoundError):
             (self._place / path).remove()
 
@@ -115,7 +109,6 @@ class _Objects:
         self._path = path
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """See JobFiles."""
         found: list[tuple[str, int]] = []
         with suppress(FileNotFoundError):
             for folder, _, files in self._filesystem.walk(self._path, detail=True):
@@ -127,11 +120,9 @@ class _Objects:
         return sorted(found)
 
     def is_there(self, path: str) -> bool:
-        """See JobFiles."""
         return bool(self._filesystem.exists(f"{self._path}/{path}"))
 
     def open(self, path: str) -> BinaryIO:
-        """See JobFiles."""
         whole = f"{self._path}/{path}"
         # Not left to the store: S3 answers a HEAD with "bad request", which may as well mean other things.
         if len(whole.lstrip("/").partition("/")[2].encode()) > _LONGEST_KEY:
@@ -140,18 +131,15 @@ class _Objects:
         return file
 
     def create(self, path: str) -> BinaryIO:
-        """See JobFiles."""
         whole = f"{self._path}/{path}"
         self._filesystem.makedirs(whole.rpartition("/")[0], exist_ok=True)
         file: BinaryIO = self._filesystem.open(whole, "wb")
         return file
 
     def publish(self, source: str, target: str) -> None:
-        """See JobFiles."""
         self._filesystem.mv(f"{self._path}/{source}", f"{self._path}/{target}")
 
     def remove(self, path: str) -> None:
-        """See JobFiles."""
         whole = f"{self._path}/{path}"
         with suppress(FileNotFoundError):
             self._filesystem.rm(whole, recursive=True)

@@ -51,7 +51,7 @@ class FolderSpool:
     def __init__(self, root: Path, most_log: int, store_id: str = "") -> None:
         """Of each rank's log, `most_log` bytes are kept."""
         self._root = root
-        self._most_log = most_log
+        self.most_log = most_log
         self._store_id = store_id
         self.lives: Callable[[GroupRef], bool] = lambda _: False
         """Whether more may come of a group, which is then not waiting yet. The backend sets it."""
@@ -126,7 +126,6 @@ class FolderSpool:
                 yield piece
 
     async def waiting(self) -> Sequence[GroupRef]:
-        """See Spool."""
         return [group for group in self._groups() if not self.lives(group)]
 
     def _groups(self) -> list[GroupRef]:
@@ -214,7 +213,7 @@ class FolderSpool:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.rmtree(aside, ignore_errors=True)
-            writer = LogWriter(str(aside), self._most_log)
+            writer = LogWriter(str(aside), self.most_log)
             try:
                 writer.write(first)
                 async for piece in pieces:

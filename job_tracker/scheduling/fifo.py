@@ -16,7 +16,6 @@ class Fifo:
     """The policy of a service whose jobs have one queue and no priorities."""
 
     def plan(self, snapshot: Snapshot, _now: datetime, /) -> Sequence[Decision]:
-        """See Policy."""
         decisions: list[Decision] = []
         free = snapshot.capacity - snapshot.in_use
         closed: Reason | None = None

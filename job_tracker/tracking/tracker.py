@@ -405,7 +405,7 @@ class Tracker:
         with log_context.about(after.id, after.attempt):
             self._on_save(before, after)
             if after.state is not before.state:
-                reason = after.moves[
+                reason = after.history[
                     -1
                 ].diagnosis  # of this move: an earlier attempt's is no longer the reason
                 why = f" ({reason.category})" if reason else ""

@@ -10,22 +10,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from job_tracker.backends.base import Backend, Mark, Observation, snapshot_of
-from job_tracker.backends.docker import Access as EngineAccess
-from job_tracker.backends.docker import DockerBackend, DockerOptions
-from job_tracker.backends.docker import PlanOptions as ContainerPlanOptions
+from job_tracker.backends.docker import DockerBackend
 from job_tracker.backends.docker.names import ENDING
 from job_tracker.backends.docker.plan import DockerPlan
 from job_tracker.backends.docker.plan import plan as docker_plan
 from job_tracker.backends.docker.plugin import DockerPlugin
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.fake import FakeBackend, FakeWorld
-from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
+from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.cache import WatchTiming
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.plan import plan as kubernetes_plan
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.process import ProcessBackend, ProcessOptions, ProcessSpool
+from job_tracker.backends.process import ProcessBackend, ProcessSpool
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.catalog import Algorithm
@@ -65,26 +64,18 @@ class World(Protocol):
         ...
 
 
-def pods(options: PlanOptions) -> KubernetesPlugin:
-    """What resolves groups of pods with these options."""
-    return KubernetesPlugin(KubernetesSettings(pod=options.pod))
-
-
-def containers(options: ContainerPlanOptions) -> DockerPlugin:
-    """What resolves groups of containers with these options."""
-    return DockerPlugin(DockerSettings(container=options.container))
-
-
 class ResolvingProcesses(ProcessBackend):
     """Resolves jobs as the tracker does before it launches them."""
 
-    def __init__(self, algorithms: Mapping[str, Algorithm], root: Path, options: ProcessOptions) -> None:
-        super().__init__(root, options)
+    def __init__(
+        self, algorithms: Mapping[str, Algorithm], root: Path, settings: ProcessSettings, **more: Any
+    ) -> None:
+        super().__init__(root, settings, **more)
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        plugin = ProcessPlugin(ProcessSettings())
+        plugin = ProcessPlugin(self._settings)
         return await super().launch(resolved(job, self._algorithms, "process", plugin))
 
 
@@ -95,29 +86,32 @@ class ResolvingPods(KubernetesBackend):
         self,
         algorithms: Mapping[str, Algorithm],
         spool: FolderSpool,
-        options: KubernetesOptions,
+        settings: KubernetesSettings,
         tell: ExtraEnvironment,
+        **more: Any,
     ) -> None:
-        super().__init__(spool, options, tell)
+        super().__init__(spool, settings, tell, **more)
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        return await super().launch(resolved(job, self._algorithms, "kubernetes", pods(self._options.plan)))
+        return await super().launch(
+            resolved(job, self._algorithms, "kubernetes", KubernetesPlugin(self._settings))
+        )
 
 
 class ResolvingContainers(DockerBackend):
     """Likewise."""
 
     def __init__(
-        self, algorithms: Mapping[str, Algorithm], spool: FolderSpool, options: DockerOptions
+        self, algorithms: Mapping[str, Algorithm], spool: FolderSpool, settings: DockerSettings
     ) -> None:
-        super().__init__(spool, options)
+        super().__init__(spool, settings)
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        return await super().launch(resolved(job, self._algorithms, "docker", containers(self._options.plan)))
+        return await super().launch(resolved(job, self._algorithms, "docker", DockerPlugin(self._settings)))
 
 
 class FakeGroups:
@@ -157,10 +151,11 @@ class ProcessGroups:
         """Make an algorithm known."""
         self.algorithms[name] = algorithm_of(process={"command": command, **recipe})
 
-    def open(self, **options: Any) -> ProcessBackend:
+    def open(self, *, store_id: str = "", most_log: int = MOST_LOG, **settings: Any) -> ProcessBackend:
         """See World."""
-        self._stores.add(options.get("store_id", ""))
-        backend = ResolvingProcesses(self.algorithms, self.root, ProcessOptions(**{"path": PATH, **options}))
+        self._stores.add(store_id)
+        chosen = ProcessSettings(path=PATH, **{"inherit": (), **settings})
+        backend = ResolvingProcesses(self.algorithms, self.root, chosen, store_id=store_id, most_log=most_log)
         self._opened.append(backend)
         return backend
 
@@ -178,8 +173,7 @@ class ProcessGroups:
         for backend in self._opened:
             await backend.close()
         for store_id in self._stores:
-            options = ProcessOptions(path=PATH, store_id=store_id)
-            last = ProcessBackend(self.root, options)
+            last = ProcessBackend(self.root, ProcessSettings(path=PATH), store_id=store_id)
             for group in await groups_of(last):
                 await last.stop(group, timedelta(0))
             await last.close()
@@ -243,26 +237,26 @@ class KubernetesGroups:
         values = {"image": self._image, "command": command, "pod_template": template, **recipe}
         self.algorithms[name] = algorithm_of(kubernetes=values)
 
-    def open(self, **options: Any) -> KubernetesBackend:
+    def open(
+        self, *, lost_margin: float = 5.0, timing: WatchTiming | None = None, **settings: Any
+    ) -> KubernetesBackend:
         """See World."""
-        values = {
-            "plan": self._plan,
-            "access": Access(kubeconfig=self.kubeconfig),
-            "lost_margin": 5.0,
-            **options,
-        }
-        backend = ResolvingPods(self.algorithms, self.spool(), KubernetesOptions(**values), self.tell)
+        backend = ResolvingPods(
+            self.algorithms,
+            self.spool(),
+            self._settings(settings),
+            self.tell,
+            lost_margin=lost_margin,
+            timing=timing,
+        )
         self._opened.append(backend)
         return backend
 
-    @property
-    def _plan(self) -> PlanOptions:
-        return PlanOptions(namespace=self.namespace, instance="test")  # which a test may have changed
-
-    def plan(self, job: Job, options: PlanOptions | None = None) -> KubernetesPlan:
+    def plan(self, job: Job, **settings: Any) -> KubernetesPlan:
         """What the job's launch makes."""
-        wanted = resolved(job, self.algorithms, "kubernetes", pods(options or self._plan))
-        return kubernetes_plan(wanted, options or self._plan, self.tell(job))
+        chosen = self._settings(settings)
+        wanted = resolved(job, self.algorithms, "kubernetes", KubernetesPlugin(chosen))
+        return kubernetes_plan(wanted, chosen, self.tell(job))
 
     def spool(self) -> FolderSpool:
         """See World."""
@@ -277,6 +271,11 @@ class KubernetesGroups:
         """See World. What is left in the namespace goes with it."""
         for backend in self._opened:
             await backend.close()
+
+    def _settings(self, changed: dict[str, Any]) -> KubernetesSettings:
+        return KubernetesSettings(
+            **{"kubeconfig": self.kubeconfig, "namespace": self.namespace, "instance": "test", **changed}
+        )
 
 
 class DockerGroups:
@@ -294,20 +293,17 @@ class DockerGroups:
         """Make an algorithm known."""
         self.algorithms[name] = algorithm_of(docker={"image": self._image, "command": command, **recipe})
 
-    def open(self, plan: dict[str, Any] | None = None, **options: Any) -> DockerBackend:
-        """See World. `plan` is what the plan's options are to be besides."""
-        values = {
-            "plan": self._plan(plan),
-            "access": EngineAccess(base_url=self.engine.url),
-            **options,
-        }
-        backend = ResolvingContainers(self.algorithms, self.spool(), DockerOptions(**values))
+    def open(self, **settings: Any) -> DockerBackend:
+        """See World."""
+        backend = ResolvingContainers(self.algorithms, self.spool(), self._settings(**settings))
         self._opened.append(backend)
         return backend
 
     def plan(self, job: Job) -> DockerPlan:
-        """What the job's launch makes, with the options of a plan as they are by default."""
-        return docker_plan(resolved(job, self.algorithms, "docker", containers(self._plan())), self._plan())
+        """What the job's launch makes, with the settings as they are by default."""
+        settings = self._settings()
+        wanted = resolved(job, self.algorithms, "docker", DockerPlugin(settings))
+        return docker_plan(wanted, settings, most_log=MOST_LOG)
 
     def spool(self) -> FolderSpool:
         """See World."""
@@ -325,9 +321,8 @@ class DockerGroups:
             await backend.close()
         self.engine.clear()
 
-    @staticmethod
-    def _plan(values: dict[str, Any] | None = None) -> ContainerPlanOptions:
-        return ContainerPlanOptions(**{"instance": "test", **(values or {})})
+    def _settings(self, **settings: Any) -> DockerSettings:
+        return DockerSettings(base_url=self.engine.url, instance="test", extra_hosts={}, **settings)
 
 
 async def groups_of(backend: Backend) -> dict[GroupRef, Observation]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from job_tracker.backends.docker.options import ContainerOptions
-from job_tracker.backends.docker.plan import DockerPlan, PlanOptions, plan
+from job_tracker.backends.docker.plan import DockerPlan, plan
 from job_tracker.backends.docker.plugin import DockerPlugin
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.catalog import Algorithm
@@ -23,15 +23,9 @@ def algorithm(**recipe: Any) -> Algorithm:
 def planned(
     job: Job, of: Algorithm | None = None, container: ContainerOptions | None = None, **options: Any
 ) -> DockerPlan:
-    how = PlanOptions(
-        instance="test",
-        most_log=1 << 20,
-        extra_hosts={"host.docker.internal": "host-gateway"},
-        container=container or ContainerOptions(),
-        **options,
-    )
-    plugin = DockerPlugin(DockerSettings(container=how.container))
-    return plan(resolved(job, {NAME: of or algorithm()}, "docker", plugin), how)
+    settings = DockerSettings(instance="test", container=container or ContainerOptions(), **options)
+    wanted = resolved(job, {NAME: of or algorithm()}, "docker", DockerPlugin(settings))
+    return plan(wanted, settings, most_log=1 << 20)
 
 
 def variables_of(the_plan: DockerPlan, rank: int = 0) -> dict[str, str]:

@@ -48,7 +48,7 @@ def spec(
 
 def failures(told: Job) -> list[tuple[int, Diagnosis]]:
     """Which attempts failed, by the job's story, and why."""
-    return [(move.attempt, move.diagnosis) for move in told.moves if move.diagnosis]
+    return [(move.attempt, move.diagnosis) for move in told.history if move.diagnosis]
 
 
 def job(

@@ -1,10 +1,9 @@
 """Jobs and algorithms that show everything that a plan may hold."""
 
-from datetime import timedelta
 from typing import Any
 
 from job_tracker.backends.kubernetes.options import KubernetesRecipe, PodOptions
-from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.catalog import Algorithm
@@ -28,16 +27,10 @@ def algorithm(**options: Any) -> Algorithm:
 def planned(
     the_job: Job | None = None, the_algorithm: Algorithm | None = None, pod: PodOptions | None = None
 ) -> KubernetesPlan:
-    options = PlanOptions(
-        namespace="training",
-        instance="ours",
-        pod=pod or PodOptions(),
-        stop_grace=timedelta(seconds=10),
-    )
+    settings = KubernetesSettings(namespace="training", instance="ours", pod=pod or PodOptions())
     the_job = the_job or job(algorithm=NAME)
     algorithms = {the_job.spec.algorithm: the_algorithm or algorithm()}
-    plugin = KubernetesPlugin(KubernetesSettings(pod=options.pod))
-    return plan(resolved(the_job, algorithms, "kubernetes", plugin), options)
+    return plan(resolved(the_job, algorithms, "kubernetes", KubernetesPlugin(settings)), settings)
 
 
 def variables_of(pod: Any) -> dict[str, Any]:

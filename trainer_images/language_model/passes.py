@@ -48,7 +48,6 @@ class WholeDepth:
         """Makes a loss so large that its gradients are no zeros in few bits."""
 
     def learn(self, batch: Batch) -> float:
-        """See Passes."""
         total = 0.0
         parts = list(zip(*(half.chunk(self._micro_batches) for half in batch), strict=True))
         for number, (tokens, targets) in enumerate(parts, start=1):
@@ -60,7 +59,6 @@ class WholeDepth:
 
     @torch.no_grad()
     def judge(self, batch: Batch) -> float:
-        """See Passes."""
         with self._context():
             return number_in(loss_of(self._model(batch.tokens), batch.targets))
 

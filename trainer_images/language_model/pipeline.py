@@ -55,11 +55,9 @@ class Pipelined:
         )
 
     def learn(self, batch: Batch) -> float | None:
-        """See Passes."""
         return self._go(self._schedule.step, batch)
 
     def judge(self, batch: Batch) -> float | None:
-        """See Passes."""
         return self._go(self._schedule.eval, batch)
 
     def _go(self, schedule: Any, batch: Batch) -> float | None:

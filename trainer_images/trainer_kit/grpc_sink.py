@@ -41,14 +41,12 @@ class GrpcSink:
         self._thread.start()
 
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
-        """See Sink."""
         self._known = known
         now = time.time()
         self._metrics.extend((name, value, known.step or 0, now) for name, value in fresh.items())
         self._news.set()
 
     def artifact(self, artifact: Artifact) -> None:
-        """See Sink."""
         self._artifacts.append(artifact)
         self._news.set()
 

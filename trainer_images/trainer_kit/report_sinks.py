@@ -73,17 +73,14 @@ class StdoutSink:
         self._next_at = -math.inf
 
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:  # noqa: ARG002  # see Sink
-        """See Sink."""
         self._known = known
         if self._clock() >= self._next_at:
             self._write()
 
     def artifact(self, artifact: Artifact) -> None:
-        """See Sink."""
         _write_line(ARTIFACT, {key: value for key, value in asdict(artifact).items() if value})
 
     def close(self) -> None:
-        """See Sink."""
         if self._known != self._written:
             self._write()
 

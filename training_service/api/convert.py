@@ -182,7 +182,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
                 attempt=move.attempt,
                 diagnosis=_diagnosis(move.diagnosis),
             )
-            for move in job.moves
+            for move in job.history
         ],
         next_attempt_at=_timestamp(job.due_at) if job.state is JobState.BACKOFF else None,
         deadline_at=_timestamp(job.due_at) if job.state is not JobState.BACKOFF else None,

@@ -30,7 +30,6 @@ class ReporterServicer(TrainingReporterServicer):
         self._book = book
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
-        """See training_reporter.proto."""
         attempt = self._tokens.read(_token_of(call.metadata))
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)

@@ -50,7 +50,6 @@ class TrainingServicer(TrainingServiceServicer):
         self._metrics = Places(_METRICS_SENT, _METRICS_OF_ONE, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, call: Call) -> pb.TrainResponse:
-        """See training_service.proto."""
         job = await self._jobs.submit(call.caller, convert.request_of(request))
         _is_about(job.id)
         return pb.TrainResponse(job_id=job.id)
@@ -58,7 +57,6 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingStatus(
         self, request: pb.GetTrainingStatusRequest, call: Call
     ) -> pb.GetTrainingStatusResponse:
-        """See training_service.proto."""
         _is_about(request.job_id)
         caller = call.caller
         status = await self._bounded(caller, convert.status_of(await self._jobs.get(caller, request.job_id)))
@@ -69,7 +67,6 @@ class TrainingServicer(TrainingServiceServicer):
     async def ListTrainingJobs(
         self, request: pb.ListTrainingJobsRequest, call: Call
     ) -> pb.ListTrainingJobsResponse:
-        """See training_service.proto."""
         where, limit, before = convert.page_of(request)
         await self._lists.take_until_sent(call.caller)
         async with self._making:
@@ -82,7 +79,6 @@ class TrainingServicer(TrainingServiceServicer):
     async def CancelTraining(
         self, request: pb.CancelTrainingRequest, call: Call
     ) -> pb.GetTrainingStatusResponse:
-        """See training_service.proto."""
         _is_about(request.job_id)
         caller = call.caller
         return await self._bounded(caller, convert.status_of(await self._jobs.cancel(caller, request.job_id)))
@@ -90,7 +86,6 @@ class TrainingServicer(TrainingServiceServicer):
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
-        """See training_service.proto."""
         _is_about(request.job_id)
         caller = call.caller
         async with aclosing(self._jobs.watch(caller, request.job_id)) as views:
@@ -109,7 +104,6 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingLogs(
         self, request: pb.GetTrainingLogsRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
-        """See training_service.proto."""
         _is_about(request.job_id, request.attempt)
         async with aclosing(self._jobs.logs(call.caller, *convert.logs_of(request))) as pieces:
             while (piece := await self._next(pieces)) is not None:
@@ -119,7 +113,6 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingMetrics(
         self, request: pb.GetTrainingMetricsRequest, call: Call
     ) -> AsyncIterator[pb.MetricSeries]:
-        """See training_service.proto."""
         with await self._place(call.caller, self._metrics):
             for series in await self._jobs.metrics(call.caller, request.job_id, frozenset(request.names)):
                 yield convert.series_of(request.job_id, series)
@@ -127,14 +120,12 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingArtifacts(
         self, request: pb.GetTrainingArtifactsRequest, call: Call
     ) -> pb.GetTrainingArtifactsResponse:
-        """See training_service.proto."""
         await self._statuses.take_until_sent(call.caller)
         return convert.made_by(*await self._jobs.artifacts(call.caller, request.job_id))
 
     async def FetchTrainingArtifact(
         self, request: pb.FetchTrainingArtifactRequest, call: Call
     ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
-        """See training_service.proto."""
         async with aclosing(self._jobs.fetch(call.caller, request.job_id, request.name)) as pieces:
             while True:
                 with await self._place(call.caller, self._files):

@@ -69,7 +69,6 @@ class JobMetrics:
             self._failures.labels(category)
 
     def saved(self, before: Job, after: Job) -> None:
-        """See JobObserver."""
         if after.state is before.state:
             if after.attempt == before.attempt:
                 self._restarts.inc(max(0, _restarts(after) - _restarts(before)))
@@ -80,8 +79,8 @@ class JobMetrics:
             if after.attempt == 1:
                 self._wait.observe(_seconds(before.submitted_at, now))
         elif after.state is JobState.RUNNING:
-            if before.moves:  # a job that an earlier version has launched tells nothing of it
-                self._launch.observe(_seconds(before.moves[-1].at, now))
+            if before.history:  # a job that an earlier version has launched tells nothing of it
+                self._launch.observe(_seconds(before.history[-1].at, now))
         elif before.state is JobState.RUNNING and before.started_at is not None:
             self._run.labels(_outcome(after)).observe(_seconds(before.started_at, now))
         if after.state.is_terminal:

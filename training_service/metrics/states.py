@@ -39,7 +39,6 @@ class StoredJobs(Collector):
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         look = self._ask()
         yield GaugeMetricFamily(
             "training_service_store_up", "Whether the store answered this scrape", look is not None
@@ -91,7 +90,6 @@ class TrackerState(Collector):
     tracker: Tracker | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         depth = GaugeMetricFamily(
             "training_service_tracker_queue_depth", "Jobs and chores that wait for the tracker's workers"
         )
@@ -126,7 +124,6 @@ class WatchState(Collector):
         self._silent_seconds = silent_seconds
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         age = GaugeMetricFamily(
             "training_service_kubernetes_watch_age_seconds",
             "How long the watch of pods has told nothing; a bookmark comes about once a minute",

@@ -3,21 +3,21 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from weakref import WeakValueDictionary
 
 from job_tracker.backends.base import Observation, Watch
-from job_tracker.backends.docker.cache import ContainerCache, WatchTiming
-from job_tracker.backends.docker.client import Access, DockerClient
+from job_tracker.backends.docker.cache import ContainerCache
+from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.endings import Endings
 from job_tracker.backends.docker.engine_errors import Conflict, NotFound
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.launch import Launcher
 from job_tracker.backends.docker.logs import LiveLogs
-from job_tracker.backends.docker.plan import PlanOptions, plan
+from job_tracker.backends.docker.plan import plan
+from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.backends.shared.watching import watched
@@ -29,36 +29,23 @@ from job_tracker.logs.records import BEGINNING
 from job_tracker.logs.spool import FolderSpool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DockerOptions:
-    """What the backend needs to know of the engine, besides what is planned."""
-
-    plan: PlanOptions
-    access: Access = field(default_factory=Access)
-    calls: int = 16
-    call_seconds: int = 30
-    timing: WatchTiming = field(default_factory=WatchTiming)
-
-
 class DockerBackend:
     """See Backend. Everything durable is on the engine, but for the logs of groups that were stopped."""
 
     def __init__(
         self,
         spool: FolderSpool,
-        options: DockerOptions,
+        settings: DockerSettings,
         tell: ExtraEnvironment = nothing_more,
     ) -> None:
         """What a stopped group printed is put into the spool. Nothing is connected to yet."""
-        self._options = options
+        self._settings = settings
         self._tell = tell
-        instance = options.plan.instance
-        self._client = DockerClient(options.access, calls=options.calls, call_seconds=options.call_seconds)
+        instance = settings.instance
+        self._client = DockerClient(settings.base_url, call_seconds=settings.call_seconds)
         self._groups = Groups()
         endings = Endings(self._client, instance=instance)
-        self._cache = ContainerCache(
-            self._client, endings, self._groups, instance=instance, timing=options.timing
-        )
+        self._cache = ContainerCache(self._client, endings, self._groups, instance=instance)
         self._images = Images(self._client)
         self._launches: WeakValueDictionary[GroupRef, asyncio.Lock] = WeakValueDictionary()
         self._spool = spool
@@ -76,8 +63,7 @@ class DockerBackend:
         await self._client.connect()
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
-        planned = plan(job, self._options.plan, self._tell(job))
+        planned = plan(job, self._settings, self._tell(job), most_log=self._spool.most_log)
         await self._cache.sync()
         one_at_a_time = self._launches.setdefault(planned.group, asyncio.Lock())
         async with one_at_a_time:
@@ -93,13 +79,11 @@ class DockerBackend:
             return self._groups.observe(group)
 
     def watch(self) -> Watch:
-        """See Backend."""
         return watched(self._look, self._groups.feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """See Backend."""
         await self._cache.sync()
         return await self._stopper.stop(group, grace, keep_until)
 
@@ -120,7 +104,6 @@ class DockerBackend:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         await self._cache.sync()
         live = self._groups.get(group)
         if live is None or live.is_kept or rank >= live.instances:
@@ -136,7 +119,6 @@ class DockerBackend:
                 yield piece
 
     async def close(self) -> None:
-        """See Backend."""
         await self._stopper.close()
         await self._images.close()
         await self._cache.close()

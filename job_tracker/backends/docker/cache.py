@@ -1,7 +1,7 @@
 """Our containers as the engine last told of them: a list, and then its events.
 
 The view may be behind the world, and after a loss of the connection for long. It never goes back: see
-Group.take. What was missed is repaired by the next list, which comes with every connection and on a
+Groups.take. What was missed is repaired by the next list, which comes with every connection and on a
 period. Only containers that have ended are looked at one by one, once: lists do not say how.
 """
 
@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from job_tracker.backends.docker.client import DockerClient
@@ -28,34 +27,18 @@ log = logging.getLogger(__name__)
 
 _TAIL_SILENCE = 5.0
 _OVERLAP_SECONDS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchTiming:
-    """How long one watch goes on until everything is listed again, and the pauses after failures."""
-
-    watch_seconds: float = 60.0
-    first_pause: float = 0.2
-    longest_pause: float = 10.0
+_WATCH_SECONDS = 60.0  # until everything is listed again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # after failures
 
 
 class ContainerCache:
     """Keeps `groups` up to date with the containers of the service named `instance`."""
 
-    def __init__(
-        self,
-        client: DockerClient,
-        endings: Endings,
-        groups: Groups,
-        *,
-        instance: str,
-        timing: WatchTiming | None = None,
-    ) -> None:
+    def __init__(self, client: DockerClient, endings: Endings, groups: Groups, *, instance: str) -> None:
         self._client = client
         self._endings = endings
         self._groups = groups
         self._instance = instance
-        self._timing = timing or WatchTiming()
         self._containers: dict[str, Container] = {}
         self._removed: set[str] = set()  # since the list that is under way was asked for
         self._added: set[str] = set()  # likewise
@@ -160,17 +143,17 @@ class ContainerCache:
 
     async def _follow(self) -> None:
         """Watch, list again when that is due or needed, for ever."""
-        pause = self._timing.first_pause
+        pause = _FIRST_PAUSE
         while True:
             try:
                 await self._watch()
-                pause = self._timing.first_pause
+                pause = _FIRST_PAUSE
             except Exception as error:
                 # Anything else would end the watch for good, and nobody would see it.
                 expected = isinstance(error, EngineError)
                 log.warning("the watch of containers broke: %s", error, exc_info=None if expected else error)
                 await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-                pause = min(pause * 2, self._timing.longest_pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _watch(self) -> None:
         """Follow the events for a while, with a list in the beginning.
@@ -182,7 +165,7 @@ class ContainerCache:
         await self.refresh()
         try:
             async with (
-                asyncio.timeout(self._timing.watch_seconds),
+                asyncio.timeout(_WATCH_SECONDS),
                 aclosing(self._client.events(since=since)) as events,
             ):
                 async for event in events:
@@ -190,7 +173,7 @@ class ContainerCache:
         except TimeoutError:
             return
         # The library ends a stream without a word, whatever broke it: is the engine still there?
-        await asyncio.sleep(self._timing.first_pause)
+        await asyncio.sleep(_FIRST_PAUSE)
         await self._client.ping()
 
     async def _take_event(self, event: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import docker
@@ -31,35 +30,20 @@ Json = Mapping[str, Any]
 
 _OLDEST_API = (1, 41)  # of Engine 20.10: the first that knows host-gateway
 _PULL_SILENCE = 300.0
+_MOST_CALLS = 16  # in flight at once
 # What the backend follows. The others are many: each `docker exec` is two.
 _EVENTS = ["create", "start", "die", "destroy", "pause", "unpause"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """Where the engine is: as DOCKER_HOST has it, or where the `docker` command would look."""
-
-    base_url: str | None = None
-
-    def __str__(self) -> str:
-        return self.base_url or os.environ.get("DOCKER_HOST") or "the engine of this machine"
 
 
 class DockerClient:
     """Calls to one engine. Connects with the first of them; they raise EngineError."""
 
-    def __init__(
-        self,
-        access: Access,
-        *,
-        calls: int = 16,
-        call_seconds: int = 30,
-    ) -> None:
-        """At most `calls` are in flight at once; each takes `call_seconds` at most."""
-        self._access = access
+    def __init__(self, base_url: str | None, *, call_seconds: int = 30) -> None:
+        """Without a URL, the engine is where `docker` would look. Calls take `call_seconds` at most."""
+        self._base_url = base_url
+        self._place = base_url or os.environ.get("DOCKER_HOST") or "the engine of this machine"
         self._seconds = call_seconds
-        self._calls_limit = calls
-        self._threads = ThreadPoolExecutor(calls, thread_name_prefix="docker call")
+        self._threads = ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="docker call")
         self._connecting = asyncio.Lock()
         self._api: docker.APIClient | None = None
 
@@ -70,7 +54,7 @@ class DockerClient:
         except Unreachable as error:
             if isinstance(error.__cause__, Exception) and "Permission denied" in str(error.__cause__):
                 raise self._refused("this account may not use its socket (see the group docker)") from error
-            log.warning("docker: %s: the engine cannot be reached yet: %s", self._access, error)
+            log.warning("docker: %s: the engine cannot be reached yet: %s", self._place, error)
             return
         except EngineError as error:
             raise self._refused(f"it does not let us in: {error.message}") from error
@@ -202,7 +186,7 @@ class DockerClient:
             self._api = None
 
     def _refused(self, why: str) -> BackendRefused:
-        return BackendRefused(f"docker: {self._access}: {why}")
+        return BackendRefused(f"docker: {self._place}: {why}")
 
     async def _streamed(
         self, open_stream: Callable[[], ClosableIterator[T]], silence: float | None
@@ -235,13 +219,13 @@ class DockerClient:
 
     def _connection(self) -> "_Api":
         environment = dict(os.environ)
-        if self._access.base_url is not None:
-            environment["DOCKER_HOST"] = self._access.base_url
+        if self._base_url is not None:
+            environment["DOCKER_HOST"] = self._base_url
         return _Api(
             version="auto",
             timeout=self._seconds,
             user_agent="training-service",
-            max_pool_size=self._calls_limit,
+            max_pool_size=_MOST_CALLS,
             **kwargs_from_env(environment=environment),
         )
 

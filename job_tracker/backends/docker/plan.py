@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from job_tracker.backends.docker import requests
 from job_tracker.backends.docker.names import network_name
 from job_tracker.backends.docker.options import ContainerOptions, Pull
+from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.shared.instances import options_do_not_fit, options_of, variables_alike
 from job_tracker.backends.shared.labels import (
     PLAN_DIGEST,
@@ -28,22 +29,6 @@ from job_tracker.domain.job import Job
 from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 
 _ALONE = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """What the backend needs to know besides the job: how all containers are.
-
-    `network` is that of groups of one instance; larger ones have one of their own.
-    """
-
-    instance: str
-    master_port: int = 12356
-    network: str = "bridge"
-    extra_hosts: Mapping[str, str] = field(default_factory=dict)
-    pull: Pull = "missing"
-    most_log: int = 100 << 20
-    container: ContainerOptions = ContainerOptions()  # noqa: RUF009  # it never changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +72,21 @@ class DockerPlan:
 
 
 def plan(
-    job: Job, options: PlanOptions, extra_environment: Mapping[str, str] = MappingProxyType({})
+    job: Job,
+    settings: DockerSettings,
+    extra_environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    most_log: int,
 ) -> DockerPlan:
-    """The plan of the job's current attempt. Raises LaunchFailed if this version cannot read its options."""
+    """Plan the job's current attempt. Raises LaunchFailed if this version cannot read its options.
+
+    An engine keeps `most_log` bytes of each container's log.
+    """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
-    of_role = {role: _container_options(spec.instance(role), options.container) for role in {*roles}}
-    layout = _layout(job, options.master_port, max(each.nproc_per_node for each in of_role.values()))
-    labels = {**group_labels(job, options.instance), **group_annotations(job)}
+    of_role = {role: _container_options(spec.instance(role), settings.container) for role in {*roles}}
+    layout = _layout(job, settings.master_port, max(each.nproc_per_node for each in of_role.values()))
+    labels = {**group_labels(job, settings.instance), **group_annotations(job)}
     network = network_name(job.group.name) if layout.size > 1 else None
     containers = [
         ContainerPlan(
@@ -114,10 +106,10 @@ def plan(
                     **framework.environment(layout, rank),
                 },
                 labels={**labels, **rank_labels(rank, role)},
-                network=network or options.network,
+                network=network or settings.network,
                 is_alone=network is None,
-                extra_hosts=options.extra_hosts,
-                most_log=options.most_log,
+                extra_hosts=settings.extra_hosts,
+                most_log=most_log,
                 options=of_role[role],
             ),
             of_role[role].inherit,
@@ -127,13 +119,13 @@ def plan(
         for rank, role in enumerate(roles)
         for instance in [spec.instance(role)]
     ]
-    digest = _digest(containers, options.pull)
+    digest = _digest(containers, settings.pull)
     return DockerPlan(
         group=job.group,
         instances=layout.size,
         was_launched=job.was_launched,
         image=spec.trainers.image,
-        pull=options.pull,
+        pull=settings.pull,
         network=network,
         labels={**labels, PLAN_DIGEST: digest},
         containers=tuple(_marked(each, digest) for each in containers),

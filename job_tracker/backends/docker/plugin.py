@@ -25,11 +25,9 @@ class DockerPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """See BackendPlugin."""
-        return self._settings.limits
+        return self._settings
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """See BackendPlugin."""
         recipe = algorithm.recipes["docker"]
         assert isinstance(recipe, DockerRecipe), "the registry made its field"
         own = algorithm.roles.get(role)
@@ -42,28 +40,12 @@ class DockerPlugin:
         return instance_of(options, image=recipe.image, command=algorithm.command_of(role, recipe.command))
 
     def address_for_ranks(self, host: str, port: int) -> str | None:
-        """See BackendPlugin."""
         reachable = host in _EVERYWHERE and HOST in self._settings.extra_hosts
         return f"{HOST}:{port}" if reachable else None
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        """See BackendPlugin."""
-        from job_tracker.backends.docker import Access, DockerBackend, DockerOptions, PlanOptions
+        from job_tracker.backends.docker import DockerBackend
 
-        settings = self._settings
-        options = DockerOptions(
-            plan=PlanOptions(
-                instance=settings.instance,
-                master_port=settings.master_port,
-                network=settings.network,
-                extra_hosts=settings.extra_hosts,
-                pull=settings.pull,
-                most_log=surroundings.most_log,
-                container=settings.container,
-            ),
-            access=Access(base_url=settings.base_url),
-            call_seconds=settings.call_seconds,
-        )
-        backend = DockerBackend(surroundings.spool, options, surroundings.extra_environment)
+        backend = DockerBackend(surroundings.spool, self._settings, surroundings.extra_environment)
         await backend.connect()
         return Opened(backend=backend, spool=surroundings.spool)

@@ -1,16 +1,15 @@
 """Settings of the Docker backend."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
 from job_tracker.backends.docker.options import CONTAINER_RESOURCES, ContainerOptions, Pull
 from job_tracker.catalog.request_limits import RequestLimits
-from job_tracker.catalog.syntax import KeyPrefix, LabelKey, LabelValue, Resources
-from job_tracker.common.config import Config
+from job_tracker.catalog.syntax import LabelValue
 
-ContainerOptionName = Literal["resources", "nproc_per_node", "labels"]
-OF_CONTAINERS: frozenset[ContainerOptionName] = frozenset({"resources", "nproc_per_node", "labels"})
+_OptionName = Literal["resources", "nproc_per_node", "labels"]
+_OPTIONS: frozenset[_OptionName] = frozenset({"resources", "nproc_per_node", "labels"})
 HOST = "host.docker.internal"
 """The engine's machine, as containers know it by default."""
 
@@ -18,8 +17,10 @@ _Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,
 _Address = Annotated[str, StringConstraints(pattern=r"^(host-gateway|[0-9.]{7,15}|[0-9a-fA-F:.]{2,45})$")]
 
 
-class DockerSettings(Config):
+class DockerSettings(RequestLimits):
     """The Docker backend."""
+
+    resource_names: ClassVar[frozenset[str] | None] = CONTAINER_RESOURCES
 
     base_url: str | None = Field(
         default=None,
@@ -52,28 +53,6 @@ class DockerSettings(Config):
         default=ContainerOptions(),
         description="options of all containers; those of an algorithm are laid over them",
     )
-    allowed_request_options: frozenset[ContainerOptionName] = Field(
-        default=OF_CONTAINERS, description="which options of its containers a request may set (pod_options)"
+    allowed_request_options: frozenset[_OptionName] = Field(
+        default=_OPTIONS, description="which options of its containers a request may set (pod_options)"
     )
-    allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
-        default=(), description="prefixes that keys of labels in a request may have"
-    )
-    allowed_labels: frozenset[LabelKey] = Field(
-        default=frozenset(),
-        description="labels that a request may set besides, by name: those without a prefix, such as team, "
-        "and those of kubernetes.io and k8s.io",
-    )
-    max_resources: Resources = Field(
-        default={}, description="the most that a request may ask for, for each instance"
-    )
-
-    @property
-    def limits(self) -> RequestLimits:
-        """What a request may set of its containers."""
-        return RequestLimits(
-            allowed=frozenset(self.allowed_request_options),
-            max_resources=self.max_resources,
-            allowed_key_prefixes=self.allowed_key_prefixes,
-            allowed_labels=self.allowed_labels,
-            resource_names=CONTAINER_RESOURCES,
-        )

@@ -1,7 +1,5 @@
 """Backend on a Kubernetes cluster: a pod an instance, and a Service when there are several."""
 
-from job_tracker.backends.kubernetes.access import Access
-from job_tracker.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
-from job_tracker.backends.kubernetes.plan import PlanOptions
+from job_tracker.backends.kubernetes.backend import KubernetesBackend
 
-__all__ = ["Access", "KubernetesBackend", "KubernetesOptions", "PlanOptions"]
+__all__ = ["KubernetesBackend"]

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -24,9 +23,9 @@ from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import restarts_of, selector
 from job_tracker.backends.kubernetes.launch import Launcher
 from job_tracker.backends.kubernetes.logs import LiveLogs
-from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.services import MasterServices
-from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.backends.shared.watching import watched
 from job_tracker.domain.errors import InvalidField, LaunchFailed
@@ -40,44 +39,33 @@ from job_tracker.logs.spool import FolderSpool
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesOptions:
-    """What the backend needs to know of the cluster, besides what is planned.
-
-    `start_grace` is how long a pod that cannot start may take to mend itself, `node_grace` how long a
-    node may be silent before its pods count as lost, and `lost_margin` how many seconds after its grace
-    a pod that is still there counts as one on a lost node.
-    """
-
-    plan: PlanOptions
-    access: Access = field(default_factory=Access)
-    start_grace: timedelta = START_GRACE
-    node_grace: timedelta = NODE_GRACE
-    lost_margin: float = 20.0
-    calls: int = 32
-    timing: WatchTiming = field(default_factory=WatchTiming)
-
-
 class KubernetesBackend:
     """See Backend. Everything durable is on the cluster, but for the logs of groups that were stopped."""
 
     def __init__(
         self,
         spool: FolderSpool,
-        options: KubernetesOptions,
+        settings: KubernetesSettings,
         tell: ExtraEnvironment = nothing_more,
         on_request: RequestObserver = ignore_request,
+        *,
+        stop_grace: timedelta = timedelta(seconds=10),
+        lost_margin: float = 20.0,
+        timing: WatchTiming | None = None,
     ) -> None:
-        """What a stopped group printed is put into the spool. Nothing is connected to yet."""
-        self._options = options
+        """What a stopped group printed is put into the spool. Nothing is connected to yet.
+
+        A pod that is still there `lost_margin` seconds after its grace counts as one on a lost node.
+        """
+        self._settings = settings
         self._tell = tell
-        instance = options.plan.instance
-        self.client = KubernetesClient(
-            options.access, options.plan.namespace, calls=options.calls, on_request=on_request
-        )
-        self._groups = Groups(Graces(start=options.start_grace, node=options.node_grace))
-        self._cache = PodCache(self.client, selector(instance), self._groups.take, options.timing)
-        self.events = EventRecorder(self.client, self._groups, options.plan)
+        self._stop_grace = stop_grace
+        instance, timing = settings.instance, timing or WatchTiming()
+        access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
+        self.client = KubernetesClient(access, settings.namespace, on_request=on_request)
+        self._groups = Groups(Graces(start=settings.image_pull_grace, node=settings.lost_node_grace))
+        self._cache = PodCache(self.client, selector(instance), self._groups.take, timing)
+        self.events = EventRecorder(self.client, self._groups, settings)
         self._spool = spool
         spool.lives = lambda ref: self._groups.get(ref) is not None
         self._live = LiveLogs(self.client, self._groups)
@@ -90,15 +78,15 @@ class KubernetesBackend:
             spool,
             self._keeper,
             instance=instance,
-            margin=options.lost_margin,
+            margin=lost_margin,
         )
         self._services = MasterServices(
             self.client,
             self._groups,
             self._stopper.remove_service,
             instance=instance,
-            port=options.plan.master_port,
-            timing=options.timing,
+            port=settings.master_port,
+            timing=timing,
         )
         self._launcher = Launcher(self.client, self._cache.put, self._services.put, self._stopper.remove_lost)
 
@@ -128,7 +116,6 @@ class KubernetesBackend:
                 raise InvalidField("pod_options", f"the cluster refuses the pod: {error.message}") from error
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         plan = self._plan(job)
         await self._cache.sync()
         group = self._groups.begin(plan.group, plan.instances)
@@ -137,13 +124,11 @@ class KubernetesBackend:
         return self._groups.observe(group)
 
     def watch(self) -> Watch:
-        """See Backend."""
         return watched(self._look, self._groups.feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """See Backend."""
         await self._cache.sync()
         return await self._stopper.stop(group, grace, keep_until)
 
@@ -166,7 +151,6 @@ class KubernetesBackend:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         await self._cache.sync()
         live = self._groups.get(group)
         if live is None or rank >= live.instances:
@@ -182,7 +166,6 @@ class KubernetesBackend:
                 yield piece
 
     async def close(self) -> None:
-        """See Backend."""
         await self.events.close()
         await self._services.close()
         await self._stopper.close()
@@ -191,7 +174,7 @@ class KubernetesBackend:
         await self.client.close()
 
     def _plan(self, job: Job) -> KubernetesPlan:
-        return plan(job, self._options.plan, self._tell(job))
+        return plan(job, self._settings, self._tell(job), self._stop_grace)
 
     async def _look(self) -> Mapping[GroupRef, Observation]:
         await self._services.sync()  # first: what a group's failure means may depend on it

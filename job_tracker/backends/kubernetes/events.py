@@ -19,7 +19,7 @@ from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.backends.kubernetes.plan import PlanOptions
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.shared.labels import MANAGER, group_labels
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendRefused
@@ -59,20 +59,22 @@ def happening(before: Job, after: Job) -> Happening | None:
     return None
 
 
-def event_of(job: Job, what: Happening, at: datetime, uid: str | None, options: PlanOptions) -> Manifest:
+def event_of(
+    job: Job, what: Happening, at: datetime, uid: str | None, settings: KubernetesSettings
+) -> Manifest:
     """The Event on the job's master pod, whose uid is needed for `kubectl describe` to find it."""
     pod = naming.instance_name(job.group.name, MASTER_RANK)
     # Job 1 of an earlier store has our names, and its Events may still be there.
     digest = hashlib.sha256(job.submitted_at.isoformat().encode()).hexdigest()[:_DIGEST_LENGTH]
-    involved = {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": options.namespace}
+    involved = {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": settings.namespace}
     moment = at.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
             "name": f"{pod}.{what.reason.lower()}.{digest}",
-            "namespace": options.namespace,
-            "labels": group_labels(job, options.instance),
+            "namespace": settings.namespace,
+            "labels": group_labels(job, settings.instance),
         },
         "involvedObject": {**involved, "uid": uid} if uid else involved,
         "reason": what.reason,
@@ -92,12 +94,12 @@ class EventRecorder:
         self,
         client: KubernetesClient,
         groups: Groups,
-        options: PlanOptions,
+        settings: KubernetesSettings,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._groups = groups
-        self._options = options
+        self._settings = settings
         self._clock = clock
         self._masters: dict[GroupRef, str] = {}
         self._held: dict[GroupRef, list[tuple[Happening, datetime]]] = {}
@@ -106,7 +108,6 @@ class EventRecorder:
         self._trouble = ""
 
     def job_saved(self, before: Job, after: Job) -> None:
-        """See JobObserver."""
         master, news = self._master_of(after.group), self._held.pop(after.group, [])
         if what := happening(before, after):
             news.append((what, self._clock()))
@@ -115,7 +116,7 @@ class EventRecorder:
             self._held[after.group] = news
         else:
             for what, at in news:
-                self._put(event_of(after, what, at, master, self._options))
+                self._put(event_of(after, what, at, master, self._settings))
         if not after.state.is_live:
             self._masters.pop(after.group, None)
 

@@ -12,6 +12,7 @@ from typing import Any
 from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.shared.instances import options_do_not_fit, options_of, variables_alike
 from job_tracker.backends.shared.labels import PLAN_DIGEST, RESTARTS
 from job_tracker.catalog.layers import overlay
@@ -23,19 +24,6 @@ from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.frameworks.job_environment import TOKENS
 
 _ALONE = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """What the backend needs to know besides the job: where its pods go, and how all of them are."""
-
-    namespace: str
-    instance: str
-    master_port: int = 12356
-    pod: PodOptions = PodOptions()  # noqa: RUF009  # it never changes
-    stop_grace: timedelta = timedelta(seconds=10)
-    token_secrets: bool = False
-    """Whether the tokens of an attempt are in a Secret of its own, not in the environment of its pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +47,31 @@ class KubernetesPlan:
 
 
 def plan(
-    job: Job, options: PlanOptions, extra_environment: Mapping[str, str] = MappingProxyType({})
+    job: Job,
+    settings: KubernetesSettings,
+    extra_environment: Mapping[str, str] = MappingProxyType({}),
+    stop_grace: timedelta = timedelta(seconds=10),
 ) -> KubernetesPlan:
-    """The plan of the job's current attempt. Raises LaunchFailed if this version cannot read its options."""
+    """Plan the job's current attempt. Raises LaunchFailed if this version cannot read its options."""
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
-    of_role = {role: _pod_options(spec.instance(role), options.pod) for role in dict.fromkeys(roles)}
+    of_role = {role: _pod_options(spec.instance(role), settings.pod) for role in dict.fromkeys(roles)}
     every_rank = framework.traits.addresses_every_rank or spec.elastic is not None
     plain = extra_environment
     secret = None
-    if options.token_secrets and (tokens := {name: plain[name] for name in sorted(TOKENS & plain.keys())}):
-        secret = manifests.token_secret(job, options.namespace, options.instance, tokens)
+    if settings.token_secrets and (tokens := {name: plain[name] for name in sorted(TOKENS & plain.keys())}):
+        secret = manifests.token_secret(job, settings.namespace, settings.instance, tokens)
         plain = {name: value for name, value in plain.items() if name not in tokens}
     processes = max(each.nproc_per_node for each in of_role.values())
-    layout = _layout(job, options.master_port, processes, every_rank=every_rank)
+    layout = _layout(job, settings.master_port, processes, every_rank=every_rank)
     pods = [
         manifests.pod(
             job,
             rank,
             role,
             name=naming.instance_name(job.group.name, rank, role),
-            namespace=options.namespace,
-            instance=options.instance,
+            namespace=settings.namespace,
+            instance=settings.instance,
             subdomain=naming.master_service_name(job.group.name) if layout.size > 1 else None,
             image=instance.image,
             command=framework.command(layout, instance.command) if instance.command else (),
@@ -100,7 +91,7 @@ def plan(
                 *manifests.secret_variables(of_role[role]),
                 *(manifests.token_variables(secret) if secret else ()),
             ],
-            grace_seconds=math.ceil(options.stop_grace.total_seconds()),
+            grace_seconds=math.ceil(stop_grace.total_seconds()),
             options=of_role[role],
             overlay=of_role[role].pod_template,
         )
@@ -112,9 +103,9 @@ def plan(
         service = manifests.service(
             job,
             naming.master_service_name(job.group.name),
-            options.namespace,
-            options.instance,
-            options.master_port,
+            settings.namespace,
+            settings.instance,
+            settings.master_port,
             every_rank=every_rank,
         )
     digest = _digest(service, pods)
@@ -122,7 +113,7 @@ def plan(
         group=job.group,
         instances=layout.size,
         was_launched=job.was_launched,
-        namespace=options.namespace,
+        namespace=settings.namespace,
         service=_marked(service, digest) if service else None,
         secret=_marked(secret, digest) if secret else None,
         pods=tuple(_marked(pod, digest, _restarts(job.restarts_of(rank))) for rank, pod in enumerate(pods)),

@@ -23,11 +23,9 @@ class KubernetesPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """See BackendPlugin."""
-        return self._settings.limits
+        return self._settings
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """See BackendPlugin."""
         recipe = algorithm.recipes["kubernetes"]
         assert isinstance(recipe, KubernetesRecipe), "the registry made its field"
         own = algorithm.roles.get(role)
@@ -44,30 +42,18 @@ class KubernetesPlugin:
         )
 
     def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
-        """See BackendPlugin."""
         return None
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        """See BackendPlugin."""
-        from job_tracker.backends.kubernetes import Access, KubernetesBackend, KubernetesOptions, PlanOptions
+        from job_tracker.backends.kubernetes import KubernetesBackend
         from job_tracker.backends.kubernetes.preflight import DryRun
 
-        settings = self._settings
-        options = KubernetesOptions(
-            plan=PlanOptions(
-                namespace=settings.namespace,
-                instance=settings.instance,
-                master_port=settings.master_port,
-                pod=settings.pod,
-                stop_grace=surroundings.stop_grace,
-                token_secrets=settings.token_secrets,
-            ),
-            access=Access(kubeconfig=settings.kubeconfig, context=settings.context),
-            start_grace=settings.image_pull_grace,
-            node_grace=settings.lost_node_grace,
-        )
         backend = KubernetesBackend(
-            surroundings.spool, options, surroundings.extra_environment, surroundings.on_request
+            surroundings.spool,
+            self._settings,
+            surroundings.extra_environment,
+            surroundings.on_request,
+            stop_grace=surroundings.stop_grace,
         )
         await backend.connect()
         return Opened(

@@ -6,12 +6,12 @@ from pathlib import Path
 from pydantic import Field
 
 from job_tracker.backends.kubernetes.options import PodOptions
-from job_tracker.catalog.request_limits import ALLOWED_BY_DEFAULT, PodOptionName, RequestLimits
-from job_tracker.catalog.syntax import KeyPrefix, LabelKey, LabelValue, Namespace, Resources
-from job_tracker.common.config import Config, Duration
+from job_tracker.catalog.request_limits import RequestLimits
+from job_tracker.catalog.syntax import LabelValue, Namespace
+from job_tracker.common.config import Duration
 
 
-class KubernetesSettings(Config):
+class KubernetesSettings(RequestLimits):
     """The Kubernetes backend."""
 
     kubeconfig: Path | None = Field(
@@ -50,27 +50,3 @@ class KubernetesSettings(Config):
     pod: PodOptions = Field(
         default=PodOptions(), description="options of all pods; those of an algorithm are laid over them"
     )
-    allowed_request_options: frozenset[PodOptionName] = Field(
-        default=ALLOWED_BY_DEFAULT, description="which options of its pods a request may set"
-    )
-    allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
-        default=(), description="prefixes that keys of labels and annotations in a request may have"
-    )
-    allowed_labels: frozenset[LabelKey] = Field(
-        default=frozenset(),
-        description="labels that a request may set besides, by name: those without a prefix, such as team, "
-        "and those of kubernetes.io and k8s.io",
-    )
-    max_resources: Resources = Field(
-        default={}, description="the most that a request may ask for, for each instance"
-    )
-
-    @property
-    def limits(self) -> RequestLimits:
-        """What a request may set of its pods."""
-        return RequestLimits(
-            allowed=frozenset(self.allowed_request_options),
-            max_resources=self.max_resources,
-            allowed_key_prefixes=self.allowed_key_prefixes,
-            allowed_labels=self.allowed_labels,
-        )

@@ -1,6 +1,6 @@
 """Groups of plain processes on this machine."""
 
-from job_tracker.backends.process.backend import ProcessBackend, ProcessOptions
+from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.backends.process.spool import ProcessSpool
 
-__all__ = ["ProcessBackend", "ProcessOptions", "ProcessSpool"]
+__all__ = ["ProcessBackend", "ProcessSpool"]

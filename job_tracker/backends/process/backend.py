@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_ports
+from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.backends.process.spool import ProcessSpool, on_disk
 from job_tracker.backends.shared.watching import watched
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.local_faults import remedy_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, NoRoom
@@ -31,24 +31,6 @@ log = logging.getLogger(__name__)
 _MOST_NAMED = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessOptions:
-    """What the backend needs to know of the machine.
-
-    Processes get the variables of the service's own environment that `inherit` names, and `extra`.
-    """
-
-    path: str
-    inherit: tuple[str, ...] = ()
-    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
-    first_port: int = 20000
-    last_port: int = 29999
-    most_log: int = 100 << 20
-    """Bytes of a rank's log that are kept."""
-    store_id: str = ""
-    """Of the store that its jobs are in."""
-
-
 class ProcessBackend:
     """See Backend. Everything durable is in files (files.py); what is here is a cache of them.
 
@@ -60,22 +42,27 @@ class ProcessBackend:
     def __init__(
         self,
         root: Path,
-        options: ProcessOptions,
+        settings: ProcessSettings,
         tell: ExtraEnvironment = nothing_more,
+        *,
+        store_id: str = "",
+        most_log: int = 100 << 20,
     ) -> None:
-        self._folders = Folders(root.absolute(), options.store_id)
-        self._spool = ProcessSpool(root, options.store_id)
+        """Its jobs are in the store `store_id`; of each rank's log, `most_log` bytes are kept."""
+        self._folders = Folders(root.absolute(), store_id)
+        self._spool = ProcessSpool(root, store_id)
         self._root = root
-        self._options = options
+        self._settings = settings
+        self._store_id = store_id
+        self._most_log = most_log
         self._tell = tell
         self._groups: dict[GroupRef, ProcessGroup] = {}
         self._promised: set[int] = set()
-        self._feed: Feed[GroupRef, Observation] = Feed()
+        self._feed: Broadcast[GroupRef, Observation] = Broadcast()
         self._has_looked = False
         self._looking = asyncio.Lock()
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         plan = self._plan(job)
         await self._look_once()
         try:
@@ -93,7 +80,7 @@ class ProcessBackend:
                     records_lost(group.damage or f"{group.folder.path}/group.json has changed")
                 )
             await group.forget_lost(plan.restarts)
-            await asyncio.to_thread(_prepare, group.folder, plan, self._options.most_log)
+            await asyncio.to_thread(_prepare, group.folder, plan, self._most_log)
             await group.start()
         except OSError as error:
             if remedy := remedy_of(error):
@@ -102,13 +89,11 @@ class ProcessBackend:
         return group.observe()
 
     def watch(self) -> Watch:
-        """See Backend."""
         return watched(self._observe, self._feed)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """See Backend."""
         await self._look_once()
         try:
             known = self._groups.get(group) or await self._found(group)
@@ -136,8 +121,6 @@ class ProcessBackend:
         return known
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend."""
-
         def clean_up() -> None:
             self._folders.sweep(now)
             for group in forgotten:
@@ -154,24 +137,23 @@ class ProcessBackend:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         ended = known.ended_of(rank) if follow and (known := self._groups.get(group)) else None
         return self._spool.read(group, rank, follow=follow, ended=ended, after=after, tail_lines=tail_lines)
 
     async def close(self) -> None:
-        """See Backend."""
         for group in self._groups.values():
             await group.close()
         self._groups.clear()
 
     def _plan(self, job: Job) -> ProcessPlan:
-        inherited = {name: os.environ[name] for name in self._options.inherit if name in os.environ}
+        inherited = {name: os.environ[name] for name in self._settings.inherit if name in os.environ}
+        secrets = self._settings.secret_environment.items()
         cores = len(os.sched_getaffinity(0))
         return plan(
             job,
-            path=self._options.path,
+            path=self._settings.path,
             extra_environment=self._tell(job),
-            inherited={**inherited, **self._options.extra},
+            inherited={**inherited, **{name: secret.get_secret_value() for name, secret in secrets}},
             cores=cores,
         )
 
@@ -191,7 +173,7 @@ class ProcessBackend:
     async def _create(self, plan: ProcessPlan) -> GroupFolder:
         taken = {port for group in self._groups.values() for port in group.folder.ports}
         ports = free_ports(
-            plan.ports, self._options.first_port, self._options.last_port, taken | self._promised
+            plan.ports, self._settings.first_port, self._settings.last_port, taken | self._promised
         )
         self._promised.update(ports)  # until the group is known, so that no two groups get one
         try:
@@ -236,7 +218,7 @@ class ProcessBackend:
         if strangers := self._folders.strangers():
             log.warning(
                 "%s: %d groups are of other job stores than %s, and are left alone: %s",
-                *(self._root, len(strangers), self._options.store_id, ", ".join(strangers[:_MOST_NAMED])),
+                *(self._root, len(strangers), self._store_id, ", ".join(strangers[:_MOST_NAMED])),
             )
 
     async def _miss(self, group: ProcessGroup) -> None:

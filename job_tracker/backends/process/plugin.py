@@ -24,11 +24,9 @@ class ProcessPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """See BackendPlugin."""
-        return RequestLimits(allowed=frozenset({"nproc_per_node"}))
+        return RequestLimits(allowed_request_options=frozenset({"nproc_per_node"}))
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """See BackendPlugin."""
         recipe = algorithm.recipes["process"]
         assert isinstance(recipe, ProcessRecipe), "the registry made its field"
         own = recipe.model_dump_json(include=set(OwnOptions.model_fields), exclude_defaults=True)
@@ -39,24 +37,17 @@ class ProcessPlugin:
         )
 
     def address_for_ranks(self, host: str, port: int) -> str | None:
-        """See BackendPlugin."""
         return f"{_EVERYWHERE.get(host, host)}:{port}"
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        """See BackendPlugin."""
-        from job_tracker.backends.process import ProcessBackend, ProcessOptions, ProcessSpool
+        from job_tracker.backends.process import ProcessBackend, ProcessSpool
 
-        settings = self._settings
-        secrets = settings.secret_environment.items()
-        options = ProcessOptions(
-            path=settings.path,
-            inherit=settings.inherit,
-            extra={name: secret.get_secret_value() for name, secret in secrets},
-            first_port=settings.first_port,
-            last_port=settings.last_port,
+        root, store_id = surroundings.data_dir / "groups", surroundings.store_id
+        backend = ProcessBackend(
+            root,
+            self._settings,
+            surroundings.extra_environment,
+            store_id=store_id,
             most_log=surroundings.most_log,
-            store_id=surroundings.store_id,
         )
-        root = surroundings.data_dir / "groups"
-        backend = ProcessBackend(root, options, surroundings.extra_environment)
-        return Opened(backend=backend, spool=ProcessSpool(root, surroundings.store_id))
+        return Opened(backend=backend, spool=ProcessSpool(root, store_id))

@@ -24,7 +24,6 @@ class ProcessSpool:
         self._folders = Folders(self._root, store_id)
 
     async def waiting(self) -> Sequence[GroupRef]:
-        """See Spool."""
         return await on_disk(self._root, self._folders.stopped)
 
     async def read(
@@ -56,7 +55,6 @@ class ProcessSpool:
             raise BackendUnavailable(f"the log of {group.name} cannot be read: {error}") from error
 
     async def drop(self, group: GroupRef) -> None:
-        """See Spool."""
         await on_disk(self._root, lambda: self._folders.remove_logs(group))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from job_tracker.backends.base import Observation
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.group import GroupRef
 
 
@@ -34,8 +34,8 @@ class LiveGroups(Generic[AGroup]):
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
         """`make` gives a group of so many instances of which nothing is known yet."""
-        self.feed: Feed[GroupRef, Observation] = Feed()
-        self.touched: Feed[GroupRef, None] = Feed()
+        self.feed: Broadcast[GroupRef, Observation] = Broadcast()
+        self.touched: Broadcast[GroupRef, None] = Broadcast()
         self._make = make
         self._groups: dict[GroupRef, AGroup] = {}
 

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 from job_tracker.backends.base import Mark, Observation, Watch
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.group import GroupRef
 
 
 async def watched(
-    look: Callable[[], Awaitable[Mapping[GroupRef, Observation]]], feed: Feed[GroupRef, Observation]
+    look: Callable[[], Awaitable[Mapping[GroupRef, Observation]]], feed: Broadcast[GroupRef, Observation]
 ) -> Watch:
     """Watch the groups that `look` finds: see Backend.watch.
 

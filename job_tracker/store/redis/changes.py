@@ -17,7 +17,7 @@ from typing import Any
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import JobState
 from job_tracker.store.jobs import Changes
@@ -47,8 +47,8 @@ class ChangeFeed:
         self, connection: Connection, catch_up: Callable[[], Awaitable[list[tuple[int, JobState]]]]
     ) -> None:
         """`catch_up` reads what those who missed messages should look at."""
-        self.feed: Feed[int, JobState] = Feed()
-        self.resignations: Feed[str, None] = Feed()
+        self.feed: Broadcast[int, JobState] = Broadcast()
+        self.resignations: Broadcast[str, None] = Broadcast()
         self._connection = connection
         self._catch_up = catch_up
         self._resignations = keys.resignations(connection.address.prefix)

@@ -32,7 +32,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         # What a store of schema 1 does not have.
         program=row.get("program", b"").decode(),
         due_at=moment(row.get("due_at", b"")),
-        moves=encoding.MOVES.validate_json(row.get("moves", b"[]")),
+        history=encoding.MOVES.validate_json(row.get("moves", b"[]")),
     )
 
 
@@ -47,7 +47,7 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         encoding.text_of(encoding.RANKS, job.ranks),
         encoding.text_of(encoding.ENDING, job.ending) if job.ending else "",
         *due_fields(job),
-        encoding.text_of(encoding.MOVES, job.moves),
+        encoding.text_of(encoding.MOVES, job.history),
         job.program,
     )
 

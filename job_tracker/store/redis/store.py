@@ -92,7 +92,7 @@ class RedisStore:
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
                 specs.dumped(spec),
                 *rows.due_fields(fresh),
-                encoding.text_of(encoding.MOVES, fresh.moves),
+                encoding.text_of(encoding.MOVES, fresh.history),
             )
             if outcome == b"new":
                 job = replace(fresh, id=int(rest[0]))

@@ -23,7 +23,6 @@ class Lease:
         self._ends_at = 0.0
 
     def lead(self, lifetime: timedelta, term: Term | None) -> Term | None:
-        """See LeaseStore."""
         now = self._clock()
         if term is None and (self._term is None or self._ends_at <= now):
             self._number += 1

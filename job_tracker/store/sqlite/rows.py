@@ -24,7 +24,7 @@ def job_of(row: sqlite3.Row) -> Job:
         progress=encoding.PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
         program=row["program"],
         due_at=moment(row["due_at"]) if row["due_at"] else None,
-        moves=encoding.MOVES.validate_json(row["moves"]),
+        history=encoding.MOVES.validate_json(row["moves"]),
     )
 
 
@@ -56,7 +56,7 @@ def changing_columns(job: Job) -> dict[str, Any]:
         "ending": encoding.text_of(encoding.ENDING, job.ending) if job.ending else None,
         "program": job.program,
         "due_at": job.due_at.timestamp() if job.due_at else None,
-        "moves": encoding.text_of(encoding.MOVES, job.moves),
+        "moves": encoding.text_of(encoding.MOVES, job.history),
     }
 
 

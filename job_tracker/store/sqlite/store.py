@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
@@ -52,9 +52,9 @@ class SqliteStore:
         self._connection = connection
         self._watch = LossWatch(path, connection)
         self._writer = GroupCommitter(connection, self._watch.check)
-        self._feed: Feed[int, JobState] = Feed()
+        self._feed: Broadcast[int, JobState] = Broadcast()
         self._lease = Lease()
-        self._resigned: Feed[int, None] = Feed()
+        self._resigned: Broadcast[int, None] = Broadcast()
         # Nobody else writes the file, so what was read is true until we write: see _changed.
         self._known: dict[int, Job] = {}
 

@@ -190,7 +190,7 @@ async def test_a_failed_attempt_is_read_back_whole(store: Store, reopen: Reopen)
     job = await store.update(failed.ended(failed.ending, NOON + timedelta(seconds=3)))
     assert (job.state, job.due_at) == (JobState.BACKOFF, NOON + timedelta(seconds=10))
     assert failures(job) == [(1, RETRYABLE)]
-    assert [(move.state, move.attempt) for move in job.moves] == [
+    assert [(move.state, move.attempt) for move in job.history] == [
         (JobState.QUEUED, 0),
         (JobState.LAUNCHING, 1),
         (JobState.RUNNING, 1),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.docker import Access, DockerBackend
+from job_tracker.backends.docker import DockerBackend
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import NotFound
 from job_tracker.domain.diagnosis import Category, Diagnosis
@@ -28,8 +28,8 @@ async def failure_of(backend: DockerBackend, instances: int = 1) -> Diagnosis:
     return end.first_failure
 
 
-async def refusal(world: DockerGroups, instances: int = 1, **plan: Any) -> Diagnosis:
-    backend = world.open(plan=plan)
+async def refusal(world: DockerGroups, instances: int = 1, **settings: Any) -> Diagnosis:
+    backend = world.open(**settings)
     with pytest.raises(LaunchFailed) as refused:
         await backend.launch(job(FOREVER, instances=instances))
     await backend.stop(job().group, SHORT)
@@ -166,7 +166,7 @@ async def test_what_is_printed_during_the_grace_is_kept(world: DockerGroups) -> 
 
 
 async def test_a_log_of_a_container_that_is_gone_keeps_no_connection(world: DockerGroups) -> None:
-    client = DockerClient(Access(base_url=world.engine.url))
+    client = DockerClient(world.engine.url)
     await client.ping()
     for _ in range(3):
         with pytest.raises(NotFound):

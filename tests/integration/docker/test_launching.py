@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.docker import Access
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
@@ -26,7 +25,7 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
 ) -> None:
     asked = job(FOREVER, instances=3)
     plan = world.plan(asked)
-    client = DockerClient(Access(base_url=world.engine.url))
+    client = DockerClient(world.engine.url)
     master, *_ = [
         await client.create_container(plan.containers[rank].name, plan.containers[rank].request)
         for rank in made
@@ -178,6 +177,6 @@ async def test_ranks_find_each_other_by_name_and_keep_secrets_out_of_the_plan(
 
 
 async def test_an_engine_that_is_away_is_waited_for(tmp_path: Path) -> None:
-    nobody = DockerClient(Access(base_url=f"unix://{tmp_path}/nobody.sock"))
+    nobody = DockerClient(f"unix://{tmp_path}/nobody.sock")
     await nobody.connect()  # it may come up
     await nobody.close()

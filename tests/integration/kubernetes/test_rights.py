@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from job_tracker.backends.kubernetes import KubernetesBackend, PlanOptions
+from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed, TrackerError
@@ -54,16 +54,15 @@ class Life:
     first_job: int
 
     def open(self) -> KubernetesBackend:
-        plan = PlanOptions(namespace=self.world.namespace, instance=self.account)
-        return self.world.open(plan=plan, lost_margin=0.5)
+        return self.world.open(instance=self.account, lost_margin=0.5)
 
     def job(self, number: int, algorithm: str = "program", instances: int = 1) -> Job:
         return job(FOREVER, algorithm=algorithm, instances=instances, job_id=self.first_job + number)
 
     def others(self) -> list[Manifest]:
         """What is there before: a Service whose pods are gone, and a stranger under a name of ours."""
-        options = PlanOptions(namespace=self.world.namespace, instance=self.account)
-        left, taken = (self.world.plan(self.job(number, instances=2), options).service for number in (4, 5))
+        jobs = (self.job(number, instances=2) for number in (4, 5))
+        left, taken = (self.world.plan(each, instance=self.account).service for each in jobs)
         assert left is not None
         assert taken is not None
         stranger = {"name": taken["metadata"]["name"], "namespace": self.world.namespace}

@@ -15,9 +15,9 @@ from tests.support.jobs import job
 SHOW = "import json, os; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd()}))"
 
 
-async def quoted(world: ProcessGroups, instances: int = 1, **options: object) -> list[dict[str, Any]]:
+async def quoted(world: ProcessGroups, instances: int = 1, **settings: Any) -> list[dict[str, Any]]:
     world.add("program", "python", "-I", "-c", SHOW)
-    backend = world.open(**options)
+    backend = world.open(**settings)
     await backend.launch(job({"LR": "4"}, instances=instances))
     await seen(backend, job().group, lambda o: o.has_ended)
     texts = [await text_of(backend.logs(job().group, rank)) for rank in range(instances)]

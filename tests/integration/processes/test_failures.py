@@ -252,12 +252,12 @@ async def test_the_rank_that_failed_first_is_the_one_that_is_diagnosed(world: Pr
 
 
 async def test_a_supervisor_that_is_killed_takes_also_those_who_hide_with_it(world: ProcessGroups) -> None:
-    world.add("program", "sh", "-c", "env -i sleep 7781 & echo up; sleep 1000")
+    world.add("program", "sh", "-c", "env -i sh -c 'echo up; exec sleep 7781' & sleep 1000")
     backend = world.open()
     await backend.launch(job())
     await printed(backend, job().group)
     rank = rank_process()
-    [hidden] = [each for each in rank.children(recursive=True) if "7781" in each.cmdline()]
+    [hidden] = [each for each in rank.children(recursive=True) if "7781" in " ".join(each.cmdline())]
     rank.parent().kill()  # type: ignore[union-attr]
     end = await seen(backend, job().group, lambda o: o.has_ended)
     assert end.first_failure is not None

@@ -24,7 +24,7 @@ class Killed(BaseException):
 async def failed(world: ProcessGroups, program: str = MESS) -> ProcessBackend:
     """A backend with a group whose only rank has failed, and left something in each of its folders."""
     world.add("program", "sh", "-c", program)
-    backend = world.open(extra={"KEY": "secret"})
+    backend = world.open(secret_environment={"KEY": "secret"})
     await backend.launch(job())
     await seen(backend, job().group, lambda o: o.has_ended)
     return backend

@@ -4,6 +4,7 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from job_tracker.domain.group import Phase
 from job_tracker.logs.records import TIME, nanoseconds, records_of, text_of
@@ -15,7 +16,7 @@ from tests.support.jobs import job
 GRACE = timedelta(seconds=5)
 
 
-async def logged(world: ProcessGroups, program: str, **options: object) -> bytes:
+async def logged(world: ProcessGroups, program: str, **options: Any) -> bytes:
     """The log of a program that runs to its end."""
     world.add("program", sys.executable, "-c", program)
     backend = world.open(**options)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.admission.resolution import Resolver
-from job_tracker.backends.process import ProcessBackend, ProcessOptions
+from job_tracker.backends.process import ProcessBackend
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.common.clock import utc_now
@@ -65,7 +65,7 @@ async def test_live_groups_are_adopted_and_finished_and_queued_jobs_run(
     await started(earlier, await store.get(LAUNCHING))  # the service was killed before it wrote this down
     await earlier.close()
 
-    backend = ProcessBackend(world.root, ProcessOptions(path=PATH))
+    backend = ProcessBackend(world.root, ProcessSettings(path=PATH))
     logs = collector(store, world.spool(), tmp_path)
     resolver = Resolver(world.algorithms, "process", ProcessPlugin(ProcessSettings()))
     tracker = Tracker(

@@ -82,7 +82,7 @@ async def test_every_job_is_as_it_was(old_store: Store, version: int) -> None:
     assert {job.spec.retry for job in jobs.values()} == {RetryPolicy()}
     assert {job.spec.deadlines for job in jobs.values()} == {Deadlines()}
     assert {job.due_at for job in jobs.values()} == {None}
-    assert [move.state for move in jobs[1].moves] == ([] if version == 1 else _MOVES_OF_JOB_1)
+    assert [move.state for move in jobs[1].history] == ([] if version == 1 else _MOVES_OF_JOB_1)
     # Nor did a job get another folder: its checkpoints are where they were.
     assert jobs[3].checkpoint_uri == "/storage/checkpoints/3"
     assert jobs[3].model_uri == "/storage/models/a-model/3"

@@ -19,7 +19,7 @@ from job_tracker.backends.base import Observation, RankObservation, Watch
 from job_tracker.backends.registry import Opened, Surroundings
 from job_tracker.backends.shared.watching import watched
 from job_tracker.catalog import Algorithm, RequestLimits
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.config import Config
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed, LogsNotFound
@@ -87,7 +87,7 @@ class World:
     live: dict[GroupRef, Group] = field(default_factory=dict)
     stopped: dict[GroupRef, Group] = field(default_factory=dict)
     kept: dict[GroupRef, datetime] = field(default_factory=dict)
-    feed: Feed[GroupRef, Observation] = field(default_factory=Feed)
+    feed: Broadcast[GroupRef, Observation] = field(default_factory=Broadcast)
     launching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def waiting(self) -> Sequence[GroupRef]:

@@ -17,7 +17,7 @@ from tests.support.catalog import SETTINGS, pod_resolver
 from tests.support.kubernetes_plans import algorithm, recipe
 
 EVERY_OPTION = RequestLimits(
-    allowed=frozenset(get_args(PodOptionName)),
+    allowed_request_options=frozenset(get_args(PodOptionName)),
     max_resources={"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "4"},
     allowed_key_prefixes=("example.com", "kubernetes.io"),
     allowed_labels=frozenset({"team", "topology.kubernetes.io/zone", "other.org/app"}),
@@ -282,9 +282,8 @@ def test_the_policy_is_as_configured() -> None:
             }
         }
     )
-    assert settings.kubernetes.limits == RequestLimits(
-        allowed=frozenset({"resources"}),
-        max_resources={"nvidia.com/gpu": "8"},
-        allowed_key_prefixes=("example.com",),
-        allowed_labels=frozenset({"team"}),
-    )
+    limits = settings.kubernetes
+    assert limits.allowed_request_options == {"resources"}
+    assert limits.max_resources == {"nvidia.com/gpu": "8"}
+    assert limits.allowed_key_prefixes == ("example.com",)
+    assert limits.allowed_labels == {"team"}

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import timedelta
 
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.work_queue import WorkQueue
 
 
@@ -96,7 +96,7 @@ async def test_a_key_comes_again_after_the_time_it_asked_for() -> None:
 
 
 async def test_a_slow_reader_of_a_feed_gets_the_last_value_of_each_key() -> None:
-    feed = Feed[str, int]()
+    feed = Broadcast[str, int]()
     with feed.subscribe() as everything, feed.subscribe("b") as of_b:
         for value in range(3):
             feed.publish("a", value)
@@ -107,7 +107,7 @@ async def test_a_slow_reader_of_a_feed_gets_the_last_value_of_each_key() -> None
 
 
 async def test_a_batch_is_all_that_has_changed_and_waits_for_something() -> None:
-    feed = Feed[str, int]()
+    feed = Broadcast[str, int]()
     with feed.subscribe() as changes:
         for key, value in (("a", 1), ("b", 2), ("a", 3)):
             feed.publish(key, value)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from job_tracker.backends.kubernetes.plan import KubernetesPlan, PlanOptions, plan
+from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from tests.support import schemas
 from tests.support.catalog import SETTINGS, algorithm_of, resolved
 from tests.support.jobs import job
@@ -72,16 +72,11 @@ def groups_of(settings: Any) -> list[KubernetesPlan]:
     """Groups as the service launches them; also of an algorithm that is called as the service is."""
     recipe = {"image": "image:1", "command": ("python",)}
     algorithms = {**settings.algorithms, "training-service": algorithm_of(kubernetes=recipe)}
-    options = PlanOptions(
-        namespace=settings.kubernetes.namespace,
-        instance=settings.kubernetes.instance,
-        pod=settings.kubernetes.pod,
-    )
     jobs = [
         resolved(job(algorithm=name, instances=3), algorithms, settings.backend, settings.plugin)
         for name in algorithms
     ]
-    return [plan(each, options) for each in jobs]
+    return [plan(each, settings.kubernetes) for each in jobs]
 
 
 def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -166,12 +161,11 @@ def test_every_algorithm_that_ships_asks_for_what_it_needs_and_is_held_to_its_me
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(objects, tmp_path, monkeypatch)
-    options = PlanOptions(namespace="a", instance="b", pod=settings.kubernetes.pod)
     assert settings.algorithms
     for name in settings.algorithms:
         asked = job(algorithm=name, instances=2)
         for pod in plan(
-            resolved(asked, settings.algorithms, settings.backend, settings.plugin), options
+            resolved(asked, settings.algorithms, settings.backend, settings.plugin), settings.kubernetes
         ).pods:
             (training,) = pod["spec"]["containers"]
             assert training["resources"]["requests"].keys() >= {"cpu", "memory"}

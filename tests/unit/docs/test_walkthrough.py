@@ -10,7 +10,7 @@ import yaml
 from google.protobuf.json_format import ParseDict
 
 from job_tracker.admission.admission import Admission, JobRequest
-from job_tracker.backends.kubernetes.plan import PlanOptions, plan
+from job_tracker.backends.kubernetes.plan import plan
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain.caller import BUILT_IN
@@ -86,8 +86,7 @@ async def test_each_floor_has_the_value_that_is_shown(storage: Path) -> None:
 
     [shown_pod] = map(yaml.safe_load, shown("yaml"))
     kubernetes: KubernetesSettings = getattr(configured, configured.backend)
-    options = PlanOptions(namespace=kubernetes.namespace, instance=kubernetes.instance, pod=kubernetes.pod)
-    assert_holds(plan(job_of(spec), options).pods[1], shown_pod)
+    assert_holds(plan(job_of(spec), kubernetes).pods[1], shown_pod)
 
 
 def assert_holds(whole: Any, part: Any) -> None:

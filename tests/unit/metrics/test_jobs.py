@@ -77,7 +77,7 @@ def test_a_launch_that_another_replica_has_begun_is_measured_from_there() -> Non
 
 def test_a_launch_by_a_version_that_did_not_write_down_when_is_not_measured() -> None:
     story = Story()
-    story.job = replace(story.job.admitted(story.at), moves=())
+    story.job = replace(story.job.admitted(story.at), history=())
     story.runs()
     assert story.value("launch_seconds_count") == 0
 

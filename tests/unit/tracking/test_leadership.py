@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.errors import LeadershipLost, StoreUnavailable
 from job_tracker.store.lease import LeaseStore, Term
 from job_tracker.tracking.leadership import Leadership, Tenure
@@ -25,7 +25,7 @@ class Leases:
         self.terms = 0
         self.renewals = 0
         self.is_away = False
-        self.resigned: Feed[int, None] = Feed()
+        self.resigned: Broadcast[int, None] = Broadcast()
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
         if self.is_away:

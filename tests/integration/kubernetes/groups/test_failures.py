@@ -42,7 +42,7 @@ async def test_an_image_that_does_not_exist_is_a_failure_after_a_grace(
     world: KubernetesGroups, place: Place
 ) -> None:
     world.add("program", image="nowhere.invalid/nothing:1")
-    backend = world.open(start_grace=timedelta(seconds=2))
+    backend = world.open(image_pull_grace=timedelta(seconds=2))
     assert (await failure_of(backend)).category is Category.IMAGE_PULL_FAILED
     assert await stop(backend) == [Phase.FAILED]
     assert place.left() == []
@@ -63,7 +63,7 @@ async def test_what_does_not_fit_on_any_node_waits_and_says_why(
 
 async def test_a_secret_that_does_not_exist_is_named(world: KubernetesGroups, place: Place) -> None:
     world.add("program", secret_environment={"KEY": {"secret": "no-such-secret", "key": "a"}})
-    backend = world.open(start_grace=timedelta(seconds=1))
+    backend = world.open(image_pull_grace=timedelta(seconds=1))
     diagnosis = await failure_of(backend)
     assert diagnosis.category is Category.CONTAINER_CONFIG
     assert "no-such-secret" in diagnosis.detail

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.kubernetes import Access
 from job_tracker.backends.kubernetes.labels import owned_by
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendRefused, BackendUnavailable, InvalidField, LaunchFailed
@@ -247,7 +246,7 @@ async def test_a_kubeconfig_that_is_none_is_refused_in_a_line(
 
 
 async def test_a_context_that_does_not_exist_is_refused(world: KubernetesGroups) -> None:
-    backend = world.open(access=Access(kubeconfig=world.kubeconfig, context="no-such-context"))
+    backend = world.open(context="no-such-context")
     with pytest.raises(BackendRefused, match="no-such-context"):
         await backend.connect()
 

@@ -78,7 +78,7 @@ async def test_pods_on_a_lost_node_are_removed_after_their_grace(
 async def test_a_node_that_is_lost_fails_its_groups_and_says_so(
     world: KubernetesGroups, place: Place
 ) -> None:
-    backend = world.open(node_grace=timedelta(seconds=2))
+    backend = world.open(lost_node_grace=timedelta(seconds=2))
     await started(backend, job(FOREVER, instances=2))
     await asyncio.to_thread(place.cluster.stop, "kubelet")
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)

@@ -3,7 +3,6 @@
 import asyncio
 from datetime import timedelta
 
-from job_tracker.backends.kubernetes import PlanOptions
 from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.jobs import job
@@ -16,9 +15,8 @@ async def test_pods_have_the_tokens_of_a_secret_which_goes_with_them(
     program = "import os; print(os.environ['GROUP_TOKEN'], os.environ['REPORT_TOKEN'])"
     world.add("program", "python3", "-c", program)
     world.tell = lambda _: {"GROUP_TOKEN": "of-the-group", "REPORT_TOKEN": "of-reports"}
-    options = PlanOptions(namespace=place.namespace, instance="test", token_secrets=True)
-    backend, asked = world.open(plan=options), job(instances=2)
-    plan = world.plan(asked, options)
+    backend, asked = world.open(token_secrets=True), job(instances=2)
+    plan = world.plan(asked, token_secrets=True)
     await backend.launch(asked)
     await backend.launch(asked)
     await seen(backend, asked.group, lambda found: found.has_ended)

@@ -10,7 +10,8 @@ from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.labels import Manifest
-from job_tracker.backends.kubernetes.plan import PlanOptions, plan
+from job_tracker.backends.kubernetes.plan import plan
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.job import Ending, Job, JobState, new_job
 from job_tracker.domain.policies import RetryPolicy
@@ -19,7 +20,7 @@ from tests.support.catalog import algorithm_of, pod_resolver
 from tests.support.jobs import NOON, spec
 from tests.support.scripted_api import Scripted, says, status
 
-OPTIONS = PlanOptions(namespace="here", instance="ours")
+SETTINGS = KubernetesSettings(namespace="here", instance="ours")
 LOST = Diagnosis(
     category=Category.NODE_LOST, summary="Node a is gone.", resolution="Wait for it.", retryable=True
 )
@@ -44,7 +45,7 @@ class Life:
     def has_pods(self) -> None:
         algorithms = {"program": algorithm_of(kubernetes={"image": "image:1", "command": ("python",)})}
         wanted = replace(self.job, spec=pod_resolver(algorithms).completed(self.job.spec))
-        self.groups.take([(self._made(pod), False) for pod in plan(wanted, OPTIONS).pods])
+        self.groups.take([(self._made(pod), False) for pod in plan(wanted, SETTINGS).pods])
         group = self.groups.get(self.job.group)
         assert group is not None
         self.saves(self.job.observed(self.groups.observe(group).statuses))
@@ -74,7 +75,7 @@ async def groups() -> AsyncIterator[Groups]:
 
 @pytest.fixture
 async def recorder(client: KubernetesClient, groups: Groups) -> AsyncIterator[EventRecorder]:
-    made = EventRecorder(client, groups, OPTIONS, clock=lambda: NOON + timedelta(seconds=1))
+    made = EventRecorder(client, groups, SETTINGS, clock=lambda: NOON + timedelta(seconds=1))
     yield made
     await made.close()
 

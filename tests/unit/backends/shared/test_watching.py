@@ -8,7 +8,7 @@ import pytest
 
 from job_tracker.backends.base import Mark, Observation, RankObservation, Watch, snapshot_of
 from job_tracker.backends.shared.watching import watched
-from job_tracker.common.broadcast import Feed
+from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import GroupRef, Phase, RankStatus
 
@@ -19,7 +19,7 @@ RUNNING, ENDED = (
 
 
 async def test_what_was_said_during_the_look_is_not_said_again() -> None:
-    feed: Feed[GroupRef, Observation] = Feed()
+    feed: Broadcast[GroupRef, Observation] = Broadcast()
 
     async def look() -> Mapping[GroupRef, Observation]:
         feed.publish(FIRST, RUNNING)
@@ -33,7 +33,7 @@ async def test_what_was_said_during_the_look_is_not_said_again() -> None:
 
 
 async def test_what_changes_while_the_snapshot_is_read_comes_after_it() -> None:
-    feed: Feed[GroupRef, Observation] = Feed()
+    feed: Broadcast[GroupRef, Observation] = Broadcast()
 
     async def look() -> Mapping[GroupRef, Observation]:
         return {FIRST: RUNNING, SECOND: RUNNING}

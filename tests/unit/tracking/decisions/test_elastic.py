@@ -94,7 +94,7 @@ def test_the_story_tells_of_restarts_the_newest_when_there_are_many() -> None:
     current = ELASTIC.observed(lost(0).statuses)
     for second in range(150):
         current = current.restarting(2, WHY, NOON + timedelta(seconds=second))
-    restarts = [move for move in current.moves if move.is_restart]
+    restarts = [move for move in current.history if move.is_restart]
     assert (len(restarts), restarts[-1].at) == (100, NOON + timedelta(seconds=149))
     assert restarts[0].diagnosis is not None
     assert (restarts[0].diagnosis.rank, restarts[0].diagnosis.detail) == (2, "")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.kubernetes import KubernetesBackend, PlanOptions
+from job_tracker.backends.kubernetes import KubernetesBackend
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.job import Job
@@ -39,11 +39,7 @@ def tokens(the_job: Job) -> dict[str, str]:
 
 
 def opened(world: KubernetesGroups, *, hidden: bool = True) -> KubernetesBackend:
-    return world.open(plan=options(hidden=hidden))
-
-
-def options(*, hidden: bool) -> PlanOptions:
-    return PlanOptions(namespace="here", instance="test", token_secrets=hidden)
+    return world.open(token_secrets=hidden)
 
 
 def environment(pod: Any) -> dict[str, Any]:
@@ -72,7 +68,7 @@ async def test_pods_have_their_tokens_by_reference(world: KubernetesGroups, clus
 async def test_a_launch_that_is_repeated_finds_its_secret_and_the_next_attempt_has_another(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
-    await opened(world).client.create("pods", world.plan(PAIR, options(hidden=True)).pods[0])
+    await opened(world).client.create("pods", world.plan(PAIR, token_secrets=True).pods[0])
     for _ in range(2):
         backend = opened(world)
         await backend.launch(PAIR)

@@ -39,7 +39,7 @@ LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 OPTIONS = TypeAdapter(InstanceOptions)
 ONE = Composition({"master": 1}, None, ends_with_master=False)
 ANY_REQUEST = RequestLimits(
-    allowed=frozenset(get_args(PodOptionName)),
+    allowed_request_options=frozenset(get_args(PodOptionName)),
     allowed_key_prefixes=("example.com",),
 )
 
