@@ -1,7 +1,7 @@
 """Our containers as the engine last told of them: a list, and then its events.
 
 The view may be behind the world, and after a loss of the connection for long. It never goes back: see
-Group.take. What was missed is repaired by the next list, which comes with every connection and on a
+ContainerGroup.take. What was missed is repaired by the next list, which comes with every connection and on a
 period. Only containers that have ended are looked at one by one, once: lists do not say how.
 """
 

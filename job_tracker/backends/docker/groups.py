@@ -17,7 +17,7 @@ _LAUNCH_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class Group(LiveGroup):
+class ContainerGroup(LiveGroup):
     """See LiveGroup. `containers` are as last seen, also those that are gone."""
 
     containers: dict[int, Container] = field(default_factory=dict)
@@ -88,11 +88,11 @@ class Group(LiveGroup):
         return Observation(tuple(ranks), master.program if master else "")
 
 
-class Groups(LiveGroups[Group]):
+class Groups(LiveGroups[ContainerGroup]):
     """See LiveGroups. Which of them are ending is written down apart from their containers."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(Group)
+        super().__init__(ContainerGroup)
         self._clock = clock
         self._endings: dict[GroupRef, Ending] = {}
 
@@ -131,7 +131,7 @@ class Groups(LiveGroups[Group]):
                 group.ending = ending
                 self._touch(group)
 
-    def observe(self, group: Group) -> Observation:
+    def observe(self, group: ContainerGroup) -> Observation:
         """What the group is doing; who watches is told if that is new."""
         seen = group.observe(self._clock())
         self._tell(group, seen)
@@ -143,7 +143,7 @@ class Groups(LiveGroups[Group]):
         """Every group of which there is, or was, a container, but for those that are kept."""
         return {group.ref: self.observe(group) for group in self if group.containers and not group.is_kept}
 
-    def _touch(self, group: Group) -> None:
+    def _touch(self, group: ContainerGroup) -> None:
         self.observe(group)
         self.touched.publish(group.ref, None)
         if group.ending is not None and not group.living and not group.held:

@@ -19,7 +19,7 @@ from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.engine_errors import Conflict, EngineError, NotFound
-from job_tracker.backends.docker.groups import Group, Groups
+from job_tracker.backends.docker.groups import ContainerGroup, Groups
 from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.names import are_ours
 from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
@@ -57,7 +57,7 @@ class Launcher:
         self._groups = groups
         self._images = images
 
-    async def launch(self, plan: DockerPlan, group: Group) -> None:
+    async def launch(self, plan: DockerPlan, group: ContainerGroup) -> None:
         """Have every container of the plan run, or have run. May be repeated after it was cut short.
 
         Raises LaunchFailed when the engine refuses something, and BackendUnavailable when trying again
@@ -150,7 +150,9 @@ class Launcher:
         except EngineError as error:
             raise _explained(error, f"network {name}") from error
 
-    async def _start_claimed(self, group: Group, rank: int, container: Container, is_new: bool) -> None:
+    async def _start_claimed(
+        self, group: ContainerGroup, rank: int, container: Container, is_new: bool
+    ) -> None:
         if not is_new:
             await self._groups.wait(group, partial(_has_started, rank), _TAKE_OVER_SECONDS)
         await self._start(container)
@@ -181,7 +183,7 @@ async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
     return [result for result in results if not isinstance(result, BaseException)]
 
 
-def _is_whole(group: Group, plan: DockerPlan) -> bool:
+def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
     """Whether every container of the attempt has been started, as far as is known here.
 
     Whatever configuration they were made with: they run.
@@ -195,7 +197,7 @@ def _is_whole(group: Group, plan: DockerPlan) -> bool:
     )
 
 
-def _lost(group: Group, plan: DockerPlan) -> set[int]:
+def _lost(group: ContainerGroup, plan: DockerPlan) -> set[int]:
     """The ranks whose containers were removed, and are not to be made again.
 
     Raises LaunchFailed if the group cannot go on so.
@@ -215,7 +217,7 @@ def _lost(group: Group, plan: DockerPlan) -> set[int]:
     return lost
 
 
-def _has_started(rank: int, group: Group) -> bool:
+def _has_started(rank: int, group: ContainerGroup) -> bool:
     known = group.living.get(rank)
     return known is not None and known.has_started
 

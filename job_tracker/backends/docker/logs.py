@@ -9,7 +9,7 @@ from contextlib import aclosing
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Refused, Unreachable
-from job_tracker.backends.docker.groups import Group, Groups
+from job_tracker.backends.docker.groups import ContainerGroup, Groups
 from job_tracker.logs.records import BEGINNING, TIME, nanoseconds
 from job_tracker.logs.writing import time_at
 
@@ -29,7 +29,7 @@ class LiveLogs:
 
     async def read(
         self,
-        group: Group,
+        group: ContainerGroup,
         rank: int,
         *,
         follow: bool = False,
@@ -95,10 +95,10 @@ class LiveLogs:
                 if made := records.made(line):
                     yield made
 
-    async def _started(self, group: Group, rank: int) -> Container:
+    async def _started(self, group: ContainerGroup, rank: int) -> Container:
         """The container, once its program has started."""
 
-        def is_decided(_: Group) -> bool:
+        def is_decided(_: ContainerGroup) -> bool:
             known = group.containers.get(rank)
             return (known is not None and known.has_started) or self._has_ended(group, rank)
 
@@ -108,7 +108,7 @@ class LiveLogs:
             raise NotFound(404, "the container never started")
         return container
 
-    def _has_ended(self, group: Group, rank: int) -> bool:
+    def _has_ended(self, group: ContainerGroup, rank: int) -> bool:
         return rank in group.gone or self._groups.observe(group).ranks[rank].status.phase.has_ended
 
 

@@ -13,7 +13,7 @@ from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.endings import Ending, Endings
 from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Unreachable
-from job_tracker.backends.docker.groups import Group, Groups
+from job_tracker.backends.docker.groups import ContainerGroup, Groups
 from job_tracker.backends.docker.logs import LiveLogs
 from job_tracker.backends.docker.names import of_group, ours
 from job_tracker.backends.shared.labels import ALGORITHM, group_named
@@ -139,7 +139,7 @@ class Stopper:
             self._groups.drop(ref)
         return seen
 
-    async def _announce(self, group: Group, keep_until: datetime | None) -> Ending:
+    async def _announce(self, group: ContainerGroup, keep_until: datetime | None) -> Ending:
         """Write down that the end is ours, for a service that finds the group half gone."""
         self._groups.observe(group)  # who has ended by now keeps how
         ended = frozenset(rank for rank, each in group.living.items() if each.has_ended and each.has_started)
@@ -150,7 +150,7 @@ class Stopper:
         group.ending = ending
         return ending
 
-    async def _end_containers(self, group: Group, grace: float) -> None:
+    async def _end_containers(self, group: ContainerGroup, grace: float) -> None:
         """End every container politely, and at once those that do not end for so long."""
         for signal, seconds in (("SIGTERM", grace), ("SIGKILL", _KILLED_SECONDS)):
             await _all(self._signal(each, signal) for each in group.running.values())
@@ -167,7 +167,7 @@ class Stopper:
         except (Conflict, NotFound):
             await self._cache.look(container.id)  # it has just ended by itself
 
-    async def _keep_logs(self, group: Group) -> None:
+    async def _keep_logs(self, group: ContainerGroup) -> None:
         """Keep what the ranks have printed; an engine that is slow about it holds this up for no longer."""
         kept = [
             asyncio.create_task(self._keep_log(group, rank))
@@ -183,7 +183,7 @@ class Stopper:
                 task.cancel()
             await asyncio.gather(*kept, return_exceptions=True)
 
-    async def _keep_log(self, group: Group, rank: int) -> None:
+    async def _keep_log(self, group: ContainerGroup, rank: int) -> None:
         read = partial(self._live.read, group, rank)
         restarts = group.containers[rank].restarts
         await self._spool.keep(group.ref, rank, restarts, read, again_after=(Unreachable,))
@@ -213,11 +213,11 @@ class Stopper:
             await self._client.remove_network(network)
 
 
-def _is_gone(group: Group) -> bool:
+def _is_gone(group: ContainerGroup) -> bool:
     return not group.living
 
 
-def _has_ended(group: Group) -> bool:
+def _has_ended(group: ContainerGroup) -> bool:
     return not group.running
 
 

@@ -52,7 +52,7 @@ class Outage:
 
 
 @dataclass(slots=True)
-class Group(LiveGroup):
+class PodGroup(LiveGroup):
     """See LiveGroup. `pods` are as they were last seen, also those that are gone."""
 
     pods: dict[int, Manifest] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Group(LiveGroup):
         )
 
 
-class Groups(LiveGroups[Group]):
+class Groups(LiveGroups[PodGroup]):
     """See LiveGroups."""
 
     def __init__(
@@ -164,8 +164,8 @@ class Groups(LiveGroups[Group]):
         graces: Graces | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        super().__init__(Group)
-        self.on_found: Callable[[Group], None] = lambda _: None
+        super().__init__(PodGroup)
+        self.on_found: Callable[[PodGroup], None] = lambda _: None
         """Called with a group whose first pod was just seen, before it is observed."""
         self._graces = graces or Graces()
         self._clock = clock
@@ -175,8 +175,8 @@ class Groups(LiveGroups[Group]):
 
         All of them first: what a worker's deletion means may be written on its master.
         """
-        touched: dict[GroupRef, Group] = {}
-        found: list[Group] = []
+        touched: dict[GroupRef, PodGroup] = {}
+        found: list[PodGroup] = []
         for pod, gone in changes:
             ref, rank, instances = group_of(pod), rank_of(pod), instances_of(pod)
             if ref is None or rank is None or instances is None or rank >= instances:
@@ -196,7 +196,7 @@ class Groups(LiveGroups[Group]):
             if group.stopping and not group.living and not group.held:
                 self.drop(ref)  # an earlier service, or another one, has stopped it
 
-    def observe(self, group: Group, *, changed_only: bool = False) -> Observation:
+    def observe(self, group: PodGroup, *, changed_only: bool = False) -> Observation:
         """What the group is doing; who watches is told if that is new."""
         seen = group.observe(self._clock(), self._graces, changed_only=changed_only)
         self._tell(group, seen)

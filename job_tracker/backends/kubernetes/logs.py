@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from job_tracker.backends.kubernetes.api_errors import Invalid, NotFound, Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
-from job_tracker.backends.kubernetes.groups import Group, Groups, has_started
+from job_tracker.backends.kubernetes.groups import Groups, PodGroup, has_started
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.logs.records import BEGINNING, nanoseconds
@@ -42,7 +42,7 @@ class LiveLogs:
 
     async def read(
         self,
-        group: Group,
+        group: PodGroup,
         rank: int,
         *,
         follow: bool = False,
@@ -100,7 +100,7 @@ class LiveLogs:
                     return
                 raise NotFound(404, "NotFound", "the group is being stopped")
 
-    def _has_changed(self, group: Group, rank: int) -> Callable[[Group], bool]:
+    def _has_changed(self, group: PodGroup, rank: int) -> Callable[[PodGroup], bool]:
         """Whether the pod is told to be another than now: it has ended, or its node is back."""
         before = group.pods.get(rank)
         return lambda _: group.pods.get(rank) is not before or self._has_ended(group, rank)
@@ -118,10 +118,10 @@ class LiveLogs:
                 if made := records.made(piece):  # and not kubelet's words alone
                     yield made
 
-    async def _started(self, group: Group, rank: int) -> Manifest:
+    async def _started(self, group: PodGroup, rank: int) -> Manifest:
         """The pod, once its container has started."""
 
-        def is_decided(_: Group) -> bool:
+        def is_decided(_: PodGroup) -> bool:
             return has_started(group.pods.get(rank, {})) or self._has_ended(group, rank)
 
         await self._groups.wait(group, is_decided, None)
@@ -130,7 +130,7 @@ class LiveLogs:
             raise NotFound(404, "NotFound", "the container never started")
         return pod
 
-    def _has_ended(self, group: Group, rank: int) -> bool:
+    def _has_ended(self, group: PodGroup, rank: int) -> bool:
         return self._groups.observe(group).ranks[rank].status.phase.has_ended or rank in group.gone
 
 

@@ -11,7 +11,7 @@ from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
-from job_tracker.backends.kubernetes.groups import Group, Groups, Outage
+from job_tracker.backends.kubernetes.groups import Groups, Outage, PodGroup
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, owned_by, selector
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendRefused
@@ -98,12 +98,12 @@ class MasterServices:
                 if group is not None:
                     self._lost(group, self._clock())
 
-    def _found(self, group: Group) -> None:
+    def _found(self, group: PodGroup) -> None:
         """Look whether a group has its Service that was launched before we looked."""
         if self._has_looked:
             self._lost(group, None)
 
-    def _lost(self, group: Group, since: datetime | None) -> None:
+    def _lost(self, group: PodGroup, since: datetime | None) -> None:
         if not self._is_missing(group):
             return
         if group.outage is None or group.outage.until is not None:
@@ -117,10 +117,10 @@ class MasterServices:
         self._making[group.ref] = task
         task.add_done_callback(lambda _: self._making.pop(group.ref, None))
 
-    def _is_missing(self, group: Group) -> bool:
+    def _is_missing(self, group: PodGroup) -> bool:
         return self._has_looked and group.needs_service and group.ref not in self._there
 
-    async def _make_again(self, group: Group) -> None:
+    async def _make_again(self, group: PodGroup) -> None:
         known = group.living.get(MASTER_RANK)
         if known is None or not self._is_missing(group):
             return

@@ -14,8 +14,8 @@ from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import (
     STOPPING,
-    Group,
     Groups,
+    PodGroup,
     has_ended,
     has_started,
     has_stopped,
@@ -89,7 +89,9 @@ class Stopper:
             await _within(_LOG_SECONDS, [asyncio.create_task(self._keep_log(group, rank))])
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], 0)
 
-    async def _keep_log(self, group: Group, rank: int, *, follow: bool = False, again: bool = True) -> bool:
+    async def _keep_log(
+        self, group: PodGroup, rank: int, *, follow: bool = False, again: bool = True
+    ) -> bool:
         """Keep what the pod of the rank has printed; False if that could not be read to its end."""
         read = partial(self._live.read, group, rank, follow=follow, for_stop=True)
         restarts, errors = restarts_of(group.pods[rank]), (Unreachable,) if again else ()
@@ -134,7 +136,7 @@ class Stopper:
         self._groups.drop(ref)
         return seen
 
-    async def _find(self, ref: GroupRef) -> Group | None:
+    async def _find(self, ref: GroupRef) -> PodGroup | None:
         group = self._groups.get(ref)
         if group is None or not group.living:
             # The cache may be behind: somebody may have launched the group a moment ago.
@@ -144,7 +146,7 @@ class Stopper:
             group = self._groups.get(ref)
         return group
 
-    async def _announce(self, group: Group) -> None:
+    async def _announce(self, group: PodGroup) -> None:
         """Write on the master that the end is ours, for a service that finds the group half gone.
 
         It is enough on the master, which is deleted last: while others are on their way out, it is there.
@@ -162,7 +164,7 @@ class Stopper:
             log.warning("a restart now would take the end of %s for a failure: %s", group.ref.name, error)
 
     @asynccontextmanager
-    async def _keeping_logs(self, group: Group) -> AsyncIterator[None]:
+    async def _keeping_logs(self, group: PodGroup) -> AsyncIterator[None]:
         """Keep what the ranks have printed, and within what they still print.
 
         A node that does not answer holds this up for no longer than _LOG_SECONDS. It is asked once more
@@ -184,7 +186,7 @@ class Stopper:
         finally:
             await _within(0, rest)
 
-    async def _delete(self, group: Group, grace: int, keep_until: datetime | None = None) -> None:
+    async def _delete(self, group: PodGroup, grace: int, keep_until: datetime | None = None) -> None:
         """Ask for the end of every pod that is not kept; the master last, see _announce."""
         living = group.living
         master = living.pop(MASTER_RANK, None)
@@ -198,7 +200,7 @@ class Stopper:
             return
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], grace)
 
-    async def _remove_leftovers(self, group: Group) -> None:
+    async def _remove_leftovers(self, group: PodGroup) -> None:
         """Remove the pods that are still there: kubelet takes its time, or the node is lost."""
         if await self._groups.wait(group, _is_gone, _KUBELET_SECONDS):
             return
@@ -214,11 +216,11 @@ class Stopper:
             raise BackendUnavailable(f"{names}: deleted, but held by finalizers or an admission controller")
 
 
-def _is_gone(group: Group) -> bool:
+def _is_gone(group: PodGroup) -> bool:
     return not group.living
 
 
-def _has_stopped(group: Group) -> bool:
+def _has_stopped(group: PodGroup) -> bool:
     """Whether no process of the group is left, as far as their nodes have told."""
     return all(has_stopped(pod) for pod in group.living.values())
 

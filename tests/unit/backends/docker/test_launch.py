@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.docker.containers import Container
-from job_tracker.backends.docker.groups import Group, Groups
+from job_tracker.backends.docker.groups import ContainerGroup, Groups
 from job_tracker.backends.docker.launch import Launcher
 from job_tracker.backends.docker.plan import DockerPlan, plan
 from job_tracker.backends.docker.plugin import DockerPlugin
@@ -38,7 +38,9 @@ def planned(of: Job = ASKED, command: str = "train") -> DockerPlan:
     return plan(resolved(of, algorithms, "docker", DockerPlugin(settings)), settings, most_log=1 << 20)
 
 
-def known(made_from: DockerPlan, *statuses: str, removed: tuple[int, ...] = ()) -> tuple[Groups, Group]:
+def known(
+    made_from: DockerPlan, *statuses: str, removed: tuple[int, ...] = ()
+) -> tuple[Groups, ContainerGroup]:
     """A group with a container for each rank that has a status."""
     groups = Groups()
     for rank, status in enumerate(statuses):
@@ -60,7 +62,7 @@ def known(made_from: DockerPlan, *statuses: str, removed: tuple[int, ...] = ()) 
     return groups, groups.begin(made_from.group, made_from.instances)
 
 
-async def launch(groups: Groups, group: Group, wanted: DockerPlan) -> None:
+async def launch(groups: Groups, group: ContainerGroup, wanted: DockerPlan) -> None:
     engine: Any = Engine()
     await Launcher(engine, engine, groups, engine, engine).launch(wanted, group)
 

@@ -8,7 +8,7 @@ import pytest
 
 from job_tracker.backends.kubernetes.api_errors import Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
-from job_tracker.backends.kubernetes.groups import Group, Groups
+from job_tracker.backends.kubernetes.groups import Groups, PodGroup
 from job_tracker.backends.kubernetes.logs import LiveLogs
 from job_tracker.domain.group import GroupRef
 from tests.support.pods import container, pod
@@ -37,7 +37,9 @@ class Waits(Groups):
         self.asked: list[float] = []
         self._number = number
 
-    async def wait(self, group: Group, condition: Callable[[Group], bool], within: float | None) -> bool:
+    async def wait(
+        self, group: PodGroup, condition: Callable[[PodGroup], bool], within: float | None
+    ) -> bool:
         if within is not None:
             self.asked.append(within)
         if len(self.asked) == self._number:
@@ -48,7 +50,7 @@ class Waits(Groups):
 async def pauses(node: Node, number: int) -> list[float]:
     """The first pauses of one that follows the log of a running pod."""
     waits = Waits(number)
-    group = Group(GroupRef("program-1", 1, 1), 1, pods={0: RUNNING})
+    group = PodGroup(GroupRef("program-1", 1, 1), 1, pods={0: RUNNING})
     with pytest.raises(asyncio.CancelledError):
         async for _ in LiveLogs(cast(KubernetesClient, node), waits).read(group, 0, follow=True):
             pass
