@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from job_tracker.backends.base import Observation, RankObservation, Watch
-from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
 from job_tracker.backends.shared.watching import watched
-from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.catalog import Algorithm
 from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.config import Config
 from job_tracker.domain.diagnosis import Category, Diagnosis
@@ -217,24 +217,15 @@ class FakeSettings(Config):
     """There is nothing to set."""
 
 
-class FakePlugin:
+class FakePlugin(BackendPlugin):
     """See BackendPlugin."""
 
     settings_model: ClassVar[type[Config]] = FakeSettings
-    recipe_model: ClassVar[type[Config] | None] = None
-    role_model: ClassVar[type[Config] | None] = None
 
     def __init__(self, settings: FakeSettings | None = None) -> None: ...
 
-    @property
-    def limits(self) -> RequestLimits | None:
-        return None
-
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         return InstanceSpec()
-
-    def address_for_ranks(self, host: str, port: int) -> str | None:
-        return None
 
     async def open(self, surroundings: Surroundings) -> Opened:
         backend = FakeBackend()

@@ -65,9 +65,9 @@ class BackendPlugin(Protocol):
 
     settings_model: ClassVar[type[Config]]
     """Its settings, the table that has its name."""
-    recipe_model: ClassVar[type[Config] | None]
+    recipe_model: ClassVar[type[Config] | None] = None
     """How an algorithm runs on it, algorithms.NAME.BACKEND; None: it runs any algorithm."""
-    role_model: ClassVar[type[Config] | None]
+    role_model: ClassVar[type[Config] | None] = None
     """What roles may have of their own, algorithms.NAME.roles.ROLE.BACKEND; None: nothing."""
 
     def __init__(self, settings: Any) -> None: ...
@@ -75,15 +75,15 @@ class BackendPlugin(Protocol):
     @property
     def limits(self) -> RequestLimits | None:
         """What a request may set of its instances; None: nothing."""
-        ...
+        return None
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         """What each instance of the role is to be. Raises ValueError for what does not fit together."""
         ...
 
-    def address_for_ranks(self, host: str, port: int) -> str | None:
+    def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
         """How ranks reach a server of this machine that listens there; None: not at all, or unknown."""
-        ...
+        return None
 
     async def open(self, surroundings: Surroundings) -> Opened:
         """Connect. Raises BackendRefused if the engine does not let us in."""

@@ -40,9 +40,9 @@ def group_name(algorithm: str, job_id: int, attempt: int) -> str:
     return slug(algorithm, _LABEL_LENGTH - _LONGEST_SUFFIX - len(tail)) + tail
 
 
-def home(store_id: str, project: str = DEFAULT_PROJECT) -> str:
-    """The place of a project's jobs that are in a store, as in default/1a2b3c4d."""
-    return f"{project}/{store_id}"
+def home(store_id: str) -> str:
+    """The place of the jobs of a store, as in default/1a2b3c4d."""
+    return f"{DEFAULT_PROJECT}/{store_id}"
 
 
 def store_of(home: str) -> str:

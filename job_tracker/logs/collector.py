@@ -34,20 +34,13 @@ class LogCollector:
     """
 
     def __init__(
-        self,
-        store: JobReader,
-        spool: Spool,
-        archive: LogArchive,
-        *,
-        period: float = _PERIOD_SECONDS,
-        prompt: float = _PROMPT_SECONDS,
+        self, store: JobReader, spool: Spool, archive: LogArchive, *, period: float = _PERIOD_SECONDS
     ) -> None:
-        """`period` is how often `run` looks, and `prompt` how long `collect` waits, in seconds."""
+        """`period` is how often `run` looks, in seconds."""
         self._store = store
         self._spool = spool
         self._archive = archive
         self._period = period
-        self._prompt = prompt
         self._uploads = asyncio.Semaphore(_MOST_UPLOADS)
         self._collecting: dict[GroupRef, asyncio.Task[None]] = {}
 
@@ -58,7 +51,7 @@ class LogCollector:
             task = asyncio.create_task(self._keep(job, group, anew=True), name=f"logs of {group.name}")
             self._collecting[group] = task
             task.add_done_callback(lambda done: self._collected(group, done))
-        await asyncio.wait([self._collecting[group]], timeout=self._prompt)
+        await asyncio.wait([self._collecting[group]], timeout=_PROMPT_SECONDS)
 
     async def forget(self, job: Job) -> None:
         """Delete the kept logs of a job. It may be repeated. Raises StorageUnavailable."""

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from job_tracker.backends.docker.options import ContainerOptions, DockerRecipe
 from job_tracker.backends.docker.settings import HOST, DockerSettings
-from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
 from job_tracker.backends.shared.instances import instance_of, options_of_role
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
@@ -13,7 +13,7 @@ from job_tracker.domain.group import InstanceOptions, InstanceSpec
 _EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104
 
 
-class DockerPlugin:
+class DockerPlugin(BackendPlugin):
     """See BackendPlugin."""
 
     settings_model: ClassVar[type[Config]] = DockerSettings

@@ -18,7 +18,7 @@ from job_tracker.backends.kubernetes.api_errors import (
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
-from job_tracker.backends.kubernetes.groups import Graces, Groups
+from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import restarts_of, selector
 from job_tracker.backends.kubernetes.launch import Launcher
@@ -63,7 +63,7 @@ class KubernetesBackend:
         instance, timing = settings.instance, timing or WatchTiming()
         access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
         self.client = KubernetesClient(access, settings.namespace, on_request=on_request)
-        self._groups = Groups(Graces(start=settings.image_pull_grace, node=settings.lost_node_grace))
+        self._groups = Groups(settings)
         self._cache = PodCache(self.client, selector(instance), self._groups.take, timing)
         self.events = EventRecorder(self.client, self._groups, settings)
         self._spool = spool

@@ -8,7 +8,8 @@ from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of, restarts_of
 from job_tracker.backends.kubernetes.options import CONTAINER
-from job_tracker.backends.kubernetes.status import NODE_GRACE, START_GRACE, observe_rank, program_of
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.backends.kubernetes.status import observe_rank, program_of
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
@@ -24,14 +25,6 @@ STOPPING = "training-service/stopping"
 _LAUNCH_TIME = timedelta(seconds=30)
 # Resolvers keep the answer that there is no such name for so long, after the Service is back.
 _RESOLVER_TIME = timedelta(seconds=30)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graces:
-    """How long a pod that cannot start may take to mend itself, and how long a node may be silent."""
-
-    start: timedelta = START_GRACE
-    node: timedelta = NODE_GRACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +61,21 @@ class PodGroup(LiveGroup):
         """The pods that are there, ended or not."""
         return {rank: pod for rank, pod in self.pods.items() if rank not in self.gone}
 
-    def observe(self, now: datetime, graces: Graces, *, changed_only: bool = False) -> Observation:
+    def observe(
+        self, now: datetime, settings: KubernetesSettings, *, changed_only: bool = False
+    ) -> Observation:
         """What every rank is doing; only pods that have changed are looked at again, if asked.
 
         A rank that has ended stays as it ended, whatever becomes of its pod.
         """
         for rank in self._changed if changed_only and self._seen else range(self.instances):
             if rank not in self._ended:
-                self._seen[rank] = self._observe_rank(rank, now, graces)
+                self._seen[rank] = self._observe_rank(rank, now, settings)
         self._changed.clear()
         ranks = tuple(self._seen[rank] for rank in range(self.instances))
         return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
 
-    def _observe_rank(self, rank: int, now: datetime, graces: Graces) -> RankObservation:
+    def _observe_rank(self, rank: int, now: datetime, settings: KubernetesSettings) -> RankObservation:
         launching = rank not in self.pods and (self.launching or self._is_young(now))
         seen = observe_rank(
             rank,
@@ -89,8 +84,8 @@ class PodGroup(LiveGroup):
             gone=rank in self.gone and not self.stopping,
             launching=launching,
             stopping=self.stopping,
-            start_grace=graces.start,
-            node_grace=graces.node,
+            start_grace=settings.image_pull_grace,
+            node_grace=settings.lost_node_grace,
         )
         if rank in self.gone and not seen.status.phase.has_ended:
             # Nobody told how it ended: it was removed without its node.
@@ -161,13 +156,13 @@ class Groups(LiveGroups[PodGroup]):
 
     def __init__(
         self,
-        graces: Graces | None = None,
+        settings: KubernetesSettings | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(PodGroup)
         self.on_found: Callable[[PodGroup], None] = lambda _: None
         """Called with a group whose first pod was just seen, before it is observed."""
-        self._graces = graces or Graces()
+        self._settings = settings or KubernetesSettings()
         self._clock = clock
 
     def take(self, changes: Iterable[Change]) -> None:
@@ -198,10 +193,10 @@ class Groups(LiveGroups[PodGroup]):
 
     def observe(self, group: PodGroup, *, changed_only: bool = False) -> Observation:
         """What the group is doing; who watches is told if that is new."""
-        seen = group.observe(self._clock(), self._graces, changed_only=changed_only)
+        seen = group.observe(self._clock(), self._settings, changed_only=changed_only)
         self._tell(group, seen)
         may_change = group.may_change_by_itself and self.get(group.ref) is group
-        later = max(0.2, min(self._graces.start, _LAUNCH_TIME).total_seconds() / 10)
+        later = max(0.2, min(self._settings.image_pull_grace, _LAUNCH_TIME).total_seconds() / 10)
         self._look_again(group, self.observe, later if may_change else None)
         return seen
 

@@ -4,14 +4,14 @@ from typing import ClassVar
 
 from job_tracker.backends.kubernetes.options import FrozenPod, KubernetesRecipe, PodOptions
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
 from job_tracker.backends.shared.instances import instance_of, options_of_role
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
 
 
-class KubernetesPlugin:
+class KubernetesPlugin(BackendPlugin):
     """See BackendPlugin."""
 
     settings_model: ClassVar[type[Config]] = KubernetesSettings
@@ -40,9 +40,6 @@ class KubernetesPlugin:
             image=recipe.image,
             command=algorithm.command_of(role, recipe.command),
         )
-
-    def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
-        return None
 
     async def open(self, surroundings: Surroundings) -> Opened:
         from job_tracker.backends.kubernetes import KubernetesBackend

@@ -36,14 +36,12 @@ class MasterServices:
         instance: str,
         port: int,
         timing: WatchTiming,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Nothing is watched before the first `sync`."""
         self._client = client
         self._groups = groups
         self._remove = remove
         self._port = port
-        self._clock = clock
         self._cache = PodCache(client, selector(instance), self._take, timing, "services")
         self._there: dict[GroupRef, str] = {}
         self._making: dict[GroupRef, asyncio.Task[None]] = {}
@@ -92,11 +90,11 @@ class MasterServices:
             if not gone:
                 self._there[ref] = service["metadata"]["uid"]
                 if group is not None and group.outage is not None and group.outage.until is None:
-                    group.outage = replace(group.outage, until=self._clock())
+                    group.outage = replace(group.outage, until=datetime.now(UTC))
             elif self._there.get(ref) == service["metadata"]["uid"]:
                 del self._there[ref]
                 if group is not None:
-                    self._lost(group, self._clock())
+                    self._lost(group, datetime.now(UTC))
 
     def _found(self, group: PodGroup) -> None:
         """Look whether a group has its Service that was launched before we looked."""

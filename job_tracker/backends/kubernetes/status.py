@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.backends.base import RankObservation
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.diagnosis import Row
 from job_tracker.backends.kubernetes.labels import Manifest
@@ -31,31 +31,6 @@ def program_of(pod: Manifest | None) -> str:
     exact = _training_status(pod).get("imageID") or ""
     digest = exact.rpartition("sha256:")[2]
     return f"{image} (sha256:{digest})" if "sha256:" in exact else str(image)
-
-
-def observe_group(
-    instances: int,
-    pods: Mapping[int, Manifest],
-    now: datetime,
-    *,
-    launching: bool = False,
-    stopping: bool = False,
-    start_grace: timedelta = START_GRACE,
-) -> Observation:
-    """What the group is doing; `pods` by rank, as the API has them. See observe_rank."""
-    return Observation(
-        tuple(
-            observe_rank(
-                rank,
-                pods.get(rank),
-                now,
-                launching=launching,
-                stopping=stopping,
-                start_grace=start_grace,
-            )
-            for rank in range(instances)
-        )
-    )
 
 
 def observe_rank(

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from job_tracker.backends.process.options import OwnOptions, ProcessRecipe
 from job_tracker.backends.process.settings import ProcessSettings
-from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
@@ -12,12 +12,11 @@ from job_tracker.domain.group import InstanceOptions, InstanceSpec
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # addresses that are listened at
 
 
-class ProcessPlugin:
+class ProcessPlugin(BackendPlugin):
     """See BackendPlugin."""
 
     settings_model: ClassVar[type[Config]] = ProcessSettings
     recipe_model: ClassVar[type[Config] | None] = ProcessRecipe
-    role_model: ClassVar[type[Config] | None] = None
 
     def __init__(self, settings: ProcessSettings) -> None:
         self._settings = settings

@@ -1,7 +1,6 @@
 """Who leads, among those who use one store."""
 
 import uuid
-from collections.abc import Callable
 from datetime import timedelta
 
 from job_tracker.common.clock import boot_seconds
@@ -16,14 +15,13 @@ class Lease:
     write comes between a look at the lease and what depends on it.
     """
 
-    def __init__(self, clock: Callable[[], float] = boot_seconds) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._number = 0
         self._term: Term | None = None
         self._ends_at = 0.0
 
     def lead(self, lifetime: timedelta, term: Term | None) -> Term | None:
-        now = self._clock()
+        now = boot_seconds()
         if term is None and (self._term is None or self._ends_at <= now):
             self._number += 1
             term = self._term = Term(self._number, uuid.uuid4().hex)

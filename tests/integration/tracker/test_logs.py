@@ -102,7 +102,7 @@ async def test_storage_that_hangs_does_not_hold_the_end_up(
         await write(*args)
 
     monkeypatch.setattr(LogArchive, "write", slow)
-    service.logs._prompt = 0.1
+    monkeypatch.setattr("job_tracker.logs.collector._PROMPT_SECONDS", 0.1)
     ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
     assert ended.group in service.world.stopped
     answers.set()

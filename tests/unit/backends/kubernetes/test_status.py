@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.base import RankObservation
-from job_tracker.backends.kubernetes.status import observe_group, observe_rank, pending_reason
+from job_tracker.backends.base import Observation, RankObservation
+from job_tracker.backends.kubernetes.status import observe_rank, pending_reason
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase, RankStatus
 from tests.support.pods import (
@@ -25,6 +25,10 @@ from tests.support.pods import (
 
 def observed(the_pod: dict[str, Any] | None, now: datetime = LATE, **how: Any) -> RankObservation:
     return observe_rank(1, the_pod, now, **how)
+
+
+def all_observed(instances: int, pods: dict[int, Any], **how: Any) -> Observation:
+    return Observation(tuple(observe_rank(rank, pods.get(rank), LATE, **how) for rank in range(instances)))
 
 
 LIVING = {
@@ -146,14 +150,14 @@ def test_a_node_that_is_silent_for_too_long_is_lost() -> None:
 
 
 def test_a_pod_that_is_still_to_be_made_is_not_missing() -> None:
-    group = observe_group(3, {0: pod("Running", container(RUNNING))}, LATE, launching=True)
+    group = all_observed(3, {0: pod("Running", container(RUNNING))}, launching=True)
     assert [status.phase for status in group.statuses] == [Phase.RUNNING, Phase.PENDING, Phase.PENDING]
     assert group.first_failure is None
 
 
 def test_a_group_is_its_ranks_in_order() -> None:
     pods = {1: pod("Running", container(RUNNING)), 0: pod("Succeeded", container(terminated(0)))}
-    group = observe_group(3, pods, LATE)
+    group = all_observed(3, pods)
     assert group.statuses == (
         RankStatus(0, Phase.SUCCEEDED, 0),
         RankStatus(1, Phase.RUNNING),
@@ -166,7 +170,7 @@ def test_a_group_is_its_ranks_in_order() -> None:
 def test_a_rank_that_left_early_is_the_cause_and_not_the_peer_that_failed_without_it() -> None:
     lost = terminated(1, message="RuntimeError: Connection closed by peer [10.1.0.7]:40042", finished=31)
     pods = {0: pod("Failed", container(lost)), 1: pod("Succeeded", container(terminated(0, finished=30)))}
-    cause = observe_group(2, pods, LATE).first_failure
+    cause = all_observed(2, pods).first_failure
     assert cause is not None
     assert (cause.rank, cause.summary.startswith("Rank 1 left with exit code 0")) == (1, True)
 
