@@ -25,7 +25,7 @@ class QueueMoves:
         self._watched: dict[Changes, int] = {}
         self._following = ExitStack()
         self._live: set[int] = set()
-        """Jobs that are out of the queue, and come back only after a pause: until then they do not move it."""
+        """Jobs that are out of the queue, and come back only after a pause: they do not move it."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
         """From now on hint in `changes` at the queued job whose changes these are; at once if that is new.
