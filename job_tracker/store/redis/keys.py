@@ -22,7 +22,7 @@ All begin with one hash tag, `{prefix}`, so that they may be used together on a 
     {p}:resignations          a channel: the number of a term whose leader has resigned
 """
 
-SCHEMA = 2
+SCHEMA = 3
 """The newest layout that this version knows."""
 
 

@@ -123,6 +123,9 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE identity (id TEXT NOT NULL) STRICT;
     INSERT INTO identity VALUES (lower(hex(randomblob(4))));
     """,
+    """
+    -- New specs have a group, which earlier versions cannot read: they are to refuse the file.
+    """,
 )
 
 
