@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -64,7 +64,7 @@ class BackendPlugin(Protocol):
     """A kind of backend, made with its settings: its part in configuration and admission, and its opening."""
 
     settings_model: ClassVar[type[Config]]
-    """Its settings, the table that has its name."""
+    """Its settings, the table that has its name; each has a default, as other backends may be chosen."""
     recipe_model: ClassVar[type[Config] | None] = None
     """How an algorithm runs on it, algorithms.NAME.BACKEND; None: it runs any algorithm."""
     role_model: ClassVar[type[Config] | None] = None
@@ -90,9 +90,34 @@ class BackendPlugin(Protocol):
         ...
 
 
+class BrokenPlugin(Exception):
+    """A backend that some installed package brings cannot be used; says which, why, and what to do."""
+
+
 @cache
 def installed() -> Mapping[str, type[BackendPlugin]]:
-    """The backends of all installed packages, by name."""
-    return {
-        point.name: point.load() for point in sorted(entry_points(group=GROUP), key=lambda each: each.name)
-    }
+    """The backends of all installed packages, by name. Raises BrokenPlugin."""
+    points: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        if point.name in points:
+            raise BrokenPlugin(
+                f"{_origin(point)} and {_origin(points[point.name])} have one name: uninstall one of them"
+            )
+        points[point.name] = point
+    if not points:
+        raise BrokenPlugin("no backends are installed, not even its own: install training-service again")
+    return {name: _loaded(point) for name, point in points.items()}
+
+
+def _loaded(point: EntryPoint) -> type[BackendPlugin]:
+    try:
+        plugin: type[BackendPlugin] = point.load()
+        plugin.settings_model()
+    except Exception as error:  # whatever importing the code of others may raise
+        reason = f"{type(error).__name__}: {error}"
+        raise BrokenPlugin(f"{_origin(point)} cannot be used: mend it, or uninstall it ({reason})") from error
+    return plugin
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"backend {point.name} of package {point.dist.name if point.dist else point.value}"

@@ -1,7 +1,9 @@
 """First in, first out, under a capacity in instances.
 
 The job at the head is never overtaken: a large one that does not fit yet holds the smaller ones behind
-it back, and so gets its turn as soon as enough has ended.
+it back, and so gets its turn as soon as enough has ended. Of those that fit together it is not said which
+starts first: they are admitted at once, each by a write of its own, and one that fails is made again after
+the others.
 """
 
 from collections.abc import Sequence

@@ -24,8 +24,8 @@ class QueueMoves:
         self._store = store
         self._watched: dict[Changes, int] = {}
         self._following = ExitStack()
-        self._out: set[int] = set()
-        """Jobs that are known to be out of the queue: what they do moves it only when they come back."""
+        self._live: set[int] = set()
+        """Jobs that are out of the queue, and come back only after a pause: they do not move it."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
         """From now on hint in `changes` at the queued job whose changes these are; at once if that is new.
@@ -44,7 +44,7 @@ class QueueMoves:
         """Hint there no more. May be called at any time."""
         if self._watched.pop(changes, None) is not None and not self._watched:
             self._following.close()
-            self._out.clear()
+            self._live.clear()
 
     async def _hint(self, moves: Changes) -> None:
         while True:
@@ -60,9 +60,9 @@ class QueueMoves:
 
     def _has_moved(self, job_id: int, state: JobState) -> bool:
         """Whether the job may have left the queue, or come into it, since it was last heard of."""
-        was_out = job_id in self._out
-        if state is JobState.QUEUED or state.is_terminal:
-            self._out.discard(job_id)
+        was_live = job_id in self._live
+        if state.is_live:
+            self._live.add(job_id)
         else:
-            self._out.add(job_id)
-        return state is JobState.QUEUED or not was_out
+            self._live.discard(job_id)
+        return state is JobState.QUEUED or not was_live

@@ -181,9 +181,13 @@ class Tracker:
                     group, observation = change
                     self._seen[group] = observation
                     self._queue.add(group.job_id)
-        except TrackerError as error:
-            log.warning("groups cannot be watched any more, and are looked at again: %s", error)
-            self._queue.add_within(PeriodicTask.REPAIR, _REPAIR_PAUSE)
+            log.warning("the watch of groups has ended; they are looked at again")
+        except Exception as error:  # a fault, too, is no reason to track no more
+            unforeseen = None if isinstance(error, TrackerError) else error
+            log.warning(
+                "groups cannot be watched any more, and are looked at again: %s", error, exc_info=unforeseen
+            )
+        self._queue.add_within(PeriodicTask.REPAIR, _REPAIR_PAUSE)
 
     async def _work(self, key: int | PeriodicTask) -> timedelta | None:
         # It stays so until this worker's next key: the queue logs it if the work fails.

@@ -7,6 +7,7 @@ from tests.crash.scenario import CAPACITY, PlannedJob, submit
 from training_service._generated import training_service_pb2 as pb
 
 _LIVE = (pb.launch, pb.running)
+_Pairs = Sequence[tuple[PlannedJob, pb.GetTrainingStatusResponse]]
 
 
 LOST_LOGS = "lost logs"
@@ -42,7 +43,7 @@ def check_jobs(
             yield f"{name} got another id when it was asked for again"
         if plan.is_run and not is_excused and LOST_LOGS not in excused:
             yield from _check_logs(service, job)
-    yield from _check_order([job for _, job in pairs])
+    yield from _check_order(pairs)
     yield from _check_capacity(pairs)
 
 
@@ -53,27 +54,39 @@ def _check_logs(service: KeptService, job: pb.GetTrainingStatusResponse) -> Iter
             yield f"the log of rank {rank} of job {job.job_id} is not there"
 
 
-def _check_order(jobs: Sequence[pb.GetTrainingStatusResponse]) -> Iterator[str]:
-    """Whether a job's first attempt was admitted before that of an earlier one."""
-    admitted = [
+def _check_order(pairs: _Pairs) -> Iterator[str]:
+    """Whether a job's first attempt was admitted before an earlier one's, and there was no room for both.
+
+    What fits together is admitted together, each by a write of its own; one that fails is repeated later.
+    """
+    sizes = {job.job_id: plan.instances for plan, job in pairs}
+    admitted = sorted(
         (move.at.ToNanoseconds(), job.job_id)
-        for job in jobs
+        for _, job in pairs
         for move in job.moves
         if move.status == pb.launch and move.attempt == 1
-    ]
-    if admitted != sorted(admitted):
-        yield f"jobs were admitted in the order {[job_id for _, job_id in sorted(admitted)]}"
+    )
+    for at, job_id in admitted:
+        overtaken = [earlier for later, earlier in admitted if later > at and earlier < job_id]
+        live = {mover: instances for when, mover, instances in _occupied(pairs) if when <= at}
+        if overtaken and sum(live.values()) + sum(sizes[each] for each in overtaken) > CAPACITY:
+            yield f"job {job_id} was admitted before {overtaken}, which had no room beside {live}"
 
 
-def _check_capacity(pairs: Sequence[tuple[PlannedJob, pb.GetTrainingStatusResponse]]) -> Iterator[str]:
+def _check_capacity(pairs: _Pairs) -> Iterator[str]:
     """Whether more ran at once than should."""
+    live: dict[int, int] = {}
+    for _, job_id, instances in _occupied(pairs):
+        live[job_id] = instances
+        if sum(live.values()) > CAPACITY:
+            yield f"more than {CAPACITY} instances were live at once: {live}"
+
+
+def _occupied(pairs: _Pairs) -> list[tuple[int, int, int]]:
+    """When which job came to have how many live instances; at one moment, those that let go of some first."""
     moves = sorted(
         (move.at.ToNanoseconds(), move.status in _LIVE, job.job_id, plan.instances)
         for plan, job in pairs
         for move in job.moves
     )
-    live: dict[int, int] = {}
-    for _, is_live, job_id, instances in moves:
-        live[job_id] = instances if is_live else 0
-        if sum(live.values()) > CAPACITY:
-            yield f"more than {CAPACITY} instances were live at once: {live}"
+    return [(at, job_id, instances if is_live else 0) for at, is_live, job_id, instances in moves]

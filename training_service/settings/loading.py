@@ -9,12 +9,13 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
+from job_tracker.backends.registry import BrokenPlugin
 from training_service.settings import ENVIRONMENT_PREFIX, Settings, settings_model
 
 # Variables with our prefix that are not settings of the server.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
 
-# Values that are not repeated in messages, besides all with "secret" in their name: a URL has a password.
+# Values that are not repeated in messages, besides secrets: a URL has a password.
 _HIDDEN = ["store", "url"]
 
 
@@ -27,6 +28,10 @@ def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Se
 
     Raises SettingsError naming, for each bad value, the source, the key, the value and what is allowed.
     """
+    try:
+        model = settings_model()
+    except BrokenPlugin as error:
+        raise SettingsError(str(error)) from error
     sources: dict[str, Mapping[str, Any]] = {
         "command line": flags or {},
         "environment": _from_environment(),
@@ -36,7 +41,7 @@ def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Se
     for values in reversed(sources.values()):
         merged = _merged(merged, values)
     try:
-        return settings_model()(**merged)
+        return model(**merged)
     except ValidationError as error:
         raise SettingsError("\n".join(_explain(problem, sources) for problem in error.errors())) from error
 
@@ -100,13 +105,22 @@ def _explain(problem: Any, sources: Mapping[str, Mapping[str, Any]]) -> str:
     path = [str(part) for part in problem["loc"] if part != "[key]"]
     source = next((name for name, values in sources.items() if _holds(values, path)), "settings")
     value = problem["input"]
-    hidden = "secret" in ".".join(path) or path == _HIDDEN
+    hidden = path == _HIDDEN[: len(path)] or _is_secret(path)
     shown = f" is {value!r}:" if isinstance(value, str | int | float) and not hidden else ":"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         shown, message = ":", "there is no such setting"
     place = f"{source}: {'.'.join(path)}{shown}" if path else "settings:"
     return f"{place} {message[0].lower()}{message[1:]}"
+
+
+def _is_secret(path: list[str]) -> bool:
+    """Whether the value there is one that is never shown, by its name or its type."""
+    kind: Any = settings_model()
+    for part in path:
+        fields = getattr(kind, "model_fields", {})
+        kind = fields[part].annotation if part in fields else next(reversed(get_args(kind)), None)
+    return "secret" in f"{path}{kind}".lower()
 
 
 def _holds(values: Any, path: list[str]) -> bool:

@@ -1,13 +1,15 @@
 """All settings, and what they must be to each other."""
 
+import re
 from functools import cache, cached_property
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from job_tracker.backends.registry import BackendPlugin, installed
+from job_tracker.backends.registry import BackendPlugin, BrokenPlugin, installed
 from job_tracker.catalog import Algorithm, Dataset, JobDefaults, algorithm_model
+from job_tracker.catalog.groups import RoleRecipe
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import Deadlines, RetryPolicy
@@ -24,6 +26,8 @@ from training_service.settings.service import (
 from training_service.settings.shipped import default_algorithms, default_datasets
 
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
+
+_BACKEND_NAME = re.compile("[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 
 
 def _installed_backend(name: str) -> str:
@@ -88,8 +92,8 @@ class Settings(BaseSettings):
         recipe = installed()[self.backend].recipe_model
         for name, algorithm in self.algorithms.items():
             if recipe is not None and self.backend not in algorithm.recipes:
-                required = (f".{field}" for field, info in recipe.model_fields.items() if info.is_required())
-                needed = f"{self.backend}{next(required, '')}"
+                required = [f".{field}" for field, info in recipe.model_fields.items() if info.is_required()]
+                needed = "".join([self.backend, *required[:1]])
                 raise ValueError(f"algorithms.{name} has no {needed}, which backend {self.backend} needs")
         return self
 
@@ -122,12 +126,23 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
+_TAKEN = {name for model in (Settings, Algorithm, RoleRecipe) for name in (*dir(model), *model.model_fields)}
+"""What a backend's table in one of these would hide."""
+
+
 @cache
 def settings_model() -> type[Settings]:
-    """The settings, with a table for each backend that is installed, in algorithms as well."""
+    """The settings, with a table for each backend that is installed, in algorithms as well.
+
+    Raises BrokenPlugin.
+    """
     plugins = installed()
-    if taken := plugins.keys() & Settings.model_fields.keys():
-        raise TypeError(f"backend {min(taken)}: a table of settings has this name already")
+    for name in plugins:
+        if not _BACKEND_NAME.fullmatch(name) or name in _TAKEN:
+            raise BrokenPlugin(
+                f"a backend cannot have the name {name!r}: it is that of another setting, or not made of "
+                "lower-case letters, digits and _; uninstall its package"
+            )
     recipes = {name: each.recipe_model for name, each in plugins.items() if each.recipe_model}
     roles = {name: each.role_model for name, each in plugins.items() if each.role_model}
     algorithm = algorithm_model(recipes, roles)

@@ -124,7 +124,7 @@ MIGRATIONS: tuple[str, ...] = (
     INSERT INTO identity VALUES (lower(hex(randomblob(4))));
     """,
     """
-    -- Specs are stored with what their groups are to be (specs.py), which earlier versions cannot read.
+    -- New specs have a group, which earlier versions cannot read: they are to refuse the file.
     """,
 )
 

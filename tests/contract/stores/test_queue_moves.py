@@ -106,6 +106,22 @@ async def test_what_a_job_does_that_has_left_the_queue_hints_nobody_until_it_com
     assert [await store.queue_position(jobs[n]) for n in (1, 3)] == [1, 2]
 
 
+async def test_a_job_that_was_back_for_a_moment_is_missed_by_nobody(store: Store, watchers: Watchers) -> None:
+    jobs = await submitted(store, 3)
+    await watchers.add(jobs[2])
+    running = await store.update(jobs[0].admitted(NOON))
+    await watchers.hint(jobs[2])
+    waiting = await store.update(running.ended(Ending(JobState.BACKOFF, NOON), NOON))
+    await cancel(store, jobs[1])
+    await watchers.hint(jobs[2])
+    # Within the second that goes by until the next hint, in which the watcher may have looked all the same.
+    back = await store.update(waiting.queued_again(NOON))
+    assert await store.queue_position(jobs[2]) == 1
+    await cancel(store, back)
+    assert await watchers.hint(jobs[2]) is JobState.QUEUED
+    assert await store.queue_position(jobs[2]) == 0
+
+
 async def test_a_queue_that_moves_fast_hints_no_more_than_once_a_second(
     store: Store, watchers: Watchers
 ) -> None:

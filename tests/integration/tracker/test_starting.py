@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import aclosing
 
+import pytest
+
 from job_tracker.backends.base import Mark, Watch
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.domain.errors import BackendUnavailable
@@ -11,17 +13,20 @@ from tests.support.tracked_service import Service
 
 
 class BreakingBackend(FakeBackend):
-    """One whose first watch breaks after its snapshot, and says of no change."""
+    """One whose first watch breaks after its snapshot, or just ends, and says of no change."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, error: Exception | None) -> None:
         super().__init__(service.world)
         self.watches = 0
+        self._error = error
 
     async def watch(self) -> Watch:
         self.watches += 1
         if self.watches == 1:
             yield Mark.END_OF_SNAPSHOT
-            raise BackendUnavailable("the engine is away")
+            if self._error is None:
+                return
+            raise self._error
         async with aclosing(super().watch()) as changes:
             async for change in changes:
                 yield change
@@ -53,9 +58,10 @@ async def test_a_job_that_is_admitted_during_the_first_look_is_launched_after_it
         await service.reaches(job.id, JobState.SUCCEEDED)
 
 
-async def test_a_watch_that_breaks_is_begun_anew(service: Service) -> None:
+@pytest.mark.parametrize("error", [BackendUnavailable("the engine is away"), ValueError("a fault"), None])
+async def test_a_watch_that_breaks_is_begun_anew(service: Service, error: Exception | None) -> None:
     await service.stop()
-    breaking = BreakingBackend(service)
+    breaking = BreakingBackend(service, error)
     service.backend = breaking
     await service.start()
     job = await service.submit({"RUN_SECONDS": "0.1"})
