@@ -95,9 +95,14 @@ class ResolvingPods(KubernetesBackend):
 
     async def launch(self, job: Job) -> Observation:
         """See Backend."""
-        return await super().launch(
-            resolved(job, self._algorithms, "kubernetes", KubernetesPlugin(self._settings))
-        )
+        return await super().launch(self._resolved(job))
+
+    async def check(self, job: Job) -> None:
+        """See KubernetesBackend."""
+        await super().check(self._resolved(job))
+
+    def _resolved(self, job: Job) -> Job:
+        return resolved(job, self._algorithms, "kubernetes", KubernetesPlugin(self._settings))
 
 
 class ResolvingContainers(DockerBackend):
