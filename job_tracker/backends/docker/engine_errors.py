@@ -1,12 +1,4 @@
-"""What the engine can answer instead of what was asked for.
-
-BackendUnavailable           (job_tracker.domain.errors: whoever does not know better tries again later)
-└── EngineError
-    ├── Unreachable          no answer, or not in time; the call may have had its effect
-    ├── NotFound
-    ├── Conflict             the name is taken, or what is there is not in the state for it
-    └── Refused              the engine cannot, or will not, do it as it was asked to
-"""
+"""What the engine can answer instead of what was asked for: by default, try again later."""
 
 from job_tracker.domain.errors import BackendUnavailable
 

@@ -11,9 +11,8 @@ containers, so that one without containers is nobody's.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
 
 from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
@@ -28,10 +27,9 @@ from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.shared.instances import planned_otherwise
 from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
+from job_tracker.backends.shared.shared_work import gathered
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -73,12 +71,12 @@ class Launcher:
         ranks = [rank for rank in range(1, plan.instances) if rank not in lost]
         others = [self._claim(plan, rank) for rank in ranks]
         # All of them are waited for even if one fails, so that nothing is made after this has returned.
-        workers = await _all(others)
+        workers = await gathered(others)
         if plan.network is not None:
             await self._have_network(plan, plan.network)
         # The master first: a name is known to the others from the moment its container runs.
         await self._start(master)
-        await _all(
+        await gathered(
             self._start_claimed(group, rank, worker, is_new)
             for rank, (worker, is_new) in zip(ranks, workers, strict=True)
         )
@@ -171,16 +169,6 @@ class Launcher:
         except EngineError as error:
             raise _explained(error, container.name) from error
         await self._cache.look(container.id)
-
-
-async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """What each of them gives, once all are done; else what is final, rather than what may get better."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    failures = [result for result in results if isinstance(result, BaseException)]
-    failures.sort(key=lambda failure: not isinstance(failure, LaunchFailed))
-    if failures:
-        raise failures[0]
-    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:

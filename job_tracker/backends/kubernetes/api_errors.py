@@ -1,17 +1,4 @@
-"""What the API server can answer instead of what was asked for.
-
-BackendUnavailable           (job_tracker.domain.errors: whoever does not know better tries again later)
-└── ApiError
-    ├── Unreachable          no answer, or one that says "not now", for as long as we had patience
-    ├── Unauthorized         the credentials are not accepted
-    ├── Forbidden            no permission, or an admission controller said no
-    │   └── QuotaExceeded    ... since the namespace has used up what it may
-    ├── NotFound
-    ├── Conflict             somebody else changed the object, or it is not the one that was meant
-    │   └── AlreadyExists    the name is taken, perhaps by a call of ours whose answer was lost
-    ├── Gone                 the version that a list or watch goes on from is too old
-    └── Invalid              the object, or the request, is not allowed to be as it is
-"""
+"""What the API server can answer instead of what was asked for: by default, try again later."""
 
 import json
 from collections.abc import Mapping

@@ -29,6 +29,7 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.backends.kubernetes.status import observe_rank
 from job_tracker.backends.shared.instances import planned_otherwise
+from job_tracker.backends.shared.shared_work import gathered
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 
@@ -109,12 +110,7 @@ class Launcher:
             # content, and is of an earlier try: it need not be read, which takes a right that we lack.
             claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
         # All of them are waited for even if one fails, so that nothing is made after this has returned.
-        results = await asyncio.gather(*claims, return_exceptions=True)
-        failures = [result for result in results if isinstance(result, BaseException)]
-        # What is final counts more than what may get better.
-        failures.sort(key=lambda failure: not isinstance(failure, LaunchFailed))
-        if failures:
-            raise failures[0]
+        await gathered(claims)
 
     async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
         """The object as it is once it is there, and ours; None if it is gone, and is not made again."""

@@ -1,11 +1,23 @@
-"""Work that many may ask for at once, and that is done once."""
+"""Work that is done together: once for many who ask for it, or all of it before any failure counts."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from typing import Any, Generic, TypeVar
+
+from job_tracker.domain.errors import LaunchFailed
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
+
+
+async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
+    """Gather all results; prefer a permanent failure (LaunchFailed) over a retryable one."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    failures = [result for result in results if isinstance(result, BaseException)]
+    failures.sort(key=lambda failure: not isinstance(failure, LaunchFailed))
+    if failures:
+        raise failures[0]
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 class SharedWork(Generic[Key, Result]):
