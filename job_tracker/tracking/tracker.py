@@ -397,12 +397,17 @@ class Tracker:
 
         The next step of a job that was live before is its caller's, who has the version that was written.
         """
+        is_next_step_of_caller = before.state.is_live and after.state.is_live
         try:
             saved = await self._store.update(after, term=self._tenure.term, by=self._changes)
         except StoreUnavailable:
-            self._look_at(after.id, after.state)  # it may have been written all the same
+            # It may have been written all the same. If not, the caller tries again, after a pause that grows:
+            # what is added here must not end that pause.
+            if not is_next_step_of_caller:
+                self._look_at(after.id, after.state)
+            self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
             raise
-        if not (before.state.is_live and after.state.is_live):
+        if not is_next_step_of_caller:
             self._look_at(after.id, after.state)
         if after.due_at is not None and after.due_at != before.due_at:
             self._queue.add(PeriodicTask.DUE)

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,13 @@ import pytest
 from job_tracker.backends.base import Observation
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category, Diagnosis
-from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.errors import LaunchFailed, StoreUnavailable
 from job_tracker.domain.group import GroupRef, Phase
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.logs.reader import LogRequest
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking import tracker
 from tests.support.jobs import failures
 
 if TYPE_CHECKING:
@@ -205,3 +209,60 @@ async def test_a_pause_is_not_longer_for_a_clock_that_is_set_back(
         await service.restart()
     failed = await service.reaches(job.id, JobState.FAILED)
     assert failed.attempt == 2
+
+
+async def test_writes_whose_answers_are_lost_hold_no_job_up(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await service.stop()
+    lost: list[tuple[JobState, int]] = []
+    update = SqliteStore.update
+
+    async def losing(store: SqliteStore, job: Job, **how: Any) -> Job:
+        saved = await update(store, job, **how)
+        if (job.state, job.attempt) in lost:
+            return saved
+        lost.append((job.state, job.attempt))
+        raise StoreUnavailable("the answer is lost")
+
+    monkeypatch.setattr(SqliteStore, "update", losing)
+    # So that no look at deadlines that the submission has caused finds the pause by chance.
+    monkeypatch.setattr(tracker, "_DEADLINE_TOLERANCE", timedelta(0))
+    await service.start()
+    longer_than_a_step_takes = replace(ON_CRASH, backoff=timedelta(seconds=1))
+    job = await service.submit(FOREVER, retry=longer_than_a_step_takes)
+    async with asyncio.timeout(10):  # a period of repair is longer
+        first = await service.reaches(job.id, JobState.RUNNING)
+        service.world.end_rank(first.group, 0, 9)
+        second = await service.until(job.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+        service.world.end_rank(second.group, 0, 0)
+        await service.reaches(job.id, JobState.SUCCEEDED)
+    started = [JobState.LAUNCHING, JobState.RUNNING]
+    assert [state for state, _ in lost][:6] == [*started, JobState.BACKOFF, JobState.QUEUED, *started]
+
+
+@pytest.mark.parametrize("refused", [*(state for state in JobState if state is not JobState.CANCELLED)])
+async def test_writes_that_fail_again_and_again_are_tried_after_pauses(
+    service: Service, monkeypatch: pytest.MonkeyPatch, refused: JobState
+) -> None:
+    await service.stop()
+    policy = RetryPolicy() if refused is JobState.FAILED else ON_CRASH
+    tries: list[float] = []
+    have_been_enough = asyncio.Event()
+    update = SqliteStore.update
+
+    async def refusing(store: SqliteStore, job: Job, **how: Any) -> Job:
+        if job.state is not refused:
+            return await update(store, job, **how)
+        tries.append(time.monotonic())
+        if len(tries) == 5:
+            have_been_enough.set()
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(SqliteStore, "update", refusing)
+    await service.start()
+    runs = {JobState.RUNNING: FOREVER, JobState.SUCCEEDED: {}}.get(refused, {"EXIT_CODE": "1"})
+    await service.submit(runs, retry=policy)
+    async with asyncio.timeout(10):
+        await have_been_enough.wait()
+    assert tries[4] - tries[0] > 0.5
