@@ -73,7 +73,8 @@ def _launch(stub: TrainingServiceStub, data_dir: Path) -> tuple[float, list[floa
         raise RuntimeError(f"job {job_id} did not succeed: {last.message}")
     logs = stub.GetTrainingLogs(pb.GetTrainingLogsRequest(job_id=job_id, all_ranks=True))
     started = max(int(time) for piece in logs for time in piece.text.split())
-    group = data_dir / "groups" / "kept" / f"{ALGORITHM}-{job_id}"
+    # The folder's name begins with the store's id, which only the service knows.
+    (group,) = (data_dir / "groups" / "kept").glob(f"*.{ALGORITHM}-{job_id}")
     steps = [answered, *(_last_written(group, pattern) for pattern in _PARTS), started]
     parts = [(after - before) / 1e6 for before, after in itertools.pairwise(steps)]
     return (started - answered) / 1e6, parts
