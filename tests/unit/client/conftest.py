@@ -43,6 +43,8 @@ def trainctl_at() -> Callable[[str], Trainctl]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that give up at once, for tests of what they say then."""
     monkeypatch.setattr(channel, "_OPTIONS", [("grpc.min_reconnect_backoff_ms", 200)])
+    [methods] = channel._SERVICE_CONFIG["methodConfig"]
+    monkeypatch.setitem(methods, "retryPolicy", {**methods["retryPolicy"], "initialBackoff": "0.01s"})
 
 
 @pytest.fixture
