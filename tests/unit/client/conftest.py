@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fake_service import Server, ServerInThread
 from tests.support.trainctl import Trainctl
-from training_service.client import channel
+from training_service.client import channel, stream_retry
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "_OPTIONS", [("grpc.min_reconnect_backoff_ms", 200)])
     [methods] = channel._SERVICE_CONFIG["methodConfig"]
     monkeypatch.setitem(methods, "retryPolicy", {**methods["retryPolicy"], "initialBackoff": "0.01s"})
+    monkeypatch.setattr(stream_retry, "PAUSES", (0.01,) * len(stream_retry.PAUSES))
 
 
 @pytest.fixture

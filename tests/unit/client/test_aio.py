@@ -107,7 +107,7 @@ async def test_a_log_that_breaks_goes_on_after_its_last_line(
 
 
 async def test_a_log_whose_service_goes_away_before_the_first_line_ends_as_unavailable(
-    async_training: Server, client: AsyncTrainingClient
+    hasty: None, async_training: Server, client: AsyncTrainingClient
 ) -> None:
     await async_training.service.tell(1, status=pb.running)
     gone = asyncio.create_task(async_training.die_once_asked())

@@ -246,7 +246,7 @@ def test_a_log_from_a_service_without_positions_is_not_begun_again(
 
 
 def test_a_log_whose_service_goes_away_before_the_first_line_ends_as_unavailable(
-    training: ServerInThread, client: TrainingClient
+    hasty: None, training: ServerInThread, client: TrainingClient
 ) -> None:
     training.tell(1, status=pb.running)
     with ThreadPoolExecutor() as beside:
