@@ -6,6 +6,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from job_tracker.common.backoff import Backoff
 from job_tracker.domain.errors import (
     AttemptOver,
     BackendUnavailable,
@@ -112,7 +113,7 @@ class LogFollower:
 
     async def _follow(self, follower: _Follower) -> None:
         """Read the log to its end, in turns."""
-        pause = self._turns.seconds
+        backoff = Backoff(2 * self._turns.seconds, _LONGEST_PAUSE)
         stored: datetime | None = None
         try:
             while True:
@@ -127,9 +128,10 @@ class LogFollower:
                 else:
                     if earlier is not None and stored != earlier and not follower.has_reported:
                         return  # it reports by calls, which come to another replica
-                pause = min(2 * pause, _LONGEST_PAUSE) if follower.after == before else self._turns.seconds
                 if follower.after == before:
-                    await asyncio.sleep(pause)
+                    await asyncio.sleep(backoff.next())
+                else:
+                    backoff.reset()
         except (LogsNotFound, AttemptOver):
             pass
         except TrackerError as error:

@@ -8,7 +8,6 @@ period. Only containers that have ended are looked at one by one, once: lists do
 import asyncio
 import contextvars
 import logging
-import random
 import time
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
@@ -21,6 +20,7 @@ from job_tracker.backends.docker.engine_errors import EngineError, NotFound
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.names import are_ours, group_of_ending, ours
 from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidence_of
+from job_tracker.common.backoff import Backoff
 from job_tracker.logs.records import TIME
 
 log = logging.getLogger(__name__)
@@ -143,17 +143,16 @@ class ContainerCache:
 
     async def _follow(self) -> None:
         """Watch, list again when that is due or needed, for ever."""
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             try:
                 await self._watch()
-                pause = _FIRST_PAUSE
+                backoff.reset()
             except Exception as error:
                 # Anything else would end the watch for good, and nobody would see it.
                 expected = isinstance(error, EngineError)
                 log.warning("the watch of containers broke: %s", error, exc_info=None if expected else error)
-                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                await asyncio.sleep(backoff.next())
 
     async def _watch(self) -> None:
         """Follow the events for a while, with a list in the beginning.

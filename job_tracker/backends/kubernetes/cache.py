@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from job_tracker.backends.kubernetes.api_errors import ApiError, Gone
 from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
 from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.common.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,8 @@ class PodCache:
     async def _follow(self, version: str) -> None:
         """Watch, list again when that is due or needed, for ever."""
         timing = self._timing
-        pause, relist_at = timing.first_pause, time.monotonic() + timing.relist_seconds
+        backoff = Backoff(timing.first_pause, timing.longest_pause)
+        relist_at = time.monotonic() + timing.relist_seconds
         must_list, trouble = False, ""
         while True:
             try:
@@ -166,7 +168,8 @@ class PodCache:
                     version = await self._listed()
                     must_list, relist_at = False, time.monotonic() + timing.relist_seconds
                 version = await self._watch(version)
-                pause, trouble = timing.first_pause, ""
+                trouble = ""
+                backoff.reset()
             except Gone:
                 must_list = True  # at once: nothing is wrong but that we were away for long
             except Exception as error:
@@ -181,8 +184,7 @@ class PodCache:
                     )
                 trouble = str(error)
                 must_list = True
-                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-                pause = min(pause * 2, timing.longest_pause)
+                await asyncio.sleep(backoff.next())
 
     async def _listed(self) -> str:
         """List all pods, as a watch begins."""

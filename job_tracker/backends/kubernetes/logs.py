@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -14,6 +13,7 @@ from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups, PodGroup, has_started
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import CONTAINER
+from job_tracker.common.backoff import Backoff
 from job_tracker.logs.records import BEGINNING, nanoseconds
 from job_tracker.logs.writing import parts_of, time_at
 
@@ -67,14 +67,15 @@ class LiveLogs:
                     yield piece
             return
         pod = await self._started(group, rank)
-        failures, pause = 0, _REOPEN_SECONDS
+        failures, backoff = 0, Backoff(_REOPEN_SECONDS, _LONGEST_REOPEN_SECONDS)
         while True:
             had_ended, opened = self._has_ended(group, rank), time.monotonic()
             try:
                 stream = self._stream(pod, records, follow=True, tail_lines=tail_lines)
                 async with aclosing(stream) as pieces:
                     async for piece in pieces:
-                        pause, tail_lines = _REOPEN_SECONDS, None
+                        tail_lines = None
+                        backoff.reset()
                         yield piece
             except NotFound:
                 return
@@ -91,10 +92,8 @@ class LiveLogs:
                 await asyncio.sleep(_REOPEN_SECONDS)
             else:  # not for long, as the stream may simply have broken
                 if time.monotonic() - opened > _LONGEST_REOPEN_SECONDS:
-                    pause = _REOPEN_SECONDS  # it was there, and silent
-                within = random.uniform(pause / 2, pause)  # noqa: S311  # not all that broke together at once
-                await self._groups.wait(group, self._has_changed(group, rank), within)
-                pause = min(2 * pause, _LONGEST_REOPEN_SECONDS)
+                    backoff.reset()  # it was there, and silent
+                await self._groups.wait(group, self._has_changed(group, rank), backoff.next())
             if failures and group.stopping and not for_stop:
                 if records.last > after:
                     return

@@ -17,6 +17,7 @@ from typing import Any
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from job_tracker.common.backoff import Backoff
 from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import JobState
@@ -105,10 +106,9 @@ class ChangeFeed:
 
     async def _subscribe_again(self) -> PubSub:
         """Listen again, however long that takes, and tell of all that may have been missed."""
-        delay, said = _FIRST_DELAY, ""
+        backoff, said = Backoff(_FIRST_DELAY, _LONGEST_DELAY), ""
         while True:
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LONGEST_DELAY)
+            await asyncio.sleep(backoff.next())
             try:
                 channel = await self._subscribe()
             except (RedisError, OSError, TimeoutError):
