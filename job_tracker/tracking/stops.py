@@ -10,6 +10,7 @@ from typing import Any
 
 from job_tracker.backends.base import Observation
 from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import end
 from job_tracker.domain.group import GroupRef
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
@@ -65,6 +66,4 @@ class Stops:
 
     async def close(self) -> None:
         """Leave what is being stopped to a later tracker."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await end(*self._tasks.values())

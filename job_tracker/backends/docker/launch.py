@@ -25,9 +25,9 @@ from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
 from job_tracker.backends.docker.refusals import diagnose_refusal, image_missing, name_taken
 from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
+from job_tracker.backends.shared.gathering import gathered
 from job_tracker.backends.shared.instances import planned_otherwise
 from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
-from job_tracker.backends.shared.shared_work import gathered
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK
 

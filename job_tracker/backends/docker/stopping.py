@@ -17,7 +17,7 @@ from job_tracker.backends.docker.groups import ContainerGroup, Groups
 from job_tracker.backends.docker.logs import LiveLogs
 from job_tracker.backends.docker.names import of_group, ours
 from job_tracker.backends.shared.labels import ALGORITHM, group_named
-from job_tracker.backends.shared.shared_work import SharedWork
+from job_tracker.common.tasks import SharedWork, end
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import GroupRef
 from job_tracker.logs.spool import FolderSpool
@@ -179,9 +179,7 @@ class Stopper:
         try:
             await asyncio.wait(kept, timeout=_LOG_SECONDS)
         finally:
-            for task in kept:
-                task.cancel()
-            await asyncio.gather(*kept, return_exceptions=True)
+            await end(*kept)
 
     async def _keep_log(self, group: ContainerGroup, rank: int) -> None:
         read = partial(self._live.read, group, rank)

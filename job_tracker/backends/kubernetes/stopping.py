@@ -24,7 +24,7 @@ from job_tracker.backends.kubernetes.groups import (
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of, restarts_of
 from job_tracker.backends.kubernetes.logs import LiveLogs
-from job_tracker.backends.shared.shared_work import SharedWork
+from job_tracker.common.tasks import SharedWork, end
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -237,6 +237,4 @@ async def _within(seconds: float, tasks: list[asyncio.Task[bool]]) -> None:
     try:
         await asyncio.wait(tasks, timeout=seconds)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)

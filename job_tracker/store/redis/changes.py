@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from job_tracker.common.backoff import Backoff
 from job_tracker.common.broadcast import Broadcast
+from job_tracker.common.tasks import background
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import JobState
 from job_tracker.store.jobs import Changes
@@ -60,7 +61,7 @@ class ChangeFeed:
     async def start(self) -> None:
         """Listen; from then on nothing is missed. Raises what the client library does."""
         channel = await self._subscribe()
-        self._listener = asyncio.create_task(self._listen(channel), name="redis-changes")
+        self._listener = background(self._listen(channel), "changes in Redis", detached=True)
 
     async def close(self) -> None:
         """Listen no more."""
