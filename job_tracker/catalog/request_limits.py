@@ -16,6 +16,7 @@ from job_tracker.catalog.syntax import (
 )
 from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
+from job_tracker.common.validation import problems
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
 from job_tracker.frameworks import FRAMEWORKS
@@ -74,7 +75,8 @@ class RequestLimits(Config):
         try:
             options = RequestedPodOptions.model_validate(dict(sent))
         except ValidationError as error:
-            raise _first_problem(error) from error
+            problem = next(problems(error, RequestedPodOptions))
+            raise InvalidField(".".join((FIELD, *problem.path)), problem.reason) from error
         self._check_amounts(options)
         self._check_keys(options)
         return options.as_options()
@@ -134,14 +136,3 @@ def check_processes(instance: InstanceSpec, framework: str) -> None:
         raise InvalidField(
             field, f"{processes} is more than the {gpus} GPUs of each instance; at most {gpus} is allowed"
         )
-
-
-def _first_problem(error: ValidationError) -> InvalidField:
-    problem = error.errors()[0]
-    path = [FIELD, *(quoted(str(part))[1:-1] for part in problem["loc"] if part != "[key]")]
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        return InvalidField(".".join(path), "there is no such option")
-    if problem["type"] != "value_error":  # ours quote the value themselves
-        message = f"{quoted(str(problem['input']))}: {message[0].lower()}{message[1:]}"
-    return InvalidField(".".join(path), message)

@@ -4,12 +4,14 @@ import re
 from functools import cache, cached_property
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from job_tracker.backends.registry import BackendPlugin, BrokenPlugin, installed
 from job_tracker.catalog import Algorithm, Dataset, JobDefaults, algorithm_model
 from job_tracker.catalog.groups import RoleRecipe
+from job_tracker.common.printable import quoted
+from job_tracker.common.validation import explain
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import Deadlines, RetryPolicy
@@ -32,7 +34,7 @@ _BACKEND_NAME = re.compile("[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 
 def _installed_backend(name: str) -> str:
     if name not in installed():
-        raise ValueError(f"there is no backend of this name; installed are {', '.join(installed())}")
+        raise ValueError(f"{quoted(name)} is not an installed backend; allowed are {', '.join(installed())}")
     return name
 
 
@@ -110,9 +112,8 @@ class Settings(BaseSettings):
         what = f"algorithms.{name}.{backend} over {backend}"
         try:
             instance = self._plugin_of(backend).resolve(algorithm, role, InstanceOptions())
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise ValueError(f"{what}: {reason}") from error
+        except ValueError as error:
+            raise ValueError(f"{what}: {explain(error)}") from error
         if instance.processes > 1 and not instance.command:
             raise ValueError(
                 f"{what}: nproc_per_node is more than 1, and there is no command that torchrun is to start"
