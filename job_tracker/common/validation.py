@@ -34,7 +34,7 @@ def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
 
 
 def explain(error: Exception, model: Any = None) -> str:
-    """One line for an error that may be a ValidationError of `model`. Without the model no values are shown."""
+    """One line for an error, perhaps a ValidationError of `model`. Without the model it has no values."""
     if isinstance(error, ValidationError):
         return "; ".join(dict.fromkeys(map(str, problems(error, model))))
     return str(error)

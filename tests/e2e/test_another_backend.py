@@ -64,7 +64,7 @@ def test_its_settings_are_settings_as_all_others(installed: Path, tmp_path: Path
         "command line: toy.niceness: '20' is not allowed: it must be less than or equal to 19"
     )
     file.write_text(CONFIG.replace("[algorithms.program.toy]", "[algorithms.program.process]"))
-    assert "algorithms.program has no toy.command, which backend toy needs" in refusal(
+    assert "algorithms.program.toy.command is missing; backend toy needs it" in refusal(
         "config", "-c", str(file), **environment
     )
 

@@ -80,7 +80,7 @@ def test_keys_of_tables_keep_their_case_and_lists_are_json() -> None:
 @pytest.mark.parametrize(
     ("assignment", "problem"),
     [
-        ("server.address=127.0.0.1:65536", "there are ports up to 65535 only"),
+        ("server.address=127.0.0.1:65536", "the port must be from 0 to 65535"),
         ("jobs.keep_finished=P1000000D", "it must be less than or equal to 36500 days"),
         ("jobs.stop_grace=-1", "it must be greater than or equal to 0"),
         ("process.inherit=[LANG", "a list or a table is given as JSON"),

@@ -91,7 +91,7 @@ def test_a_backend_that_cannot_be_used_is_named_with_its_package(
 )
 def test_a_backend_cannot_have_a_name_that_hides_a_setting(packages: Packages, name: str) -> None:
     packages.add(name, "others_backend:Plugin")
-    with pytest.raises(SettingsError, match=f"^a backend cannot have the name '{name}'"):
+    with pytest.raises(SettingsError, match=f"^backend name '{name}' is not allowed"):
         load()
 
 
@@ -112,7 +112,7 @@ def test_an_installation_without_entry_points_is_to_be_made_again(
 
 def test_an_algorithm_without_a_recipe_for_the_backend_says_so(packages: Packages) -> None:
     packages.add("other", "others_backend:Plugin")
-    with pytest.raises(SettingsError, match=r"algorithms\.a has no other, which backend other needs"):
+    with pytest.raises(SettingsError, match=r"algorithms\.a\.other is missing; backend other needs it"):
         load(flags={"backend": "other", "algorithms": {"a": {}}})
 
 
