@@ -107,7 +107,7 @@ class LogReading:
         """What to ask for now."""
         self._patience = Patience(patience)
 
-    def took(self, chunk: GetTrainingLogsResponse) -> None:
+    def advance(self, chunk: GetTrainingLogsResponse) -> None:
         """Takes a chunk in: what is asked for next is what comes after it."""
         self._patience.heard()
         following = GetTrainingLogsRequest()
