@@ -1,6 +1,6 @@
 """The client for asyncio programs.
 
-The client for plain programs, sync.py, is generated from this file: run scripts/generate-client after changes.
+The client for plain programs, sync.py, is generated from this file by scripts/generate-client.
 """
 
 import asyncio

@@ -31,7 +31,7 @@ def test_addresses_become_grpc_targets(address: str, target: str) -> None:
     "address", ["a.example:1,b.example:2", "127.0.0.1:1,[::1]:1", "127.0.0.1:1,", ",", "1,2"]
 )
 def test_several_addresses_are_ip_addresses_of_one_family(address: str) -> None:
-    with pytest.raises(InvalidRequest, match="several addresses are given as IP:PORT,IP:PORT"):
+    with pytest.raises(InvalidRequest, match="write several addresses as IP:PORT,IP:PORT"):
         target_of(address)
 
 
