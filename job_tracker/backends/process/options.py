@@ -1,4 +1,4 @@
-"""How an algorithm runs as plain processes."""
+"""Options of algorithms that run as plain processes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +10,17 @@ from job_tracker.common.config import Config
 
 
 class OwnOptions(Config):
-    """What no other backend has."""
+    """Options that only the process backend has."""
 
     virtual_environment: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(
         default=None,
-        description="a Python environment of its own, absolute or from the service's working directory: its "
-        "bin comes first on the PATH",
+        description="the algorithm's Python environment, as an absolute path or relative to the service's "
+        "working directory; its bin folder comes first on the PATH",
     )
     memory_limit_bytes: int | None = Field(
         default=None,
         ge=1 << 20,
-        description="how much memory one process may allocate; what it shares does not count",
+        description="bytes of memory that one process may allocate; shared memory does not count",
     )
 
 

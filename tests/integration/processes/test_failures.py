@@ -188,7 +188,7 @@ async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_
     assert raised.value.diagnosis.category is Category.LAUNCH_FAILED
     in_the_way = world.root / "kept"
     in_the_way.touch()
-    with pytest.raises(BackendUnavailable, match="cannot be put away"):
+    with pytest.raises(BackendUnavailable, match="cannot be moved"):
         await backend.stop(job().group, timedelta(seconds=1))
     in_the_way.unlink()
     end = await backend.stop(job().group, timedelta(seconds=1))

@@ -57,7 +57,7 @@ async def test_each_store_sees_and_ends_its_own_groups_alone(
     assert await groups_of(other) == {}
     assert await log_of(one, ONE) == f"of {ONE}\n"
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert any(f"1 groups are of other job stores than {OTHER}" in text for text in said)
+    assert any(f"ignoring 1 groups of job stores other than {OTHER}" in text for text in said)
 
 
 async def test_what_is_kept_of_another_store_is_neither_swept_nor_collected_nor_removed(
