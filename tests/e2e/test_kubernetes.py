@@ -254,15 +254,15 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None,
 @pytest.mark.parametrize(
     ("part", "changes", "problem"),
     [
-        ("cluster", {"certificate-authority-data": None}, "certificate is not to be trusted"),
-        ("cluster", {"certificate-authority-data": "aGVsbG8="}, "certificates cannot be used"),
+        ("cluster", {"certificate-authority-data": None}, "certificate is not trusted"),
+        ("cluster", {"certificate-authority-data": "aGVsbG8="}, "certificates cannot be loaded"),
         ("cluster", {"server": "10.0.0.1:6443"}, "'10.0.0.1:6443'; give it as https://HOST:PORT"),
         ("cluster", {"server": None}, "give it as https://HOST:PORT"),
-        ("cluster", {"server": "http://{host}"}, "what is there is no API server"),
+        ("cluster", {"server": "http://{host}"}, "not a Kubernetes API server"),
         (
             "user",
             {"client-certificate-data": None, "client-key-data": None},
-            "there are no credentials in it",
+            "it has no credentials",
         ),
     ],
 )

@@ -15,38 +15,41 @@ class KubernetesSettings(RequestLimits):
     """The Kubernetes backend."""
 
     kubeconfig: Path | None = Field(
-        default=None, description="none: the cluster that the service runs in, else what kubectl would use"
+        default=None,
+        description="a kubeconfig file; none: the service's own pod, or kubectl's default outside a cluster",
     )
     context: str | None = Field(
-        default=None, min_length=1, description="of the kubeconfig; none: its current one"
+        default=None, min_length=1, description="context in the kubeconfig; none: its current context"
     )
-    namespace: Namespace = Field(default="default", description="where the pods are")
+    namespace: Namespace = Field(default="default", description="namespace of the pods")
     instance: LabelValue = Field(
         default="training-service",
         min_length=1,
-        description="tells this service's pods from those of others in the namespace",
+        description="identifies this service's pods among those of other services in the namespace",
     )
     master_port: int = Field(
-        default=12356, ge=1024, le=65535, description="MASTER_PORT; each pod has its own address"
+        default=12356,
+        ge=1024,
+        le=65535,
+        description="MASTER_PORT of all groups; each pod has its own address",
     )
     image_pull_grace: Duration = Field(
         default=timedelta(seconds=60),
         ge=timedelta(0),
         le=timedelta(hours=1),
-        description="how long an image that cannot be pulled, or a container that cannot be made, may take "
-        "to mend itself",
+        description="how long a failing image pull or container creation is retried before the job fails",
     )
     lost_node_grace: Duration = Field(
         default=timedelta(minutes=5),
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="how long a node may be silent before its jobs fail",
+        description="how long a node may be silent before the jobs on it fail",
     )
     token_secrets: bool = Field(
         default=False,
-        description="whether the tokens of an attempt are in a Secret of its own instead of in its pods' "
-        "environment; the service then needs the right to create Secrets",
+        description="keep an attempt's tokens in a Secret instead of its pods' environment; the service "
+        "then needs the right to create Secrets",
     )
     pod: PodOptions = Field(
-        default=PodOptions(), description="options of all pods; those of an algorithm are laid over them"
+        default=PodOptions(), description="options of all pods; an algorithm's options take precedence"
     )

@@ -78,9 +78,12 @@ def test_an_overlay_is_laid_over_a_pod(overlay: dict[str, Any], expected: dict[s
 @pytest.mark.parametrize(
     ("overlay", "problem"),
     [
-        ({"spec": {"$setElementOrder/containers": []}}, "spec.$setElementOrder/containers: only"),
-        ({"spec": {"$patch": "remove"}}, "spec.$patch: must be"),
-        ({"spec": {"containers": [{"image": "x"}]}}, r"spec.containers\[0\]: must have a name"),
+        (
+            {"spec": {"$setElementOrder/containers": []}},
+            "spec.$setElementOrder/containers: unknown directive",
+        ),
+        ({"spec": {"$patch": "remove"}}, "spec.$patch: is 'remove'; use merge"),
+        ({"spec": {"containers": [{"image": "x"}]}}, r"spec.containers\[0\]: name is missing"),
         ({"spec": {"containers": ["x"]}}, r"spec.containers\[0\]: must be an object"),
         ({"$retainKeys": "x"}, "retainKeys: must be a list"),
     ],
