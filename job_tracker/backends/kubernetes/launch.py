@@ -1,8 +1,8 @@
-"""Makes the objects of a plan, or adopts what of them is there: the master first, as it owns the rest.
+"""Creates or adopts the objects of a plan: the master first, since it owns the others.
 
-Nothing of an attempt is made twice, since it may have run. Of an attempt whose pods are known, the master
-is there, or the attempt has failed; and a worker that was seen, or belongs to a group that was complete
-once, is not made again. Only what is to be started anew is.
+No object of an attempt is created twice, since the first may have run. If any pod of the attempt is known
+and the master is missing, the attempt has failed. A worker is not created again if it was ever seen or if
+the group was complete once. The exception is a restart of its rank.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ _LOOK_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The attempt that is launched: its plan, and its pods that were ever seen, by rank.
+    """The attempt to launch: its plan, and all pods that were ever seen, by rank.
 
-    `digest` is that of the plan which its master was made from: ours, or one of an earlier configuration.
+    `digest` is that of the master's plan: the current plan, or one of an earlier configuration.
     """
 
     plan: KubernetesPlan
@@ -52,28 +52,28 @@ class _Attempt:
 
     @property
     def is_planned_otherwise(self) -> bool:
-        """Whether it was begun with another configuration."""
+        """Whether the attempt was begun with another configuration."""
         return self.digest != self.plan.digest
 
     def may_make(self, wanted: Manifest) -> bool:
-        """Whether the object has certainly not been there before, in this start of its rank."""
+        """Return whether it is certain that the object never existed, in this start of its rank."""
         rank = rank_of(wanted)
         if self.is_planned_otherwise:
             return False
         if rank is None:
-            return True  # the Service, in which nothing runs
+            return True  # the Service, which runs no process
         ours = {of: pod for of, pod in self.known.items() if submission_of(pod) == submission_of(wanted)}
         if rank in ours:
             return restarts_of(ours[rank]) < restarts_of(wanted)
         if rank == MASTER_RANK and ours:
-            return False  # they were made after it
+            return False  # the other pods were created after the master
         return restarts_of(wanted) > 0 or not self.plan.was_launched
 
 
 class Launcher:
-    """Launches groups. `on_pod` is told of each pod as it was made, or found, `on_service` of the Service.
+    """Launches groups. `on_pod` and `on_service` receive each object that was created or found.
 
-    `remove_lost` removes a pod that is to be started anew.
+    `remove_lost` removes a pod whose rank is to be restarted.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Launcher:
         self._remove_lost = remove_lost
 
     async def launch(self, plan: KubernetesPlan, known: Mapping[int, Manifest]) -> None:
-        """Have every object of the plan there. May be repeated after it was cut short anywhere.
+        """Ensure that every object of the plan exists. Safe to repeat after an interruption.
 
-        `known` are the pods of the group that were ever seen, by rank, also those that are gone.
-        Raises LaunchFailed when the cluster refuses one of them, or the attempt has lost its master, and
-        BackendUnavailable when trying again may help; what was made until then is there in both cases.
+        `known` has all pods of the group that were ever seen, by rank, even those that are gone. Raises
+        LaunchFailed if the cluster refuses an object or the attempt has lost its master, and
+        BackendUnavailable if a retry may help. The objects created by then remain in both cases.
         """
         master = await self._claim("pods", plan.pods[0], _Attempt(plan, known, plan.digest))
         if master is None:
@@ -106,10 +106,10 @@ class Launcher:
             self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned
         ]
         if plan.secret is not None and not attempt.is_planned_otherwise:
-            # Owned by the master, whose node waits for it should it be first. One of this name has the same
-            # content, and is of an earlier try: it need not be read, which takes a right that we lack.
+            # The master owns the Secret, and its node waits for it. A Secret with this name has the same
+            # content, left by an earlier try. Reading it would need a right that the service lacks.
             claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
-        # All of them are waited for even if one fails, so that nothing is made after this has returned.
+        # Wait for all of them even if one fails, so that nothing is created after this returns.
         await gathered(claims)
 
     async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
@@ -133,16 +133,16 @@ class Launcher:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _create(self, resource: Resource, wanted: Manifest, plan: KubernetesPlan) -> Manifest | None:
-        """The object, made; None if the name is taken."""
+        """Create and return the object; None if the name is taken."""
         try:
             return await self._client.create(resource, wanted)
         except AlreadyExists:
             return None
         except ApiError as error:
-            why = diagnose_refusal(error, wanted["metadata"]["name"], plan.namespace)
-            if why is None:
+            refusal = diagnose_refusal(error, wanted["metadata"]["name"], plan.namespace)
+            if refusal is None:
                 raise
-            raise LaunchFailed(why) from error
+            raise LaunchFailed(refusal) from error
 
     async def _read(self, resource: Resource, name: str) -> Manifest | None:
         try:
