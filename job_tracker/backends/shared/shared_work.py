@@ -1,10 +1,11 @@
 """Work that is done together: once for many who ask for it, or all of it before any failure counts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
-from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -18,6 +19,34 @@ async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
     if failures:
         raise failures[0]
     return [result for result in results if not isinstance(result, BaseException)]
+
+
+async def within(seconds: float, tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for the tasks, and cancel those that are not done in time. Their errors stay with them."""
+    if not tasks:
+        return
+    try:
+        await asyncio.wait(tasks, timeout=seconds)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class NotYet(BackendUnavailable):
+    """An attempt that may succeed in a moment."""
+
+
+async def repeated(attempt: Callable[[], Awaitable[Result]], seconds: float, pause: float) -> Result:
+    """Repeat an attempt that raises NotYet. Raises its last error after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await attempt()
+        except NotYet:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(pause)
 
 
 class SharedWork(Generic[Key, Result]):
