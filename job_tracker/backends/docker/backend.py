@@ -4,18 +4,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from functools import partial
 from weakref import WeakValueDictionary
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.endings import Endings
-from job_tracker.backends.docker.engine_errors import Conflict, NotFound
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.launch import Launcher
-from job_tracker.backends.docker.logs import LiveLogs
+from job_tracker.backends.docker.logs import ContainerLogs
 from job_tracker.backends.docker.plan import plan
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.docker.status import removed
@@ -50,9 +48,9 @@ class DockerBackend:
         self._launches: WeakValueDictionary[GroupRef, asyncio.Lock] = WeakValueDictionary()
         self._spool = spool
         spool.lives = lambda ref: (group := self._groups.get(ref)) is not None and not group.is_kept
-        self._live = LiveLogs(self._client, self._groups)
+        self._logs = ContainerLogs(self._client, self._groups, spool)
         self._stopper = Stopper(
-            self._client, self._cache, self._groups, endings, self._live, spool, instance=instance
+            self._client, self._cache, self._groups, endings, self._logs, instance=instance
         )
         self._launcher = Launcher(
             self._client, self._cache, self._groups, self._images, self._stopper.remove_lost
@@ -105,15 +103,7 @@ class DockerBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         await self._cache.sync()
-        live = self._groups.get(group)
-        if live is None or live.is_kept or rank >= live.instances:
-            pieces = self._spool.read(group, rank, after=after, tail_lines=tail_lines)
-        else:
-            read = partial(self._live.read, live, rank, follow=follow, after=after, tail_lines=tail_lines)
-            current = live.restarts_of(rank)
-            pieces = self._spool.read_on(
-                group, rank, current, read, (NotFound, Conflict), after=after, tail_lines=tail_lines
-            )
+        pieces = self._logs.read(group, rank, follow=follow, after=after, tail_lines=tail_lines)
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece

@@ -8,9 +8,7 @@ is missing of a group that has started was removed, and is not made again; and t
 containers, so that one without containers is nobody's.
 """
 
-import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -25,9 +23,11 @@ from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
 from job_tracker.backends.docker.refusals import diagnose_refusal, image_missing, name_taken
 from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
+from job_tracker.backends.shared.claims import Claim, claim_of
+from job_tracker.backends.shared.gathering import gathered
 from job_tracker.backends.shared.instances import planned_otherwise
 from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
-from job_tracker.backends.shared.shared_work import gathered
+from job_tracker.backends.shared.retries import NotYet, repeated
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK
 
@@ -82,17 +82,15 @@ class Launcher:
         )
 
     async def _claim(self, plan: DockerPlan, rank: int) -> tuple[Container, bool]:
-        """The container of the rank as it is once it is there and ours, and whether it was made now."""
+        """Create or adopt the container of the rank, and return it with whether it is new."""
         wanted = plan.containers[rank]
-        deadline = time.monotonic() + _GOING_SECONDS
-        while True:
+
+        async def create_or_adopt() -> tuple[Container, bool]:
             if (made := await self._create(wanted, plan)) is not None:
                 return made, True
-            if (found := await self._adopt(wanted, plan)) is not None:
-                return found, False
-            if time.monotonic() > deadline:
-                raise BackendUnavailable(f"an earlier {wanted.name} is still being removed")
-            await asyncio.sleep(_LOOK_SECONDS)
+            return await self._adopt(wanted, plan), False
+
+        return await repeated(create_or_adopt, _GOING_SECONDS, _LOOK_SECONDS)
 
     async def _create(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
         """The container, made; None if the name is taken."""
@@ -106,32 +104,42 @@ class Launcher:
             raise _explained(error, wanted.name) from error
         return await self._cache.look(made)
 
-    async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
-        """The container that has the name; None if it is one of ours that is on its way out."""
+    async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container:
+        """Return the container that has the name, if it is the wanted one; NotYet while it is removed."""
         found = await self._cache.look(wanted.name)
+        not_yet = NotYet(f"an earlier {wanted.name} is still being removed")
         if found is None:
-            return None
-        if found.group != plan.group or not are_ours(found.labels, plan.labels[INSTANCE]):
-            raise LaunchFailed(name_taken(wanted.name))
-        if found.digest == plan.digest and found.restarts < wanted.restarts:
-            log.info("removing %s, which has failed and is started anew", wanted.name)
-            await self._remove_lost(found)
-            return None
-        if found.digest == plan.digest:
-            return found
-        if found.submission == plan.submission and found.has_started:
-            raise LaunchFailed(planned_otherwise())
-        # Of a store that was lost, or of a configuration that was changed before anything was started. It
-        # is ours all the same, and a group that is half of one plan and half of another is no group.
-        log.warning("removing %s, which is of another plan", wanted.name)
+            raise not_yet
+        claim = claim_of(
+            is_of_group=found.group == plan.group and are_ours(found.labels, plan.labels[INSTANCE]),
+            is_of_job=found.submission == plan.submission,
+            is_of_plan=found.digest == plan.digest,
+            may_have_run=found.has_started,
+            is_lost=found.restarts < wanted.restarts,
+        )
+        match claim:
+            case Claim.TAKEN:
+                raise LaunchFailed(name_taken(wanted.name))
+            case Claim.PLANNED_OTHERWISE:
+                raise LaunchFailed(planned_otherwise())
+            case Claim.RESTART:
+                log.info("removing %s, which has failed and is started again", wanted.name)
+                await self._remove_lost(found)
+                raise not_yet
+            case Claim.REPLACE:
+                log.warning("removing %s, which is of another plan", wanted.name)
+                await self._remove_replaced(found)
+                raise not_yet
+        return found
+
+    async def _remove_replaced(self, container: Container) -> None:
         try:
-            if found.has_started and not found.has_ended:
-                await self._client.kill(found.id, "SIGKILL")
-            await self._client.remove(found.id)
+            if container.has_started and not container.has_ended:
+                await self._client.kill(container.id, "SIGKILL")
+            await self._client.remove(container.id)
         except (NotFound, Conflict):
-            return None  # it ends, or goes, at this moment
-        self._cache.removed(found)
-        return None
+            return  # it is about to end, or to be removed
+        self._cache.removed(container)
 
     async def _have_network(self, plan: DockerPlan, name: str) -> None:
         try:

@@ -4,25 +4,18 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from functools import partial
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.kubernetes.access import Access
-from job_tracker.backends.kubernetes.api_errors import (
-    AlreadyExists,
-    Forbidden,
-    Invalid,
-    NotFound,
-    QuotaExceeded,
-)
+from job_tracker.backends.kubernetes.api_errors import AlreadyExists, Forbidden, Invalid, QuotaExceeded
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.labels import restarts_of, selector
+from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
-from job_tracker.backends.kubernetes.logs import LiveLogs
+from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
@@ -68,14 +61,13 @@ class KubernetesBackend:
         self.events = EventRecorder(self.client, self._groups, settings)
         self._spool = spool
         spool.lives = lambda ref: self._groups.get(ref) is not None
-        self._live = LiveLogs(self.client, self._groups)
+        self._logs = PodLogs(self.client, self._groups, spool)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
             self.client,
             self._cache,
             self._groups,
-            self._live,
-            spool,
+            self._logs,
             self._keeper,
             instance=instance,
             margin=lost_margin,
@@ -152,15 +144,7 @@ class KubernetesBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         await self._cache.sync()
-        live = self._groups.get(group)
-        if live is None or rank >= live.instances:
-            pieces = self._spool.read(group, rank, after=after, tail_lines=tail_lines)
-        else:
-            read = partial(self._live.read, live, rank, follow=follow, after=after, tail_lines=tail_lines)
-            current = restarts_of(live.pods.get(rank, {}))
-            pieces = self._spool.read_on(
-                group, rank, current, read, (NotFound, Invalid), after=after, tail_lines=tail_lines
-            )
+        pieces = self._logs.read(group, rank, follow=follow, after=after, tail_lines=tail_lines)
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece

@@ -61,6 +61,10 @@ class PodGroup(LiveGroup):
         """The pods that are there, ended or not."""
         return {rank: pod for rank, pod in self.pods.items() if rank not in self.gone}
 
+    def restarts_of(self, rank: int) -> int:
+        """See LiveGroup."""
+        return restarts_of(self.pods.get(rank, {}))
+
     def observe(
         self, now: datetime, settings: KubernetesSettings, *, changed_only: bool = False
     ) -> Observation:

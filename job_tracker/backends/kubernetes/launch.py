@@ -5,12 +5,11 @@ is there, or the attempt has failed; and a worker that was seen, or belongs to a
 once, is not made again. Only what is to be started anew is.
 """
 
-import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
@@ -28,9 +27,11 @@ from job_tracker.backends.kubernetes.labels import (
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.backends.kubernetes.status import observe_rank
+from job_tracker.backends.shared.claims import Claim, claim_of
+from job_tracker.backends.shared.gathering import gathered
 from job_tracker.backends.shared.instances import planned_otherwise
-from job_tracker.backends.shared.shared_work import gathered
-from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.backends.shared.retries import NotYet, repeated
+from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 
 log = logging.getLogger(__name__)
@@ -113,24 +114,27 @@ class Launcher:
         await gathered(claims)
 
     async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
-        """The object as it is once it is there, and ours; None if it is gone, and is not made again."""
-        name = wanted["metadata"]["name"]
-        deadline = time.monotonic() + _GOING_SECONDS
-        while True:
-            may_make = attempt.may_make(wanted)
-            claimed = await self._create(resource, wanted, attempt.plan) if may_make else None
-            if claimed is None and (found := await self._read(resource, name)) is not None:
+        """Create or adopt the object, and return it; None if it is gone, and must not be created again."""
+        claim = partial(self._create_or_adopt, resource, wanted, attempt)
+        return await repeated(claim, _GOING_SECONDS, _LOOK_SECONDS)
+
+    async def _create_or_adopt(
+        self, resource: Resource, wanted: Manifest, attempt: _Attempt
+    ) -> Manifest | None:
+        may_make = attempt.may_make(wanted)
+        claimed = await self._create(resource, wanted, attempt.plan) if may_make else None
+        if claimed is None:
+            found = await self._read(resource, wanted["metadata"]["name"])
+            if found is not None:
                 claimed = await self._adopt(resource, found, wanted, attempt)
-            elif claimed is None and not may_make:
-                if attempt.is_planned_otherwise and not _was_there(wanted, attempt.plan):
-                    raise LaunchFailed(planned_otherwise())
+            elif may_make:
+                raise _not_yet(wanted)  # it was there a moment ago
+            elif attempt.is_planned_otherwise and not _was_there(wanted, attempt.plan):
+                raise LaunchFailed(planned_otherwise())
+            else:
                 return None
-            if claimed is not None:
-                (self._on_pod if resource == "pods" else self._on_service)(claimed)
-                return claimed
-            if time.monotonic() > deadline:
-                raise BackendUnavailable(f"an earlier {name} is still being deleted")
-            await asyncio.sleep(_LOOK_SECONDS)
+        (self._on_pod if resource == "pods" else self._on_service)(claimed)
+        return claimed
 
     async def _create(self, resource: Resource, wanted: Manifest, plan: KubernetesPlan) -> Manifest | None:
         """The object, made; None if the name is taken."""
@@ -152,17 +156,26 @@ class Launcher:
 
     async def _adopt(
         self, resource: Resource, found: Manifest, wanted: Manifest, attempt: _Attempt
-    ) -> Manifest | None:
-        """What has the name, if it is of this attempt; None if it is in the way, and about to be gone."""
+    ) -> Manifest:
+        """Return the object that has the name, if it is the wanted one; NotYet while it is deleted."""
         name, rank, plan = wanted["metadata"]["name"], rank_of(wanted), attempt.plan
         is_going = "deletionTimestamp" in found["metadata"]
-        if group_of(found) != plan.group:
+        is_lost = restarts_of(found) < restarts_of(wanted)
+        is_of_plan = digest_of(found) == attempt.digest and not (is_lost and attempt.is_planned_otherwise)
+        claim = claim_of(
+            is_of_group=group_of(found) == plan.group,
+            is_of_job=submission_of(found) == submission_of(wanted),
+            is_of_plan=is_of_plan or rank == MASTER_RANK,
+            may_have_run=True,
+            is_lost=is_lost,
+        )
+        if claim is Claim.TAKEN:
             raise LaunchFailed(name_taken(name, plan.namespace))
-        if submission_of(found) != submission_of(wanted):
+        if claim is Claim.REPLACE:
             if not is_going:
                 log.warning("removing %s, which is of a job with this id in another store", name)
                 await self._client.delete(resource, name, found["metadata"]["uid"])
-            return None
+            raise _not_yet(wanted)
         if is_kept(found):  # its attempt has ended, and this store has lost the end
             raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK if rank is None else rank))
         if _owners(found) != _owners(wanted):
@@ -170,16 +183,18 @@ class Launcher:
         if is_going and rank == MASTER_RANK:
             seen = observe_rank(rank, found, datetime.now(UTC))
             raise LaunchFailed(seen.diagnosis or diagnosis.DELETED.about(rank))
-        is_lost = restarts_of(found) < restarts_of(wanted)
-        if rank != MASTER_RANK and (
-            digest_of(found) != attempt.digest or (is_lost and attempt.is_planned_otherwise)
-        ):
+        if claim is Claim.PLANNED_OTHERWISE:
             raise LaunchFailed(planned_otherwise())
-        if is_lost and not is_going:
-            log.info("removing %s, which has failed and is started anew", name)
+        if claim is Claim.RESTART and not is_going:
+            log.info("removing %s, which has failed and is started again", name)
             await self._remove_lost(plan.group, found)
-        # What is being deleted by somebody is ours all the same, and fails as that is seen.
-        return None if is_lost or (is_going and rank is None) else found
+        if claim is Claim.RESTART or (is_going and rank is None):
+            raise _not_yet(wanted)
+        return found  # one that somebody else is deleting is ours, too, and fails when that is seen
+
+
+def _not_yet(wanted: Manifest) -> NotYet:
+    return NotYet(f"an earlier {wanted['metadata']['name']} is still being deleted")
 
 
 def _was_there(wanted: Manifest, plan: KubernetesPlan) -> bool:

@@ -29,54 +29,77 @@ _IDENTITY = {"service_account", "runtime_class", "run_as_user", "run_as_group", 
 class SecretValue(Config):
     """One entry of a Secret."""
 
-    secret: ObjectName
-    key: SecretKey
+    secret: ObjectName = Field(description="Name of the Secret, in the namespace of the pods.")
+    key: SecretKey = Field(description="Key of the entry in the Secret.")
 
 
 class VolumeMount(Config):
     """A PersistentVolumeClaim, or a folder of it, as the training sees it."""
 
-    claim: ObjectName
-    mount_path: AbsolutePath
-    sub_path: RelativePath | None = None
-    read_only: bool = False
+    claim: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
+    mount_path: AbsolutePath = Field(description="Absolute path in the container.")
+    sub_path: RelativePath | None = Field(
+        default=None, description="Folder in the volume that is mounted. Unset: the whole volume."
+    )
+    read_only: bool = Field(default=False, description="Mount it without write access.")
 
 
 class PodOptions(RequestedPodOptions):
     """What configuration may set: for all algorithms, and again for one."""
 
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: tuple[ObjectName, ...] = ()
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="When nodes pull the image. Unset: the default of Kubernetes for the tag."
+    )
+    image_pull_secrets: tuple[ObjectName, ...] = Field(
+        default=(), description="Names of Secrets with credentials for the registry of the image."
+    )
     limit_cpu: bool = Field(
-        default=True, description="whether an instance is held to the cpu it asked for when there is more"
+        default=True,
+        description="Limit an instance to the cpu that it requests. If false, it may use idle cpu of the "
+        "node.",
     )
     shm_size: Bytes = Field(
-        default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
+        default="1Gi", description=f"Size of {SHARED_MEMORY}, such as 1Gi. It uses memory."
     )
     scratch_size: Bytes = Field(
         default="10Gi",
-        description=f"the most that {HOME} and {TEMPORARY} may hold each, on the disk of the node",
+        description=f"Size of {HOME} and of {TEMPORARY}, such as 10Gi, on the disk of the node.",
     )
-    runtime_class: ObjectName | None = None
+    runtime_class: ObjectName | None = Field(
+        default=None, description="RuntimeClass of the pods. Unset: the cluster's default."
+    )
     service_account: ObjectName | None = Field(
-        default=None, description="its token is not mounted all the same"
+        default=None,
+        description="ServiceAccount of the pods. Unset: `default`. Its token is never mounted.",
     )
     run_as_user: int | None = Field(
-        default=None, ge=1, description="none: the image's, which must not be root"
+        default=None,
+        ge=1,
+        description="User id of the processes. Unset: the user of the image, which must not be root.",
     )
     run_as_group: int | None = Field(
-        default=None, ge=1, description="none: the number of run_as_user, if that is set, else the image's"
+        default=None,
+        ge=1,
+        description="Group id of the processes. Unset: the number in `run_as_user`, or else the group of the "
+        "image.",
     )
-    fs_group: int | None = Field(default=None, ge=1, description="the group that volumes are writable for")
-    working_directory: AbsolutePath | None = None
+    fs_group: int | None = Field(
+        default=None, ge=1, description="Group id that may write to the volumes. Unset: not changed."
+    )
+    working_directory: AbsolutePath | None = Field(
+        default=None, description="Absolute path in the container. Unset: the working directory of the image."
+    )
     volumes: tuple[VolumeMount, ...] = Field(
-        default=(), description="claims that hold datasets, models and checkpoints, mounted below storage.uri"
+        default=(),
+        description="Claims with datasets, models and checkpoints, mounted so that `storage.uri` exists in "
+        "the pods.",
     )
     secret_environment: dict[EnvironmentName, SecretValue] = Field(
-        default={}, description="variables whose values are in Secrets, such as storage credentials"
+        default={},
+        description="Variables whose values are in Secrets, such as storage credentials, by name.",
     )
     secrets: tuple[ObjectName, ...] = Field(
-        default=(), description="Secrets of which every entry becomes a variable"
+        default=(), description="Names of Secrets. Every entry of each becomes a variable."
     )
 
     @model_validator(mode="after")
@@ -119,12 +142,14 @@ class FrozenPod(PodOptions):
 class KubernetesRecipe(PodOptions):
     """How an algorithm runs as pods: its image, and pod options of its own."""
 
-    image: Image
+    image: Image = Field(description="Image of the training code: [REGISTRY/]PATH[:TAG][@sha256:DIGEST].")
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="the program and its arguments, no shell; none: what the image starts"
+        default=(),
+        description="Program and arguments, run without a shell. Unset: the command of the image.",
     )
     pod_template: dict[str, Any] = Field(
-        default={}, description="an overlay (a strategic merge) for whatever the options lack"
+        default={},
+        description="Patch (a strategic merge) of the finished pod, for fields that the options do not have.",
     )
 
     @model_validator(mode="after")

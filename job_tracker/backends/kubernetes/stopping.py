@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from job_tracker.backends.base import Observation
-from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound, Unreachable
+from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import (
@@ -22,13 +22,12 @@ from job_tracker.backends.kubernetes.groups import (
     is_running,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of, restarts_of
-from job_tracker.backends.kubernetes.logs import LiveLogs
-from job_tracker.backends.shared.shared_work import SharedWork
+from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of
+from job_tracker.backends.kubernetes.logs import PodLogs
+from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import MASTER_RANK, GroupRef
-from job_tracker.logs.spool import FolderSpool
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +50,7 @@ class Stopper:
         client: KubernetesClient,
         cache: PodCache,
         groups: Groups,
-        live: LiveLogs,
-        spool: FolderSpool,
+        logs: PodLogs,
         keeper: Keeper,
         *,
         instance: str,
@@ -61,8 +59,7 @@ class Stopper:
         self._client = client
         self._cache = cache
         self._groups = groups
-        self._live = live
-        self._spool = spool
+        self._logs = logs
         self._keeper = keeper
         self._instance = instance
         self._margin = margin
@@ -86,16 +83,8 @@ class Stopper:
         """Remove a pod that has failed, so that its rank can be started anew; what it printed is kept."""
         group, rank = await self._find(ref), rank_of(pod)
         if group is not None and rank is not None and has_started(pod):
-            await _within(_LOG_SECONDS, [asyncio.create_task(self._keep_log(group, rank))])
+            await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank))])
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], 0)
-
-    async def _keep_log(
-        self, group: PodGroup, rank: int, *, follow: bool = False, again: bool = True
-    ) -> bool:
-        """Keep what the pod of the rank has printed; False if that could not be read to its end."""
-        read = partial(self._live.read, group, rank, follow=follow, for_stop=True)
-        restarts, errors = restarts_of(group.pods[rank]), (Unreachable,) if again else ()
-        return await self._spool.keep(group.ref, rank, restarts, read, again_after=errors)
 
     async def remove_service(self, ref: GroupRef) -> None:
         """Remove the group's Service, if there is one and it is ours."""
@@ -171,20 +160,20 @@ class Stopper:
         at the end, and not meanwhile: a thousand may be stopped at once.
         """
         started = [rank for rank, pod in group.living.items() if has_started(pod)]
-        kept = {rank: asyncio.create_task(self._keep_log(group, rank)) for rank in started}
-        await _within(_LOG_SECONDS, list(kept.values()))
+        kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
+        await within(_LOG_SECONDS, list(kept.values()))
         # Also those that another is ending: a pod that was evicted prints in its grace, as ours do.
         going_on = [rank for rank in started if is_running(group.living.get(rank, {}))]
         read = [rank for rank in going_on if _result_of(kept[rank])]
-        rest = [asyncio.create_task(self._keep_log(group, rank, follow=True)) for rank in read]
+        rest = [asyncio.create_task(self._logs.keep(group, rank, follow=True)) for rank in read]
         try:
             await asyncio.sleep(0)  # their requests go out first
             yield
             unread = [rank for rank in going_on if rank not in read and rank in group.living]
-            rest += [asyncio.create_task(self._keep_log(group, rank, again=False)) for rank in unread]
-            await _within(_REST_SECONDS, rest)
+            rest += [asyncio.create_task(self._logs.keep(group, rank, again=False)) for rank in unread]
+            await within(_REST_SECONDS, rest)
         finally:
-            await _within(0, rest)
+            await within(0, rest)
 
     async def _delete(self, group: PodGroup, grace: int, keep_until: datetime | None = None) -> None:
         """Ask for the end of every pod that is not kept; the master last, see _announce."""
@@ -228,15 +217,3 @@ def _has_stopped(group: PodGroup) -> bool:
 def _result_of(task: asyncio.Task[bool]) -> bool:
     """Whether a log was kept; not if that was given up, or has failed."""
     return not task.cancelled() and task.exception() is None and task.result()
-
-
-async def _within(seconds: float, tasks: list[asyncio.Task[bool]]) -> None:
-    """Wait for the tasks; what is not done by then is given up."""
-    if not tasks:
-        return
-    try:
-        await asyncio.wait(tasks, timeout=seconds)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

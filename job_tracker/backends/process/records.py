@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from job_tracker.common import local_faults
+from job_tracker.common.validation import explain
 from job_tracker.files.untrusted import Place
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def read(place: Place, kind: type[Record]) -> Record | None:
         return None
     except ValidationError as error:
         # Perhaps cut short by a loss of power, which no process survived either.
-        raise Damaged(f"{place.path} is not what was written there: {error.errors()[0]['msg']}") from error
+        raise Damaged(f"{place.path} is damaged: {explain(error, kind)}") from error
     except OSError as error:
         if local_faults.hinders_reading(error):
             raise

@@ -1,6 +1,7 @@
 """Live groups as a backend that watches an engine knows them: begun, told of, waited for, forgotten."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -11,7 +12,7 @@ from job_tracker.domain.group import GroupRef
 
 
 @dataclass(slots=True)
-class LiveGroup:
+class LiveGroup(ABC):
     """One group between launch and stop."""
 
     ref: GroupRef
@@ -25,11 +26,20 @@ class LiveGroup:
     """When it is looked at again, if time alone may change what is seen of it."""
     last: Observation | None = None
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether it was stopped, and what is left of it is only kept for people to look at."""
+        return False
+
+    @abstractmethod
+    def restarts_of(self, rank: int) -> int:
+        """How often the rank was started again."""
+
 
 AGroup = TypeVar("AGroup", bound=LiveGroup)
 
 
-class LiveGroups(Generic[AGroup]):
+class LiveGroups(ABC, Generic[AGroup]):
     """All live groups. Tells `feed` of every new observation, and `touched` of every change of a member."""
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
@@ -45,6 +55,10 @@ class LiveGroups(Generic[AGroup]):
     def get(self, ref: GroupRef) -> AGroup | None:
         """The group, if it is known."""
         return self._groups.get(ref)
+
+    @abstractmethod
+    def observe(self, group: AGroup) -> Observation:
+        """Look at the group now, and publish the observation if it is new."""
 
     def begin(self, ref: GroupRef, instances: int) -> AGroup:
         """The group that is about to be launched, or is already."""

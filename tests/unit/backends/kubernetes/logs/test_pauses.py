@@ -9,8 +9,9 @@ import pytest
 from job_tracker.backends.kubernetes.api_errors import Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups, PodGroup
-from job_tracker.backends.kubernetes.logs import LiveLogs
+from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.domain.group import GroupRef
+from job_tracker.logs.spool import FolderSpool
 from tests.support.pods import container, pod
 
 RUNNING = pod("Running", container({"running": {"startedAt": "2026-11-21T12:00:00Z"}}))
@@ -22,8 +23,12 @@ class Node:
 
     def __init__(self, *told: Sequence[bytes]) -> None:
         self._told = list(told)
+        self.queries: list[dict[str, Any]] = []
 
-    async def logs(self, _pod: str, _query: object, *, silence: float) -> AsyncGenerator[bytes, None]:
+    async def logs(
+        self, _pod: str, query: Sequence[tuple[str, str]], *, silence: float
+    ) -> AsyncGenerator[bytes, None]:
+        self.queries.append(dict(query))
         for piece in self._told.pop(0) if self._told else ():
             yield piece
         raise Unreachable(0, "NoConnection", f"broken before {silence} s")
@@ -51,8 +56,9 @@ async def pauses(node: Node, number: int) -> list[float]:
     """The first pauses of one that follows the log of a running pod."""
     waits = Waits(number)
     group = PodGroup(GroupRef("program-1", 1, 1), 1, pods={0: RUNNING})
+    pod_logs = PodLogs(cast(KubernetesClient, node), waits, cast(FolderSpool, None))
     with pytest.raises(asyncio.CancelledError):
-        async for _ in LiveLogs(cast(KubernetesClient, node), waits).read(group, 0, follow=True):
+        async for _ in pod_logs.read_live(group, 0, follow=True):
             pass
     return waits.asked
 
@@ -69,3 +75,9 @@ async def test_pauses_grow_to_five_minutes() -> None:
 async def test_a_stream_that_told_something_is_opened_again_soon() -> None:
     told: list[Any] = [[], [], [LINE % 1], [LINE % 2], []]
     assert_within(await pauses(Node(*told), 6), 1, 2, 1, 1, 2, 4)
+
+
+async def test_a_stream_goes_on_from_the_second_of_the_last_record() -> None:
+    node = Node([LINE % 1, LINE % 2], [])
+    await pauses(node, 2)
+    assert [query.get("sinceTime") for query in node.queries] == [None, "2026-11-21T12:00:02Z"]
