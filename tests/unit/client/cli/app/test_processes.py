@@ -72,7 +72,7 @@ def test_watch_in_a_pipe_tells_each_change_at_once_and_outlives_the_service(
         training.set_job(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
         assert process.stdout.readline() == "job 1: running, step 1/2, loss 0.5\n"
         training.die()
-        assert "trying again" in process.stderr.readline()
+        assert "retrying" in process.stderr.readline()
         training.restart()
         training.set_job(1, status=pb.cancelled)
         assert process.stdout.readline() == "job 1: cancelled, step 1/2, loss 0.5\n"
