@@ -271,13 +271,13 @@ async def test_a_rank_that_the_job_lacks_is_refused(door: Service) -> None:
         for follow in (False, True):
             request = pb.GetTrainingLogsRequest(job_id=job_id, rank=rank, follow=follow)
             details = await door.refuses(anext(aiter(door.stub.GetTrainingLogs(request))), INVALID)
-            assert details == f"rank: {rank} is not a rank of job 1: it has 0 to 1"
+            assert details == f"rank: {rank} is not a rank of job 1; allowed are 0 to 1"
 
 
 async def test_negative_tail_lines_are_refused(door: Service) -> None:
     request = pb.GetTrainingLogsRequest(job_id=await door.train(), tail_lines=-1)
     details = await door.refuses(anext(aiter(door.stub.GetTrainingLogs(request))), INVALID)
-    assert details == "tail_lines: -1 is negative"
+    assert details == "tail_lines: -1 is not allowed; at least 0 is allowed"
 
 
 async def test_a_page_size_out_of_range_is_refused(door: Service) -> None:
