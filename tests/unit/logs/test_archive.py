@@ -153,7 +153,7 @@ async def test_a_failing_storage_raises_storage_unavailable(tmp_path: Path) -> N
         await text(LogArchive(str(tmp_path / "damaged")))
 
 
-async def test_a_hanging_storage_runs_into_the_time_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_hanging_storage_times_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answers = threading.Event()
     monkeypatch.setattr(fsspec.core, "url_to_fs", lambda _: answers.wait() and None)
     archive = LogArchive(str(tmp_path), patience=0.1)

@@ -87,9 +87,7 @@ async def test_a_gap_is_shown_once_unless_it_grows(tmp_path: Path) -> None:
     assert last_time(later) == time(4999)
 
 
-async def test_a_full_disk_only_loses_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_only_loses_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = LogWriter(str(tmp_path / "log"), SMALLEST_LOG)
     writer.write(numbered(0))
     real: Callable[[int, bytes], int] = os.write
