@@ -71,7 +71,7 @@ def test_processes_as_root_are_warned_of(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     log_exposure(load(flags=flags("127.0.0.1:0", backend=backend)))
-    assert len([record for record in caplog.records if "runs as root" in record.message]) == warned
+    assert len([record for record in caplog.records if "run as root" in record.message]) == warned
 
 
 def test_a_service_beyond_loopback_starts_only_insecure_and_says_so_each_time(server: Server) -> None:
