@@ -25,16 +25,16 @@ _REPORTS_A_SECOND = 500
 class ReporterServicer(TrainingReporterServicer):
     """Converts and passes on; errors are the interceptor's."""
 
-    def __init__(self, tokens: ReportTokens, book: ReportBuffer) -> None:
+    def __init__(self, tokens: ReportTokens, buffer: ReportBuffer) -> None:
         self._tokens = tokens
-        self._book = book
+        self._buffer = buffer
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
         attempt = self._tokens.read(_token_of(call.metadata))
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)
-        await self._book.take(attempt, report, by_call=True)
-        seconds = max(_SHORTEST_PAUSE, self._book.reporters / _REPORTS_A_SECOND)
+        await self._buffer.take(attempt, report, by_call=True)
+        seconds = max(_SHORTEST_PAUSE, self._buffer.reporters / _REPORTS_A_SECOND)
         pause = Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
         return pb.ReportResponse(pause=pause, problems=report.problems)
 

@@ -271,13 +271,13 @@ async def test_a_rank_that_the_job_lacks_is_refused(door: Service) -> None:
         for follow in (False, True):
             request = pb.GetTrainingLogsRequest(job_id=job_id, rank=rank, follow=follow)
             details = await door.refuses(anext(aiter(door.stub.GetTrainingLogs(request))), INVALID)
-            assert details == f"rank: {rank} is not a rank of job 1: it has 0 to 1"
+            assert details == f"rank: {rank} is not a rank of job 1; allowed are 0 to 1"
 
 
 async def test_negative_tail_lines_are_refused(door: Service) -> None:
     request = pb.GetTrainingLogsRequest(job_id=await door.train(), tail_lines=-1)
     details = await door.refuses(anext(aiter(door.stub.GetTrainingLogs(request))), INVALID)
-    assert details == "tail_lines: -1 is negative"
+    assert details == "tail_lines: -1 is not allowed; at least 0 is allowed"
 
 
 async def test_a_page_size_out_of_range_is_refused(door: Service) -> None:
@@ -321,9 +321,7 @@ async def test_a_status_that_is_none_is_refused(door: Service) -> None:
 async def test_a_request_key_that_is_too_long_or_not_printable_is_refused(door: Service) -> None:
     for key in ("x" * 129, LONG, "a\nb", "\x00", "\u202e", "a\u200bb"):
         details = await door.refuses(door.train({}, key), INVALID)
-        assert details == (
-            f"request_key: {quoted(key)} is not allowed: use at most 128 printable characters"
-        )
+        assert details == (f"request_key: {quoted(key)} is not allowed: use at most 128 printable characters")
 
 
 async def test_bytes_that_are_no_message_are_the_clients_fault(door: Service) -> None:
