@@ -6,7 +6,6 @@ after a restart, is not there twice.
 """
 
 import asyncio
-import contextvars
 import hashlib
 import logging
 from collections import deque
@@ -21,6 +20,7 @@ from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.shared.labels import MANAGER, group_labels
+from job_tracker.common.tasks import background, end
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -128,8 +128,7 @@ class EventRecorder:
     async def close(self) -> None:
         """Tell nothing more."""
         if self._telling is not None:
-            self._telling.cancel()
-        await self.flush()
+            await end(self._telling)
 
     def _master_of(self, ref: GroupRef) -> str | None:
         """The uid of the group's master, if it is there or was.
@@ -148,8 +147,7 @@ class EventRecorder:
             return
         self._untold.append(event)
         if self._telling is None or self._telling.done():
-            # Of its own context: it is about all jobs.
-            self._telling = asyncio.create_task(self._tell(), name="events", context=contextvars.Context())
+            self._telling = background(self._tell(), "events", detached=True)
 
     async def _tell(self) -> None:
         while self._untold:

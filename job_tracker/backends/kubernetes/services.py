@@ -1,7 +1,5 @@
 """The Services of live groups: one that is deleted from outside is made again, and the outage is noted."""
 
-import asyncio
-import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -13,6 +11,7 @@ from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups, Outage, PodGroup
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, owned_by, selector
+from job_tracker.common.tasks import SharedWork
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -44,7 +43,7 @@ class MasterServices:
         self._port = port
         self._cache = PodCache(client, selector(instance), self._take, timing, "services")
         self._there: dict[GroupRef, str] = {}
-        self._making: dict[GroupRef, asyncio.Task[None]] = {}
+        self._making: SharedWork[GroupRef, None] = SharedWork()
         self._has_looked = False
         groups.on_found = self._found
 
@@ -72,13 +71,11 @@ class MasterServices:
                     await self._remove(ref)
         for group in self._groups:
             self._lost(group, None)
-        await asyncio.gather(*self._making.values())
+        await self._making.wait()
 
     async def close(self) -> None:
         """Stop following."""
-        for task in list(self._making.values()):
-            task.cancel()
-        await asyncio.gather(*self._making.values(), return_exceptions=True)
+        await self._making.close()
         await self._cache.close()
 
     def _take(self, changes: Sequence[tuple[Manifest, bool]]) -> None:
@@ -108,12 +105,7 @@ class MasterServices:
             name = naming.master_service_name(group.ref.name)
             log.warning("Service %s is missing, and not by our doing: it is made again", name)
             group.outage = Outage(name, since)
-        if group.ref in self._making:
-            return
-        # Of its own context: it is about a group, whoever the event or the request came by.
-        task = asyncio.create_task(self._make_again(group), name="service", context=contextvars.Context())
-        self._making[group.ref] = task
-        task.add_done_callback(lambda _: self._making.pop(group.ref, None))
+        self._making.begin(group.ref, lambda: self._make_again(group), "service", detached=True)
 
     def _is_missing(self, group: PodGroup) -> bool:
         return self._has_looked and group.needs_service and group.ref not in self._there
