@@ -283,14 +283,14 @@ async def test_negative_tail_lines_are_refused(door: Service) -> None:
 async def test_a_page_size_out_of_range_is_refused(door: Service) -> None:
     for size in (-1, 1001, 2**31 - 1):
         call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=size))
-        assert await door.refuses(call, INVALID) == f"page_size: {size} is not from 0 to 1000"
+        assert await door.refuses(call, INVALID) == f"page_size: {size} is not allowed; allowed are 0 to 1000"
 
 
 async def test_a_page_token_that_is_none_is_refused(door: Service) -> None:
     for token in ("x", "-1", "1.5", " 1", "1\n", "٣", "0x1", "1; DROP TABLE jobs", LONG):
         call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_token=token))
         details = await door.refuses(call, INVALID)
-        assert details == f"page_token: {quoted(token)} is not the next_page_token of an earlier page"
+        assert details == f"page_token: {quoted(token)} is not allowed; send the next_page_token of a page"
 
 
 async def test_a_page_token_of_many_digits_is_before_no_job(door: Service) -> None:
@@ -314,7 +314,7 @@ async def test_a_status_that_is_none_is_refused(door: Service) -> None:
         details = await door.refuses(door.call_raw("ListTrainingJobs", data), INVALID)
         assert details == (
             f"statuses: {number} is not a TrainingStatus; "
-            "there are queuing, launch, running, succeed, failure, cancelled (0 to 5)"
+            "allowed are queuing, launch, running, succeed, failure, cancelled (0 to 5)"
         )
 
 
