@@ -30,7 +30,7 @@ class Line:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process that wrote the line still runs."""
+        """Return whether the process that wrote the line still runs."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

@@ -51,7 +51,7 @@ class Clients:
         self.peeks: Sequence[str] = ()
         """The artifacts of hostile jobs to fetch."""
         self.is_stuck = False
-        """Whether the run was given up."""
+        """True if the run was given up."""
         self.unlogged: list[Played] = []
         """The jobs that succeeded without a log of their master."""
         self.read: list[str] = []
@@ -70,7 +70,7 @@ class Clients:
 
     @property
     def is_running(self) -> bool:
-        """Whether there are jobs that have not ended, and may still end."""
+        """Return whether there are jobs that have not ended, and may still end."""
         return any(thread.is_alive() for thread in self._threads)
 
     def start(self) -> None:

@@ -49,7 +49,7 @@ def _stored_log() -> Path:
 
 
 def _away(path: Path) -> Path:
-    """Remove whatever is at the path, and return it."""
+    """Delete the file or folder at the path, and return the path."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -31,12 +31,12 @@ class Plan:
 
     @property
     def is_hostile(self) -> bool:
-        """Whether the job is hostile. A hostile job may have any result, as long as it ends."""
+        """Return whether the job is hostile. A hostile job may have any result, as long as it ends."""
         return self.algorithm == "hostile"
 
     @property
     def may_lose_ranks(self) -> bool:
-        """Whether the job kills a rank of its first attempt itself."""
+        """Return whether the job kills a rank of its first attempt itself."""
         return self.kind in ("dies once", "elastic")
 
 

@@ -28,7 +28,7 @@ class Options:
     acts: Sequence[str]
     """The acts of hostile jobs; without any, there are no hostile jobs."""
     seconds: float | None = None
-    """How long to submit jobs; None: until all are submitted."""
+    """The time limit for submitting jobs; None: until all are submitted."""
     lanes: int = 12
     """The number of jobs at a time."""
     patience: float = 60.0

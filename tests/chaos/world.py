@@ -24,7 +24,7 @@ class World(Protocol):
     foreseen: Collection[str]
     """Exceptions that a service may log, such as for an unreachable store."""
     has_process_groups: bool
-    """Whether ranks are processes of this machine, so that jobs may be hostile and elastic."""
+    """True if ranks are processes of this machine, so that jobs may be hostile and elastic."""
 
     def open(self) -> None:
         """Start everything; return when the services serve."""

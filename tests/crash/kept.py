@@ -88,7 +88,7 @@ class KeptService:
             raise Stuck(f"the service ended with {self.exit_codes}")
 
     def kill(self) -> None:
-        """Kill the service, whatever it is doing."""
+        """Kill the service at once."""
         self._signal(signal.SIGKILL)
 
     def log(self) -> str:

@@ -26,7 +26,7 @@ class PlannedJob:
     instances: int = 1
     ranks: Mapping[str, str] = field(default_factory=dict)
     is_run: bool = True
-    """Whether the job certainly runs."""
+    """True if the job certainly runs."""
     algorithm: str = "witness"
     restarts: tuple[int, ...] = ()
     """The restarts of each rank within an attempt, if known."""

@@ -1,4 +1,4 @@
-"""Who can use the service, what it logs about that, and who can read its files."""
+"""Access to the service, its log lines about that, and access to its files."""
 
 import os
 import signal

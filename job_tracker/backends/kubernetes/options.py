@@ -116,7 +116,7 @@ class FrozenPod(PodOptions):
 
 
 class KubernetesRecipe(PodOptions):
-    """How an algorithm runs as pods: its image, command and pod options."""
+    """The configuration of an algorithm that runs as pods: image, command and pod options."""
 
     image: Image
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
