@@ -43,7 +43,7 @@ def texts() -> list[str]:
 def strings_in(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.JoinedStr(values=values):
-            yield "".join(each.value if isinstance(each, ast.Constant) else "…" for each in values)
+            yield "".join(str(each.value) if isinstance(each, ast.Constant) else "…" for each in values)
         case ast.Constant(value=str(text)):
             yield FIELD.sub("…", text)
         case ast.Constant(value=bytes(data)):
