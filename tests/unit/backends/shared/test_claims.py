@@ -31,8 +31,8 @@ def test_foreign_objects_stay_and_those_of_another_store_are_replaced(
         (True, True, False, Claim.ADOPT),
         (True, False, False, Claim.ADOPT),
         (True, True, True, Claim.RESTART),
-        (False, True, False, Claim.PLANNED_OTHERWISE),
-        (False, True, True, Claim.PLANNED_OTHERWISE),
+        (False, True, False, Claim.OTHER_PLAN),
+        (False, True, True, Claim.OTHER_PLAN),
         (False, False, False, Claim.REPLACE),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from job_tracker.backends.shared.log_ends import evidence_of, failure_in, telling_line
+from job_tracker.backends.shared.log_ends import evidence_of, failure_in, line_of_cause
 
 TRACEBACK = """Traceback (most recent call last):
   File "train.py", line 3, in <module>
@@ -47,7 +47,7 @@ def test_the_evidence_is_the_error_of_the_training_without_the_report_of_its_lau
     report = TORCHRUN.format(others="".join(PROCESS.format(number=each) for each in range(1, processes)))
     assert evidence_of(f"{TRACEBACK}\n{report}\n") == TRACEBACK
     assert evidence_of(f"{TRACEBACK}\n{report}\nand after it") == f"{TRACEBACK}\nand after it"
-    assert telling_line(f"{TRACEBACK}\n{report}") == "ValueError: the loss is not finite"
+    assert line_of_cause(f"{TRACEBACK}\n{report}") == "ValueError: the loss is not finite"
 
 
 @pytest.mark.parametrize("begin", ["sys.exit(main())", "ChildFailedError:", "Failures:", "Root Cause"])
@@ -55,8 +55,8 @@ def test_a_report_that_is_cut_off_is_kept_and_has_no_line_with_the_cause(begin: 
     report = TORCHRUN.format(others=PROCESS.format(number=1))
     cut = report[report.index(begin) :]
     assert evidence_of(cut).splitlines() == cut.splitlines()[-20:]
-    assert telling_line(cut) == ""
-    assert telling_line(evidence_of(cut)) == ""
+    assert line_of_cause(cut) == ""
+    assert line_of_cause(evidence_of(cut)) == ""
 
 
 def test_the_cause_of_a_native_crash_is_the_innermost_call() -> None:
@@ -70,9 +70,9 @@ Current thread 0x00007f2 (most recent call first):
   File "train.py", line 3 in <module>
 
 Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)"""
-    assert telling_line(crash) == 'File "ctypes/__init__.py", line 519 in string_at'
+    assert line_of_cause(crash) == 'File "ctypes/__init__.py", line 519 in string_at'
     shortened = "\n".join(crash.splitlines()[7:])  # a deep stack: its beginning is not in the evidence
-    assert telling_line(shortened) == 'File "train.py", line 3 in <module>'
+    assert line_of_cause(shortened) == 'File "train.py", line 3 in <module>'
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)"""
     ],
 )
 def test_output_after_the_error_is_not_the_cause(besides: str) -> None:
-    assert telling_line(f"{TRACEBACK}\n{besides}\n") == "ValueError: the loss is not finite"
+    assert line_of_cause(f"{TRACEBACK}\n{besides}\n") == "ValueError: the loss is not finite"
 
 
 def test_the_evidence_is_bounded_and_ends_with_the_log() -> None:
     lines = [f"line {number}" for number in range(100)]
     assert evidence_of("\n".join(lines)).splitlines() == lines[-20:]
     assert len(evidence_of("x" * 100_000)) == 4096
-    assert evidence_of("") == telling_line("") == failure_in("") == ""
+    assert evidence_of("") == line_of_cause("") == failure_in("") == ""
 
 
 def test_a_failure_begins_with_its_traceback() -> None:
