@@ -51,7 +51,7 @@ class DockerClient:
         self._version = ""
 
     async def connect(self) -> None:
-        """Check that the engine accepts calls. Raises BackendRefused if not, but not if the engine is down."""
+        """Check that the engine accepts calls. Raises BackendRefused if it runs and does not accept them."""
         try:
             version = await self._api_version()
         except Unreachable as error:
