@@ -323,7 +323,7 @@ def test_a_restore_over_a_store_that_is_there_keeps_it_aside(service: Restorable
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda file: None, "is no file"),
+        (lambda file: None, "is not a file"),
         (
             lambda file: file.write_text("no database at all, but long enough to be read as one" * 40),
             "cannot be",

@@ -1,4 +1,4 @@
-"""Logs of pods, as records with the times of kubelet."""
+"""The logs of pods, as records with the kubelet's times."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -18,8 +18,8 @@ from job_tracker.logs.writing import parts_of
 
 _LONGEST_LINE = 64 * 1024
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
-# Kubelet adds these words to a log that is being followed when the container is removed.
-_KUBELET_S_WORDS = re.compile(rb"rpc error: code = \w+ desc = [^\n]*container[^\n]*\Z")
+# The kubelet appends this message to a followed log when the container is removed.
+_KUBELET_MESSAGE = re.compile(rb"rpc error: code = \w+ desc = [^\n]*container[^\n]*\Z")
 
 
 class PodLogs(EngineLogs[PodGroup, Manifest]):
@@ -40,7 +40,7 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
         return pod if pod is not None and has_started(pod) else None
 
     def _is_gone(self, error: BackendUnavailable, *, had_ended: bool, gave_up: bool) -> bool:
-        # Kubelet answers with various errors once the container of an ended pod is removed.
+        # The kubelet answers with various errors once the container of an ended pod is removed.
         kinds = (NotFound, *((Invalid,) if had_ended else ()), *((Unreachable,) if gave_up else ()))
         return isinstance(error, kinds)
 
@@ -52,7 +52,7 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     ) -> AsyncGenerator[bytes, None]:
         records = _PodRecords(after)
         query = [("container", CONTAINER), ("timestamps", "true")]
-        # Whole seconds, as the API takes no fractions. Lines that come twice are left out by their times.
+        # The API takes whole seconds only. Repeated lines are recognised by their times.
         query += [("sinceTime", f"{after[:19].decode()}Z")] if after else []
         query += [("follow", "true")] if follow else []
         query += [("tailLines", str(tail_lines))] if tail_lines is not None else []
@@ -65,7 +65,7 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
 
 
 async def _whole_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same in pieces that end where a line does, but for the last, and for lines without end."""
+    """Regroup the pieces so that each ends with a line, except for the last piece and very long lines."""
     rest = b""
     async for piece in pieces:
         rest += piece
@@ -78,25 +78,22 @@ async def _whole_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class _PodRecords(StreamRecords):
-    """See StreamRecords. Lines may come in several pieces, and have times of several forms."""
+    """See StreamRecords. Lines may come in several pieces, with times in several formats."""
 
     def __init__(self, after: bytes) -> None:
         super().__init__(after)
         self._is_cut = False
 
     def made(self, piece: bytes) -> bytes:
-        """Make records of the lines that have not been seen.
-
-        A line without a time is a message of kubelet, and is left out.
-        """
+        """Turn new lines into records. Lines without a time are messages of the kubelet and are dropped."""
         return b"".join([self._made(line) for line in re.findall(rb"[^\n]*\n|[^\n]+", piece)])
 
     def _made(self, line: bytes) -> bytes:
         at = _TIME.match(line)
-        is_to_be_kept = self._is_cut if at is None else self.is_new(_utc(at))
-        if not is_to_be_kept:
+        is_wanted = self._is_cut if at is None else self.is_new(_utc(at))
+        if not is_wanted:
             return b""
-        printed = _KUBELET_S_WORDS.sub(b"", line[at.end() :]) if at else line
+        printed = _KUBELET_MESSAGE.sub(b"", line[at.end() :]) if at else line
         time = _utc(at) if at else BEGINNING
         is_whole = printed.endswith(b"\n")
         self._is_cut = not is_whole
@@ -108,7 +105,7 @@ class _PodRecords(StreamRecords):
 
 
 def _utc(at: re.Match[bytes]) -> bytes:
-    """The time of a line as that of a record: the fraction may lack zeros, and the zone be another."""
+    """Convert the time of a line to that of a record: nine decimals, in UTC."""
     second, fraction, zone = at.groups()
     if zone != b"Z":
         moment = datetime.fromisoformat((second + zone).decode()).astimezone(UTC)

@@ -1,4 +1,4 @@
-"""How an algorithm runs as plain processes."""
+"""Options of algorithms that run as plain processes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from job_tracker.common.config import Config
 
 
 class OwnOptions(Config):
-    """What no other backend has."""
+    """Options that only the process backend has."""
 
     virtual_environment: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(
         default=None,

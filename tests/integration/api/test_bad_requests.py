@@ -113,7 +113,7 @@ async def test_what_could_lead_out_of_the_storage_is_refused(door: Service, fiel
     for value in NO_PATH_PARTS:
         details = await door.refuses(door.train(**{field: value}), INVALID)
         assert details.startswith(
-            f"{field}: {quoted(value)} is not allowed: at most 128 of the letters A to Z"
+            f"{field}: {quoted(value)} is not allowed: use at most 128 of the letters A to Z"
         )
 
 
@@ -322,7 +322,7 @@ async def test_a_request_key_that_is_too_long_or_not_printable_is_refused(door: 
     for key in ("x" * 129, LONG, "a\nb", "\x00", "\u202e", "a\u200bb"):
         details = await door.refuses(door.train({}, key), INVALID)
         assert details == (
-            f"request_key: {quoted(key)} is not allowed: it has at most 128 characters, all of them printable"
+            f"request_key: {quoted(key)} is not allowed: use at most 128 printable characters"
         )
 
 

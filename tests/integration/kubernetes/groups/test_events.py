@@ -1,4 +1,4 @@
-"""What becomes of a job is to be seen on its master pod, with kubectl alone."""
+"""The progress of a job is visible on its master pod, with kubectl alone."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ from tests.support.place import Place
 
 @dataclass
 class Tracked:
-    """A tracker at work on a cluster, as the composition root has it."""
+    """A tracker on a cluster, wired as in the composition root."""
 
     backend: KubernetesBackend
     jobs: Jobs
@@ -43,7 +43,7 @@ class Tracked:
                 if view.job.state is state:
                     break
             else:
-                raise AssertionError(f"job {job_id} ended otherwise: {view.job}")
+                raise AssertionError(f"job {job_id} ended without reaching {state}: {view.job}")
         await self.backend.events.flush()
 
 
@@ -74,22 +74,22 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     await logs.close()
 
 
-async def test_moves_are_described_on_the_pod_and_there_when_it_is_gone(
+async def test_changes_are_described_on_the_pod_and_remain_after_it(
     place: Place, tracked: Tracked, store: SqliteStore
 ) -> None:
     submitted = await store.submit(spec({"RUN_SECONDS": "forever"}, instances=2), utc_now(), None, 10)
     await tracked.reaches(submitted.id, JobState.RUNNING)
     described = await asyncio.to_thread(place.kubectl, "describe", "pod", "program-1-master")
-    for reason, message in (("Launching", "Launching 2 instances"), ("Running", "The master runs")):
+    for reason, message in (("Launching", "Launching 2 instances"), ("Running", "The master is running")):
         (line,) = [line for line in described.splitlines() if f" {reason} " in line]
         assert "training-service" in line
         assert message in line
 
     await tracked.jobs.cancel(BUILT_IN, submitted.id)
     await tracked.reaches(submitted.id, JobState.CANCELLED)
-    told = await asyncio.to_thread(
+    listed = await asyncio.to_thread(
         place.kubectl, "get", "events", "-l", "training-service/job-id=1", "-o", "json"
     )
-    events = json.loads(told)["items"]
+    events = json.loads(listed)["items"]
     assert sorted(event["reason"] for event in events) == ["Cancelled", "Launching", "Running"]
     assert len({event["involvedObject"]["uid"] for event in events}) == 1
