@@ -19,8 +19,9 @@ from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
 from job_tracker.common.clock import utc_now
+from job_tracker.common.tasks import background, end
 from job_tracker.domain import naming
-from job_tracker.domain.errors import StoreLost, TrackerError
+from job_tracker.domain.errors import StoreLost
 from job_tracker.domain.job import Job
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
@@ -89,17 +90,14 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(opened.backend.close)
         metrics.observe_watch(opened.silent_seconds)
         reports = ReportBuffer(store, utc_now)
-        stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
+        stack.push_async_callback(end, background(reports.run(), "reports"))
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
-        collecting = asyncio.create_task(collector.run(), name="logs")
-        stack.push_async_callback(_end, collecting, "the collection of logs")
+        stack.push_async_callback(end, background(collector.run(), "collection of logs"))
         leadership = make_leadership(settings, store, opened, collector, reports, metrics)
         stack.callback(_metrics_server(metrics, settings).close)
-        lag = asyncio.create_task(metrics.observe_loop(), name="loop-lag")
-        stack.push_async_callback(_end, lag, "the measurement of the event loop")
-        giving_back = asyncio.create_task(give_back(), name="memory")
-        stack.push_async_callback(_end, giving_back, "the return of memory")
+        stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
+        stack.push_async_callback(end, background(give_back(), "return of memory"))
         servicer = TrainingServicer(
             make_jobs(settings, store, store_id, opened, metrics),
             cancelled_as_failure=settings.server.cancelled_as_failure,
@@ -108,8 +106,8 @@ async def serve(settings: Settings) -> None:
         port = _bind(server, settings.server.address)
         host = settings.server.address.rpartition(":")[0]
         told.address = told.address or settings.plugin.address_for_ranks(host, port)
-        leading = asyncio.create_task(leadership.run(), name="leadership")
-        stack.push_async_callback(_end, leading, _CAMPAIGN)
+        leading = background(leadership.run(), _CAMPAIGN, expected=(StoreLost,))
+        stack.push_async_callback(end, leading)
         await server.start()
         for name in ("", *SERVICE_NAMES):
             await serving.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -124,7 +122,7 @@ async def serve(settings: Settings) -> None:
         await serving.enter_graceful_shutdown()
         servicer.close()
         # Another replica may lead while calls are still answered here.
-        await asyncio.gather(_end(leading, _CAMPAIGN), server.stop(settings.server.shutdown_seconds))
+        await asyncio.gather(end(leading), server.stop(settings.server.shutdown_seconds))
     if not told_to_stop.is_set():
         error = leading.exception()
         raise (
@@ -276,13 +274,6 @@ def _stop_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     return told
-
-
-async def _end(task: asyncio.Task[None], what: str) -> None:
-    task.cancel()
-    result = (await asyncio.gather(task, return_exceptions=True))[0]
-    if isinstance(result, Exception) and not isinstance(result, TrackerError):
-        log.critical("%s failed", what, exc_info=result)
 
 
 def _allow_many_files() -> None:

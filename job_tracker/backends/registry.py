@@ -8,9 +8,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from pydantic import ValidationError
+
 from job_tracker.backends.base import Backend
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
+from job_tracker.common.validation import explain
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
 from job_tracker.domain.job import JobSpec
 from job_tracker.domain.observers import JobObserver, RequestObserver, ignore_job, ignore_request
@@ -113,10 +116,15 @@ def _loaded(point: EntryPoint) -> type[BackendPlugin]:
     try:
         plugin: type[BackendPlugin] = point.load()
         plugin.settings_model()
+    except ValidationError as error:
+        raise _broken(point, explain(error, plugin.settings_model)) from error
     except Exception as error:  # whatever importing the code of others may raise
-        reason = f"{type(error).__name__}: {error}"
-        raise BrokenPlugin(f"{_origin(point)} cannot be used: mend it, or uninstall it ({reason})") from error
+        raise _broken(point, f"{type(error).__name__}: {error}") from error
     return plugin
+
+
+def _broken(point: EntryPoint, reason: str) -> BrokenPlugin:
+    return BrokenPlugin(f"{_origin(point)} cannot be used: fix it or uninstall it ({reason})")
 
 
 def _origin(point: EntryPoint) -> str:

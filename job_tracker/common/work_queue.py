@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
+from job_tracker.common.backoff import Backoff
+
 K = TypeVar("K", bound=Hashable)
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ class WorkQueue(Generic[K]):
 
     A key that is added again while it waits is worked on once; added while it is worked on, it is
     worked on once more afterwards. An exception of the handler is logged, and the key comes again
-    after 0.1 s, 0.2 s, … at most 30 s. Nothing that a handler raises ends the queue.
+    after up to 0.1 s, 0.2 s, … at most 30 s. Nothing that a handler raises ends the queue.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class WorkQueue(Generic[K]):
         self._waiting: dict[K, float] = {}  # since when, as for those below
         self._active: dict[K, float] = {}
         self._again: set[K] = set()
-        self._delays: dict[K, float] = {}
+        self._backoffs: dict[K, Backoff] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._retries = 0
@@ -106,13 +108,12 @@ class WorkQueue(Generic[K]):
             self._active[key] = time.monotonic()
             try:
                 delay = await self._handle(key)
-                self._delays.pop(key, None)
+                self._backoffs.pop(key, None)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                     raise
                 self._retries += 1
-                seconds = self._delays.get(key, _FIRST_DELAY)
-                self._delays[key] = min(seconds * 2, _LONGEST_DELAY)
+                seconds = self._backoffs.setdefault(key, Backoff(_FIRST_DELAY, _LONGEST_DELAY)).next()
                 unforeseen = None if isinstance(error, self._expected) else error
                 log.log(
                     logging.ERROR if unforeseen else logging.WARNING,

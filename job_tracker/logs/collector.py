@@ -5,6 +5,8 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import SharedWork, repeat
 from job_tracker.domain.errors import (
     JobNotFound,
     LogsNotFound,
@@ -42,16 +44,13 @@ class LogCollector:
         self._archive = archive
         self._period = period
         self._uploads = asyncio.Semaphore(_MOST_UPLOADS)
-        self._collecting: dict[GroupRef, asyncio.Task[None]] = {}
+        self._collecting: SharedWork[GroupRef, None] = SharedWork()
 
     async def collect(self, job: Job) -> None:
         """Keep the logs of the job's group, which has been stopped; if that takes long, in the background."""
         group = job.group
-        if group not in self._collecting:
-            task = asyncio.create_task(self._keep(job, group, anew=True), name=f"logs of {group.name}")
-            self._collecting[group] = task
-            task.add_done_callback(lambda done: self._collected(group, done))
-        await asyncio.wait([self._collecting[group]], timeout=_PROMPT_SECONDS)
+        task = self._collecting.begin(group, lambda: self._collect(job, group), f"logs of {group.name}")
+        await asyncio.wait([task], timeout=_PROMPT_SECONDS)
 
     async def forget(self, job: Job) -> None:
         """Delete the kept logs of a job. It may be repeated. Raises StorageUnavailable."""
@@ -59,27 +58,18 @@ class LogCollector:
 
     async def run(self) -> None:
         """Keep what was left behind, again and again, until cancelled."""
-        said = ""
-        while True:
-            try:
-                await self._look()
-                said = ""
-            except Exception as error:  # were this to end, what is left behind would stay so
-                unforeseen = None if isinstance(error, TrackerError) else error
-                if str(error) != said:
-                    log.warning("logs are not in storage yet: %s", said := str(error), exc_info=unforeseen)
-            await asyncio.sleep(self._period)
+        pauses = Backoff(self._period, self._period)
+        failure = "logs are not in storage yet"
+        await repeat(self._look, pauses, period=self._period, failure=failure, expected=TrackerError)
 
     async def close(self) -> None:
         """Leave what is being kept to a later service."""
-        tasks = list(self._collecting.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._collecting.close()
 
-    def _collected(self, group: GroupRef, task: "asyncio.Task[None]") -> None:
-        del self._collecting[group]
-        if not task.cancelled() and (error := task.exception()) is not None:
+    async def _collect(self, job: Job, group: GroupRef) -> None:
+        try:
+            await self._keep(job, group, anew=True)
+        except Exception as error:
             log.warning("the logs of %s are not in storage yet: %s", group.name, error)
 
     async def _look(self) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 
+from job_tracker.common.tasks import end
 from job_tracker.logs.records import TIME, is_partial, is_time, nanoseconds, records_of
 from job_tracker.logs.writing import time_at
 
@@ -107,9 +108,7 @@ class _Heads:
         return max(until_due, until_all_are_silent)
 
     async def close(self) -> None:
-        for reader in self._readers.values():
-            reader.cancel()
-        await asyncio.gather(*self._readers.values(), return_exceptions=True)
+        await end(*self._readers.values())
 
     async def _read(self, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
         try:

@@ -6,6 +6,8 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import background, end
 from job_tracker.domain.errors import (
     AttemptOver,
     BackendUnavailable,
@@ -78,7 +80,7 @@ class LogFollower:
             return
         follower = self._followers[attempt] = _Follower(job.group)
         if not self._book.has_called(attempt):
-            follower.task = asyncio.create_task(self._follow(follower), name=f"reports-{job.id}")
+            follower.task = background(self._follow(follower), f"reports of job {job.id}")
 
     async def finish(self, group: GroupRef) -> None:
         """Take in, and write down, what an ended group reported last."""
@@ -88,7 +90,7 @@ class LogFollower:
             if follower.is_reading:
                 await asyncio.wait([follower.task], timeout=_DRAIN_SECONDS)
             if not follower.task.done():
-                await _cancel(follower.task)
+                await end(follower.task)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_DRAIN_SECONDS):
                         await self._read_to_the_end(follower)
@@ -100,7 +102,7 @@ class LogFollower:
         """Follow nothing any more."""
         for follower in self._followers.values():
             if follower.task is not None:
-                await _cancel(follower.task)
+                await end(follower.task)
         self._followers.clear()
 
     def _reports_by_calls(self, attempt: Attempt) -> None:
@@ -112,7 +114,7 @@ class LogFollower:
 
     async def _follow(self, follower: _Follower) -> None:
         """Read the log to its end, in turns."""
-        pause = self._turns.seconds
+        backoff = Backoff(2 * self._turns.seconds, _LONGEST_PAUSE)
         stored: datetime | None = None
         try:
             while True:
@@ -127,15 +129,14 @@ class LogFollower:
                 else:
                     if earlier is not None and stored != earlier and not follower.has_reported:
                         return  # it reports by calls, which come to another replica
-                pause = min(2 * pause, _LONGEST_PAUSE) if follower.after == before else self._turns.seconds
                 if follower.after == before:
-                    await asyncio.sleep(pause)
+                    await asyncio.sleep(backoff.next())
+                else:
+                    backoff.reset()
         except (LogsNotFound, AttemptOver):
             pass
         except TrackerError as error:
             log.warning("job %d: its reports are not followed any more: %s", follower.group.job_id, error)
-        except Exception:
-            log.exception("job %d: its reports are not followed any more", follower.group.job_id)
 
     async def _is_read_to_its_end(self, follower: _Follower) -> bool:
         """Read on for one turn; whether there is nothing more to come."""
@@ -175,9 +176,3 @@ def _news(report: Report, known: Progress) -> Report:
     if known.reported_at is None:
         return report
     return replace(report, points=[point for point in report.points if point.step > known.step])
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -7,6 +7,7 @@ itself again and again, and while the queue stands still nothing is done.
 import asyncio
 from contextlib import ExitStack
 
+from job_tracker.common.tasks import background
 from job_tracker.domain.job import JobState
 from job_tracker.store.jobs import Changes, JobReader
 
@@ -35,7 +36,7 @@ class QueueMoves:
         if changes not in self._watched:
             if not self._watched:
                 moves = self._following.enter_context(self._store.changes())
-                hinting = asyncio.create_task(self._hint(moves), name="queue-moves")
+                hinting = background(self._hint(moves), "queue moves", detached=True)
                 self._following.callback(hinting.cancel)
             self._watched[changes] = job_id
             changes.put(job_id, JobState.QUEUED)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from job_tracker.common.clock import boot_seconds
+from job_tracker.common.tasks import end
 from job_tracker.domain.errors import LeadershipLost, StoreLost, StoreUnavailable
 from job_tracker.store.lease import LeaseStore, Term
 
@@ -125,8 +126,7 @@ class Leadership:
             if holding.done():
                 holding.result()
         finally:
-            await _cancelled(holding)
-            await _cancelled(tracking)
+            await end(holding, tracking)
             self._on_change(False)
             await self._resign(tenure)
 
@@ -160,8 +160,3 @@ class Leadership:
             async with asyncio.timeout(left):  # then they need not wait any more
                 await self._store.resign(tenure.term)
         log.info("%s leads no more (term %d): it has resigned", self._holder, tenure.term.number)
-
-
-async def _cancelled(task: "asyncio.Future[None]") -> None:
-    task.cancel()
-    await asyncio.wait((task,))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from job_tracker.backends.base import Observation
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import end
 from job_tracker.domain.group import GroupRef
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
@@ -21,12 +23,13 @@ class Stops:
         """`on_end` is called with a group whose stop has ended, well or not."""
         self._on_end = on_end
         self._tasks: dict[GroupRef, asyncio.Task[Observation | None]] = {}
-        self._pauses: dict[GroupRef, float] = {}
+        self._backoffs: dict[GroupRef, Backoff] = {}
 
     def begin(self, group: GroupRef, work: Callable[[], Coroutine[Any, Any, Observation | None]]) -> None:
         """Begin to stop the group by `work`, unless that is under way."""
         if group not in self._tasks:
-            stop = self._after_pause(self._pauses.get(group, 0.0), work)
+            backoff = self._backoffs.get(group)
+            stop = self._after_pause(0.0 if backoff is None else backoff.next(), work)
             task = self._tasks[group] = asyncio.create_task(stop, name=f"stop {group.name}")
             task.add_done_callback(lambda _: self._on_end(group))
 
@@ -43,7 +46,7 @@ class Stops:
         task = self._tasks[group]
         if task.cancelled() or task.exception() is not None:
             del self._tasks[group]
-            self._pauses[group] = min(self._pauses.get(group, _FIRST_PAUSE / 2) * 2, _LONGEST_PAUSE)
+            self._backoffs.setdefault(group, Backoff(_FIRST_PAUSE, _LONGEST_PAUSE))
         return task.result()
 
     def forget(self, group: GroupRef) -> None:
@@ -51,7 +54,7 @@ class Stops:
         if self.has_ended(group):
             del self._tasks[group]
         if group not in self._tasks:
-            self._pauses.pop(group, None)
+            self._backoffs.pop(group, None)
 
     @staticmethod
     async def _after_pause(
@@ -63,6 +66,4 @@ class Stops:
 
     async def close(self) -> None:
         """Leave what is being stopped to a later tracker."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await end(*self._tasks.values())

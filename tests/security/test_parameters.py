@@ -59,7 +59,7 @@ def test_a_logging_hook_and_a_browser_cannot_inject_a_command(server: Server, al
         message = refused(
             client, server.folder, algorithm, {"TORCH_LOGS": "antigravity.x", "BROWSER": command}
         )
-    assert "is not a parameter of this algorithm; allowed are " in message
+    assert "the algorithm has no such parameter; allowed are " in message
     assert all(name in message for name in default_algorithms(ALGORITHM)[algorithm].parameters)
 
 
@@ -68,7 +68,7 @@ def test_built_in_algorithms_refuse_all_dangerous_names(server: Server) -> None:
         for algorithm in default_algorithms(ALGORITHM):
             for name in (*DANGEROUS, *OF_THE_SERVICE):
                 message = refused(client, server.folder, algorithm, {name: "x"})
-                assert message.startswith(f"parameters.{name}: is not a parameter of this algorithm"), message
+                assert message.startswith(f"parameters.{name}: the algorithm has no such parameter"), message
 
 
 def test_free_parameters_reach_a_process_only_inside_one_variable(server: Server) -> None:
@@ -107,7 +107,7 @@ def test_free_parameters_too_large_for_a_variable_are_refused(server: Server) ->
     )
     with server.start() as client:
         message = refused(client, server.folder, "free", {f"P{number}": '"' * 4096 for number in range(15)})
-    assert message.startswith("parameters: those that the algorithm does not declare have 123")
+    assert message.startswith("parameters: the parameters that the algorithm does not declare have 123")
     assert message.endswith(" bytes as JSON; at most 98304 are allowed")
 
 

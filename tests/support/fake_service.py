@@ -25,7 +25,7 @@ ENDED = (pb.succeed, pb.failure, pb.cancelled)
 class Failure(NamedTuple):
     code: grpc.StatusCode
     details: str
-    after_the_deed: bool
+    after_effect: bool
 
 
 class FakeService(pb_grpc.TrainingServiceServicer):
@@ -42,13 +42,13 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.logs_break_after: int | None = None
         self.knows_positions = True
         # Called with each request, and with that of Train again once it has had its effect.
-        self.heard: Callable[[Any, bool], None] = lambda request, after_the_deed: None
+        self.heard: Callable[[Any, bool], None] = lambda request, after_effect: None
         self.outcomes: dict[int, Status] = {}  # What becomes at once of a job that is submitted.
         self._keys: dict[str, pb.TrainResponse] = {}
         self._versions: dict[int, int] = defaultdict(int)
         self._changed = asyncio.Condition()
 
-    async def tell(self, job_id: int, **fields: Any) -> None:
+    async def set_job(self, job_id: int, **fields: Any) -> None:
         """Something happens to a job; a job that was never submitted begins so."""
         async with self._changed:
             self.jobs.setdefault(job_id, Status(job_id=job_id)).MergeFrom(Status(**fields))
@@ -68,8 +68,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
             self._keys[request.request_key] = pb.TrainResponse(job_id=job_id)
             self.jobs[job_id] = Status(job_id=job_id)
             self.jobs[job_id].MergeFrom(self.outcomes.get(job_id, Status()))
-            await self.tell(job_id, metadata=request.metadata)
-        await self._maybe_fail(request, context, after_the_deed=True)
+            await self.set_job(job_id, metadata=request.metadata)
+        await self._maybe_fail(request, context, after_effect=True)
         return self._keys[request.request_key]
 
     async def GetTrainingStatus(self, request: pb.GetTrainingStatusRequest, context: Any) -> Status:
@@ -97,7 +97,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         await self._receive(request, context)
         job = await self._job(request.job_id, context)
         if job.status not in ENDED:
-            await self.tell(request.job_id, status=pb.cancelled)
+            await self.set_job(request.job_id, status=pb.cancelled)
         return job
 
     async def WatchTraining(self, request: pb.WatchTrainingRequest, context: Any) -> AsyncIterator[Status]:
@@ -169,12 +169,12 @@ class FakeService(pb_grpc.TrainingServiceServicer):
 
     async def _receive(self, request: Message, context: Any) -> None:
         self.requests.append(request)
-        await self._maybe_fail(request, context, after_the_deed=False)
+        await self._maybe_fail(request, context, after_effect=False)
 
-    async def _maybe_fail(self, request: Message, context: Any, *, after_the_deed: bool) -> None:
-        self.heard(request, after_the_deed)
+    async def _maybe_fail(self, request: Message, context: Any, *, after_effect: bool) -> None:
+        self.heard(request, after_effect)
         failures = self.failures[type(request).__name__]
-        if failures and failures[0].after_the_deed == after_the_deed:
+        if failures and failures[0].after_effect == after_effect:
             failure = failures.pop(0)
             await context.abort(failure.code, failure.details)
 
@@ -204,7 +204,7 @@ class Server:
     async def die(self) -> None:
         await self._server.stop(None)
 
-    async def die_once_asked(self) -> None:
+    async def die_at_first_call(self) -> None:
         """Die with the first call."""
         while not self.service.requests:
             await asyncio.sleep(0.01)
@@ -228,8 +228,8 @@ class ServerInThread:
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
 
-    def tell(self, job_id: int, **fields: Any) -> None:
-        self.do(self.service.tell(job_id, **fields))
+    def set_job(self, job_id: int, **fields: Any) -> None:
+        self.do(self.service.set_job(job_id, **fields))
 
     def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
         self.do(self.service.print(job_id, *chunks, rank=rank))
@@ -241,16 +241,16 @@ class ServerInThread:
         details: str = "",
         *,
         times: int = 1,
-        after_the_deed: bool = False,
+        after_effect: bool = False,
     ) -> None:
         """The next calls with such a request fail, before or after they have had their effect."""
-        failure = Failure(code, details, after_the_deed)
+        failure = Failure(code, details, after_effect)
         self.service.failures[request.__name__] += [failure] * times
 
     def die(self) -> None:
         self.do(self.server.die())
 
-    def come_back(self) -> None:
+    def restart(self) -> None:
         self.do(self.server.start())
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ class Trainer:
     def __init__(self, service: FakeService) -> None:
         self.service = service
         self.most_at_once = 0
-        self.when: Callable[[str, bool], None] = lambda request, after_the_deed: None
+        self.when: Callable[[str, bool], None] = lambda request, after_effect: None
         """Told the name of each request; after all else."""
         service.heard = self._heard
 
@@ -35,13 +35,13 @@ class Trainer:
         """The request keys that there are jobs for, in the order of the jobs."""
         return list(self.service._keys)
 
-    def _heard(self, request: Any, after_the_deed: bool) -> None:
-        if isinstance(request, pb.TrainRequest) and after_the_deed:
+    def _heard(self, request: Any, after_effect: bool) -> None:
+        if isinstance(request, pb.TrainRequest) and after_effect:
             live = sum(job.status not in ENDED for job in self.service.jobs.values())
             self.most_at_once = max(self.most_at_once, live)
         if isinstance(request, pb.GetTrainingStatusRequest) and request.job_id in self.service.jobs:
             self._train(self.service.jobs[request.job_id])
-        self.when(type(request).__name__, after_the_deed)
+        self.when(type(request).__name__, after_effect)
 
     def _train(self, job: pb.GetTrainingStatusResponse) -> None:
         parameters = job.metadata.parameters

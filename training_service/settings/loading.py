@@ -10,13 +10,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from job_tracker.backends.registry import BrokenPlugin
+from job_tracker.common.validation import Problem, problems
 from training_service.settings import ENVIRONMENT_PREFIX, Settings, settings_model
 
 # Variables with our prefix that are not settings of the server.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
-
-# Values that are not repeated in messages, besides secrets: a URL has a password.
-_HIDDEN = ["store", "url"]
 
 
 class SettingsError(Exception):
@@ -43,7 +41,9 @@ def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Se
     try:
         return model(**merged)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explain(problem, sources) for problem in error.errors())) from error
+        raise SettingsError(
+            "\n".join(_line(problem, sources) for problem in problems(error, model))
+        ) from error
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -101,29 +101,12 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def _explain(problem: Any, sources: Mapping[str, Mapping[str, Any]]) -> str:
-    path = [str(part) for part in problem["loc"] if part != "[key]"]
-    source = next((name for name, values in sources.items() if _holds(values, path)), "settings")
-    value = problem["input"]
-    hidden = path == _HIDDEN[: len(path)] or _is_secret(path)
-    shown = f" is {value!r}:" if isinstance(value, str | int | float) and not hidden else ":"
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        shown, message = ":", "there is no such setting"
-    place = f"{source}: {'.'.join(path)}{shown}" if path else "settings:"
-    return f"{place} {message[0].lower()}{message[1:]}"
+def _line(problem: Problem, sources: Mapping[str, Mapping[str, Any]]) -> str:
+    source = next((name for name, values in sources.items() if _holds(values, problem.path)), "settings")
+    return f"{source}: {problem}"
 
 
-def _is_secret(path: list[str]) -> bool:
-    """Whether the value there is one that is never shown, by its name or its type."""
-    kind: Any = settings_model()
-    for part in path:
-        fields = getattr(kind, "model_fields", {})
-        kind = fields[part].annotation if part in fields else next(reversed(get_args(kind)), None)
-    return "secret" in f"{path}{kind}".lower()
-
-
-def _holds(values: Any, path: list[str]) -> bool:
+def _holds(values: Any, path: tuple[str, ...]) -> bool:
     for key in path:
         if not isinstance(values, Mapping):
             return True  # the value that should have been a group

@@ -6,9 +6,7 @@ period. Only containers that have ended are looked at one by one, once: lists do
 """
 
 import asyncio
-import contextvars
 import logging
-import random
 import time
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
@@ -21,6 +19,8 @@ from job_tracker.backends.docker.engine_errors import EngineError, NotFound
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.names import are_ours, group_of_ending, ours
 from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidence_of
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import background, end, repeat
 from job_tracker.logs.records import TIME
 
 log = logging.getLogger(__name__)
@@ -54,10 +54,13 @@ class ContainerCache:
         async with self._syncing:
             if self._following is None:
                 await self.refresh()
-                # Of its own context: it is about all jobs, whichever was the first to need it.
-                self._following = asyncio.create_task(
-                    self._follow(), name="container watch", context=contextvars.Context()
+                follow = repeat(
+                    self._watch,
+                    Backoff(_FIRST_PAUSE, _LONGEST_PAUSE),
+                    failure="the watch of containers broke",
+                    expected=EngineError,
                 )
+                self._following = background(follow, "container watch", detached=True)
 
     async def refresh(self) -> None:
         """List everything now, and take it in."""
@@ -93,9 +96,7 @@ class ContainerCache:
     async def close(self) -> None:
         """Stop following."""
         if self._following is not None:
-            self._following.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._following
+            await end(self._following)
 
     async def _take(self, entry: Container) -> None:
         known = self._containers.get(entry.id)
@@ -140,20 +141,6 @@ class ContainerCache:
         if known is not None:
             self._removed.add(known.id)
             self._groups.remove(known)
-
-    async def _follow(self) -> None:
-        """Watch, list again when that is due or needed, for ever."""
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                await self._watch()
-                pause = _FIRST_PAUSE
-            except Exception as error:
-                # Anything else would end the watch for good, and nobody would see it.
-                expected = isinstance(error, EngineError)
-                log.warning("the watch of containers broke: %s", error, exc_info=None if expected else error)
-                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-                pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _watch(self) -> None:
         """Follow the events for a while, with a list in the beginning.

@@ -1,12 +1,12 @@
 """Has the engine have an image before containers are made of it."""
 
 import asyncio
-from contextlib import suppress
 
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import EngineError, Unreachable
 from job_tracker.backends.docker.options import Pull
 from job_tracker.backends.docker.refusals import image_missing
+from job_tracker.common.tasks import end
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 
 _PATIENCE = 5.0
@@ -45,7 +45,4 @@ class Images:
 
     async def close(self) -> None:
         """Leave what is being pulled to the engine."""
-        for task in self._pulls.values():
-            task.cancel()
-            with suppress(asyncio.CancelledError, EngineError):
-                await task
+        await end(*self._pulls.values())

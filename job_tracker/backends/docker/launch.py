@@ -24,9 +24,10 @@ from job_tracker.backends.docker.refusals import diagnose_refusal, image_missing
 from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.shared.claims import Claim, claim_of
+from job_tracker.backends.shared.gathering import gathered
 from job_tracker.backends.shared.instances import planned_otherwise
 from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
-from job_tracker.backends.shared.shared_work import NotYet, gathered, repeated
+from job_tracker.backends.shared.retries import NotYet, repeated
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK
 

@@ -57,46 +57,60 @@ def _container_resources(resources: dict[str, str]) -> dict[str, str]:
 class ContainerVolume(Config):
     """A folder of the engine's machine, or a named volume, as the training sees it."""
 
-    source: Annotated[str, AfterValidator(_volume_source)]
-    mount_path: AbsolutePath
-    read_only: bool = False
+    source: Annotated[str, AfterValidator(_volume_source)] = Field(
+        description="Absolute path of a folder on the engine's machine, or name of a volume."
+    )
+    mount_path: AbsolutePath = Field(description="Absolute path in the container.")
+    read_only: bool = Field(default=False, description="Mount it without write access.")
 
 
 class ContainerOptions(Config):
     """What configuration may set: for all algorithms, and again for one."""
 
     resources: Annotated[Resources, AfterValidator(_container_resources)] = Field(
-        default={}, description="the most that each instance gets: cpu, memory, nvidia.com/gpu"
+        default={}, description="Limits of each instance by name: cpu, memory, nvidia.com/gpu."
     )
     nproc_per_node: int = Field(
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
-        description="training processes in each instance; more than one are started by torchrun",
+        description="Number of training processes in each instance. If more than 1, torchrun starts them.",
     )
-    labels: dict[LabelKey, LabelValue] = Field(default={})
+    labels: dict[LabelKey, LabelValue] = Field(
+        default={}, description="Labels of the containers, besides those of the service."
+    )
     shm_size: Bytes = Field(
-        default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
+        default="1Gi", description=f"Size of {SHARED_MEMORY}, such as 1Gi. It uses memory."
     )
     scratch_size: Bytes = Field(
-        default="1Gi", description=f"the most that {HOME} and {TEMPORARY} may hold each; they are memory"
+        default="1Gi", description=f"Size of {HOME} and of {TEMPORARY}, such as 1Gi. They use memory."
     )
     pids_limit: int = Field(
         default=4096,
         ge=16,
         le=1 << 22,
-        description="the most processes and threads in an instance",
+        description="Number of processes and threads that an instance may have.",
     )
-    run_as_user: int | None = Field(default=None, ge=1, description="none: the image's")
-    working_directory: AbsolutePath | None = None
+    run_as_user: int | None = Field(
+        default=None, ge=1, description="User id of the processes. Unset: the user of the image."
+    )
+    working_directory: AbsolutePath | None = Field(
+        default=None, description="Absolute path in the container. Unset: the working directory of the image."
+    )
     volumes: tuple[ContainerVolume, ...] = Field(
-        default=(), description="what holds datasets, models and checkpoints, mounted below storage.uri"
+        default=(),
+        description="Volumes of datasets, models and checkpoints, so that `storage.uri` exists in the "
+        "containers.",
     )
     inherit: tuple[EnvironmentName, ...] = Field(
-        default=(), description="variables that are taken from the service's own environment"
+        default=(),
+        description="Names of variables that are copied from the service's own environment, such as "
+        "credentials.",
     )
     secret_files: dict[EnvironmentName, AbsolutePath] = Field(
-        default={}, description="variables whose values are in files on the service's machine"
+        default={},
+        description="Variables whose values are read from files on the service's machine: name and absolute "
+        "path.",
     )
 
     @model_validator(mode="after")
@@ -127,9 +141,10 @@ class ContainerOptions(Config):
 class DockerRecipe(ContainerOptions):
     """How an algorithm runs as containers: its image, and options of its own."""
 
-    image: Image
+    image: Image = Field(description="Image of the training code: [REGISTRY/]PATH[:TAG][@sha256:DIGEST].")
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="the program and its arguments, no shell; none: what the image starts"
+        default=(),
+        description="Program and arguments, run without a shell. Unset: the command of the image.",
     )
 
     @model_validator(mode="after")

@@ -16,8 +16,10 @@ from job_tracker.backends.docker.engine_errors import Conflict, NotFound
 from job_tracker.backends.docker.groups import ContainerGroup, Groups
 from job_tracker.backends.docker.logs import ContainerLogs
 from job_tracker.backends.docker.names import of_group, ours
+from job_tracker.backends.shared.gathering import gathered
 from job_tracker.backends.shared.labels import ALGORITHM, group_named
-from job_tracker.backends.shared.shared_work import NotYet, SharedWork, gathered, repeated, within
+from job_tracker.backends.shared.retries import NotYet, repeated
+from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import GroupRef
 

@@ -7,7 +7,6 @@ missed changes. The work for one event does not depend on the number of pods.
 """
 
 import asyncio
-import contextvars
 import logging
 import random
 import time
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from job_tracker.backends.kubernetes.api_errors import ApiError, Gone
 from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
 from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import background, end, repeat
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class PodCache:
         self._caught_up_at = 0.0
         self._heard_at: float | None = None
         self._following: asyncio.Task[None] | None = None
+        self._version = ""  # of the last object or list that was seen
+        self._relist_at = 0.0
 
     @property
     def silent_seconds(self) -> float | None:
@@ -85,11 +88,14 @@ class PodCache:
             return
         async with self._syncing:
             if self._following is None:
-                version = await self._listed()
-                # A new context: the watch concerns all jobs, not just the job that started it.
-                self._following = asyncio.create_task(
-                    self._follow(version), name=f"watch of {self._resource}", context=contextvars.Context()
+                await self._list()
+                follow = repeat(
+                    self._watch,
+                    Backoff(self._timing.first_pause, self._timing.longest_pause),
+                    failure=f"the watch of {self._resource} broke",
+                    expected=ApiError,
                 )
+                self._following = background(follow, f"watch of {self._resource}", detached=True)
 
     async def refresh(self) -> str:
         """List all pods now, update the view, and return the version of the list."""
@@ -138,9 +144,7 @@ class PodCache:
     async def close(self) -> None:
         """Stop following."""
         if self._following is not None:
-            self._following.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._following
+            await end(self._following)
 
     def _removed(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
         metadata = pod["metadata"]
@@ -154,55 +158,34 @@ class PodCache:
             del self._pods[metadata["name"]]
         return [(pod, True)]
 
-    async def _follow(self, version: str) -> None:
-        """Watch forever, and list again when that is due or needed."""
-        timing = self._timing
-        pause, relist_at = timing.first_pause, time.monotonic() + timing.relist_seconds
-        must_list, trouble = False, ""
-        while True:
-            try:
-                if must_list or time.monotonic() > relist_at:
-                    version = await self._listed()
-                    must_list, relist_at = False, time.monotonic() + timing.relist_seconds
-                version = await self._watch(version)
-                pause, trouble = timing.first_pause, ""
-            except Gone:
-                must_list = True  # without a pause: the watch was only interrupted for too long
-            except Exception as error:
-                # Catch everything, since an error here would silently end the watch.
-                expected = isinstance(error, ApiError)
-                if str(error) != trouble:  # log a lasting error, such as a missing right, only once
-                    log.warning(
-                        "the watch of %s failed; trying again: %s",
-                        self._resource,
-                        error,
-                        exc_info=None if expected else error,
-                    )
-                trouble = str(error)
-                must_list = True
-                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-                pause = min(pause * 2, timing.longest_pause)
-
-    async def _listed(self) -> str:
-        """List all pods before a new watch."""
-        version = await self.refresh()
+    async def _list(self) -> None:
+        """List everything, and let the next watch start from there."""
+        self._version = await self.refresh()
         self._heard_at = time.monotonic()
-        return version
+        self._relist_at = self._heard_at + self._timing.relist_seconds
 
-    async def _watch(self, version: str) -> str:
+    async def _watch(self) -> None:
+        """Follow one watch to its end. List first if that is due or the last watch failed."""
+        if time.monotonic() > self._relist_at:
+            await self._list()
+        relist_at, self._relist_at = self._relist_at, 0.0
+        with suppress(Gone):  # the version is too old: list again at once
+            await self._follow_changes()
+            self._relist_at = relist_at
+
+    async def _follow_changes(self) -> None:
         seconds = round(self._timing.watch_seconds * random.uniform(0.75, 1.25))  # noqa: S311
         events = self._client.watch(
-            self._resource, self._selector, version, seconds=seconds, silence=self._timing.silence
+            self._resource, self._selector, self._version, seconds=seconds, silence=self._timing.silence
         )
         async with aclosing(events):
             async for kind, pod in events:
                 self._heard_at = time.monotonic()
-                version = pod["metadata"]["resourceVersion"]
+                self._version = pod["metadata"]["resourceVersion"]
                 if kind == "DELETED":
                     self._publish(self._removed(slim(pod)))
                 elif kind != "BOOKMARK":
                     self.put(pod)
-        return version
 
 
 def slim(pod: Manifest) -> Manifest:

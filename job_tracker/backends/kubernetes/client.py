@@ -6,7 +6,6 @@ decoding a pod into them takes a hundred times longer than decoding its JSON.
 
 import asyncio
 import logging
-import random
 import ssl
 import time
 from asyncio.sslproto import SSLProtocol
@@ -42,6 +41,7 @@ from job_tracker.backends.kubernetes.api_errors import (
     from_status,
 )
 from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.common.backoff import Backoff
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.observers import RequestObserver, ignore_request
 
@@ -271,7 +271,7 @@ class KubernetesClient:
     ) -> dict[str, Any]:
         patience = self._patience
         deadline = time.monotonic() + patience.total_seconds
-        pause, failed = patience.first_pause, False
+        backoff, failed = Backoff(patience.first_pause, patience.longest_pause), False
         while True:
             try:
                 if failed and before_retry is not None:
@@ -283,15 +283,13 @@ class KubernetesClient:
                 # The API server answers a create with a conflict if others use the same quota just then.
                 if isinstance(error, AlreadyExists) or (isinstance(error, Conflict) and method != "POST"):
                     raise
-                # Full jitter, so that clients that failed together do not come back together.
-                wait = max(error.retry_after, random.uniform(pause / 2, pause))  # noqa: S311
+                wait = max(error.retry_after, backoff.next())
                 if time.monotonic() + wait > deadline:
                     raise
                 failed = True
             else:
                 return answer
             await asyncio.sleep(wait)
-            pause = min(pause * 2, patience.longest_pause)
 
     async def _once(
         self, method: str, path: str, resource: str, query: Query = (), body: Manifest | None = None

@@ -6,7 +6,6 @@ no duplicate.
 """
 
 import asyncio
-import contextvars
 import hashlib
 import logging
 from collections import deque
@@ -21,6 +20,7 @@ from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.shared.labels import MANAGER, group_labels
+from job_tracker.common.tasks import background, end
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -128,8 +128,7 @@ class EventRecorder:
     async def close(self) -> None:
         """Stop sending."""
         if self._sending is not None:
-            self._sending.cancel()
-        await self.flush()
+            await end(self._sending)
 
     def _master_of(self, ref: GroupRef) -> str | None:
         """Return the uid of the group's master, if the pod was ever seen.
@@ -148,8 +147,7 @@ class EventRecorder:
             return
         self._queue.append(event)
         if self._sending is None or self._sending.done():
-            # A new context: the task sends the Events of all jobs.
-            self._sending = asyncio.create_task(self._send(), name="events", context=contextvars.Context())
+            self._sending = background(self._send(), "events", detached=True)
 
     async def _send(self) -> None:
         while self._queue:

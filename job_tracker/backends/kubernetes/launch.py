@@ -28,8 +28,9 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.backends.kubernetes.status import observe_rank
 from job_tracker.backends.shared.claims import Claim, claim_of
+from job_tracker.backends.shared.gathering import gathered
 from job_tracker.backends.shared.instances import planned_otherwise
-from job_tracker.backends.shared.shared_work import NotYet, gathered, repeated
+from job_tracker.backends.shared.retries import NotYet, repeated
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 

@@ -29,51 +29,77 @@ _IDENTITY = {"service_account", "runtime_class", "run_as_user", "run_as_group", 
 class SecretValue(Config):
     """One entry of a Secret."""
 
-    secret: ObjectName
-    key: SecretKey
+    secret: ObjectName = Field(description="Name of the Secret, in the namespace of the pods.")
+    key: SecretKey = Field(description="Key of the entry in the Secret.")
 
 
 class VolumeMount(Config):
     """A PersistentVolumeClaim, or a folder of it, mounted into the training container."""
 
-    claim: ObjectName
-    mount_path: AbsolutePath
-    sub_path: RelativePath | None = None
-    read_only: bool = False
+    claim: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
+    mount_path: AbsolutePath = Field(description="Absolute path in the container.")
+    sub_path: RelativePath | None = Field(
+        default=None, description="Folder in the volume that is mounted. Unset: the whole volume."
+    )
+    read_only: bool = Field(default=False, description="Mount it without write access.")
 
 
 class PodOptions(RequestedPodOptions):
     """Pod options that configuration may set, for all algorithms or for one."""
 
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: tuple[ObjectName, ...] = ()
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="When nodes pull the image. Unset: the default of Kubernetes for the tag."
+    )
+    image_pull_secrets: tuple[ObjectName, ...] = Field(
+        default=(), description="Names of Secrets with credentials for the registry of the image."
+    )
     limit_cpu: bool = Field(
-        default=True, description="whether the requested cpu is also the limit, even on an idle node"
+        default=True,
+        description="Limit an instance to the cpu that it requests. If false, it may use idle cpu of the "
+        "node.",
     )
-    shm_size: Bytes = Field(default="1Gi", description=f"largest size of {SHARED_MEMORY}, which uses memory")
+    shm_size: Bytes = Field(
+        default="1Gi", description=f"Size of {SHARED_MEMORY}, such as 1Gi. It uses memory."
+    )
     scratch_size: Bytes = Field(
-        default="10Gi", description=f"largest size of {HOME} and of {TEMPORARY}, each on the node's disk"
+        default="10Gi",
+        description=f"Size of {HOME} and of {TEMPORARY}, such as 10Gi, on the disk of the node.",
     )
-    runtime_class: ObjectName | None = None
+    runtime_class: ObjectName | None = Field(
+        default=None, description="RuntimeClass of the pods. Unset: the cluster's default."
+    )
     service_account: ObjectName | None = Field(
-        default=None, description="service account of the pods; its token is never mounted"
+        default=None,
+        description="ServiceAccount of the pods. Unset: `default`. Its token is never mounted.",
     )
     run_as_user: int | None = Field(
-        default=None, ge=1, description="numeric user; none: the image's user, which must not be root"
+        default=None,
+        ge=1,
+        description="User id of the processes. Unset: the user of the image, which must not be root.",
     )
     run_as_group: int | None = Field(
-        default=None, ge=1, description="numeric group; none: run_as_user if set, otherwise the image's group"
+        default=None,
+        ge=1,
+        description="Group id of the processes. Unset: the number in `run_as_user`, or else the group of the "
+        "image.",
     )
-    fs_group: int | None = Field(default=None, ge=1, description="group that can write to the volumes")
-    working_directory: AbsolutePath | None = None
+    fs_group: int | None = Field(
+        default=None, ge=1, description="Group id that may write to the volumes. Unset: not changed."
+    )
+    working_directory: AbsolutePath | None = Field(
+        default=None, description="Absolute path in the container. Unset: the working directory of the image."
+    )
     volumes: tuple[VolumeMount, ...] = Field(
-        default=(), description="claims with datasets, models and checkpoints, mounted below storage.uri"
+        default=(),
+        description="Claims with datasets, models and checkpoints, mounted so that `storage.uri` exists in "
+        "the pods.",
     )
     secret_environment: dict[EnvironmentName, SecretValue] = Field(
-        default={}, description="variables whose values are in Secrets, such as storage credentials"
+        default={},
+        description="Variables whose values are in Secrets, such as storage credentials, by name.",
     )
     secrets: tuple[ObjectName, ...] = Field(
-        default=(), description="Secrets whose entries all become variables"
+        default=(), description="Names of Secrets. Every entry of each becomes a variable."
     )
 
     @model_validator(mode="after")
@@ -118,12 +144,14 @@ class FrozenPod(PodOptions):
 class KubernetesRecipe(PodOptions):
     """The configuration of an algorithm that runs as pods: image, command and pod options."""
 
-    image: Image
+    image: Image = Field(description="Image of the training code: [REGISTRY/]PATH[:TAG][@sha256:DIGEST].")
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="the program and its arguments, without a shell; none: the image's command"
+        default=(),
+        description="Program and arguments, run without a shell. Unset: the command of the image.",
     )
     pod_template: dict[str, Any] = Field(
-        default={}, description="an overlay (strategic merge) on the pod, for fields without an option"
+        default={},
+        description="Patch (a strategic merge) of the finished pod, for fields that the options do not have.",
     )
 
     @model_validator(mode="after")

@@ -1,11 +1,11 @@
 """Preflight: the API server checks a job's pod at admission, so that invalid pods are refused early."""
 
-import asyncio
 import time
 from datetime import UTC, datetime
 
 from job_tracker.backends.kubernetes.api_errors import ApiError
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
+from job_tracker.common.tasks import SharedWork
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.job import Job, JobSpec, JobState
 
@@ -27,19 +27,14 @@ class DryRun:
     def __init__(self, backend: KubernetesBackend) -> None:
         self._backend = backend
         self._accepted: dict[Key, float] = {}
-        self._asking: dict[Key, asyncio.Task[None]] = {}
+        self._asking: SharedWork[Key, None] = SharedWork()
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InvalidField if the API server would refuse the pod. Accept the job if it is unreachable."""
         key = spec.algorithm, repr(spec.pod_options), spec.instances > 1
         if time.monotonic() - self._accepted.get(key, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
             return
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = asyncio.create_task(self._ask(key, spec), name="preflight")
-            asking.add_done_callback(lambda done: self._answered(key, done))
-        # Shielded, since other callers wait for the same answer.
-        await asyncio.shield(asking)
+        await self._asking.do(key, lambda: self._ask(key, spec), "preflight")
 
     async def _ask(self, key: Key, spec: JobSpec) -> None:
         now = datetime.now(UTC)
@@ -52,8 +47,3 @@ class DryRun:
         if len(self._accepted) >= _MOST_TRUSTED:
             del self._accepted[next(iter(self._accepted))]
         self._accepted[key] = time.monotonic()
-
-    def _answered(self, key: Key, asking: asyncio.Task[None]) -> None:
-        self._asking.pop(key, None)
-        if not asking.cancelled():
-            asking.exception()  # marks it as retrieved: all callers may have gone

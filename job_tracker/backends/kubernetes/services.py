@@ -1,7 +1,5 @@
 """The Services of live groups: recreates a Service that was deleted from outside, and records the outage."""
 
-import asyncio
-import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -13,6 +11,7 @@ from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups, Outage, PodGroup
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, owned_by, selector
+from job_tracker.common.tasks import SharedWork
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -44,7 +43,7 @@ class MasterServices:
         self._port = port
         self._cache = PodCache(client, selector(instance), self._take, timing, "services")
         self._uids: dict[GroupRef, str] = {}
-        self._recreating: dict[GroupRef, asyncio.Task[None]] = {}
+        self._recreating: SharedWork[GroupRef, None] = SharedWork()
         self._is_synced = False
         groups.on_found = self._check_found
 
@@ -72,13 +71,11 @@ class MasterServices:
                     await self._remove(ref)
         for group in self._groups:
             self._recreate_if_missing(group, None)
-        await asyncio.gather(*self._recreating.values())
+        await self._recreating.wait()
 
     async def close(self) -> None:
         """Stop watching."""
-        for task in list(self._recreating.values()):
-            task.cancel()
-        await asyncio.gather(*self._recreating.values(), return_exceptions=True)
+        await self._recreating.close()
         await self._cache.close()
 
     def _take(self, changes: Sequence[tuple[Manifest, bool]]) -> None:
@@ -108,12 +105,7 @@ class MasterServices:
             name = naming.master_service_name(group.ref.name)
             log.warning("Service %s is missing; recreating it", name)
             group.outage = Outage(name, since)
-        if group.ref in self._recreating:
-            return
-        # A new context: this is about the group, not about the request or event that led here.
-        task = asyncio.create_task(self._recreate(group), name="service", context=contextvars.Context())
-        self._recreating[group.ref] = task
-        task.add_done_callback(lambda _: self._recreating.pop(group.ref, None))
+        self._recreating.begin(group.ref, lambda: self._recreate(group), "service", detached=True)
 
     def _is_missing(self, group: PodGroup) -> bool:
         return self._is_synced and group.needs_service and group.ref not in self._uids

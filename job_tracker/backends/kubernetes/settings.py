@@ -16,40 +16,43 @@ class KubernetesSettings(RequestLimits):
 
     kubeconfig: Path | None = Field(
         default=None,
-        description="a kubeconfig file; none: the service's own pod, or kubectl's default outside a cluster",
+        description="Path of a kubeconfig. Unset: the cluster that the service runs in, or else the "
+        "configuration that kubectl uses.",
     )
     context: str | None = Field(
-        default=None, min_length=1, description="context in the kubeconfig; none: its current context"
+        default=None, min_length=1, description="Context of the kubeconfig. Unset: its current context."
     )
-    namespace: Namespace = Field(default="default", description="namespace of the pods")
+    namespace: Namespace = Field(default="default", description="Namespace of the pods.")
     instance: LabelValue = Field(
         default="training-service",
         min_length=1,
-        description="identifies this service's pods among those of other services in the namespace",
+        description="Label value that marks the pods of this service. Services that share a namespace need "
+        "different ones.",
     )
     master_port: int = Field(
         default=12356,
         ge=1024,
         le=65535,
-        description="MASTER_PORT of all groups; each pod has its own address",
+        description="MASTER_PORT of every group. Each pod has its own address.",
     )
     image_pull_grace: Duration = Field(
         default=timedelta(seconds=60),
         ge=timedelta(0),
         le=timedelta(hours=1),
-        description="how long a failing image pull or container creation is retried before the job fails",
+        description="Time that a failing image pull or container creation gets to recover before the attempt "
+        "fails.",
     )
     lost_node_grace: Duration = Field(
         default=timedelta(minutes=5),
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="how long a node may be silent before the jobs on it fail",
+        description="Time for which a node may be unreachable before its attempts fail.",
     )
     token_secrets: bool = Field(
         default=False,
-        description="keep an attempt's tokens in a Secret instead of its pods' environment; the service "
-        "then needs the right to create Secrets",
+        description="Put the tokens of each attempt into a Secret instead of into the environment of its "
+        "pods. The service then needs permission to create Secrets.",
     )
     pod: PodOptions = Field(
-        default=PodOptions(), description="options of all pods; an algorithm's options take precedence"
+        default=PodOptions(), description="Options of all pods. Those of an algorithm override them."
     )

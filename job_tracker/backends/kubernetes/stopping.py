@@ -24,7 +24,7 @@ from job_tracker.backends.kubernetes.groups import (
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of
 from job_tracker.backends.kubernetes.logs import PodLogs
-from job_tracker.backends.shared.shared_work import SharedWork, within
+from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import MASTER_RANK, GroupRef

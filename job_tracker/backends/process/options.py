@@ -14,13 +14,13 @@ class OwnOptions(Config):
 
     virtual_environment: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(
         default=None,
-        description="the algorithm's Python environment, as an absolute path or relative to the service's "
-        "working directory; its bin folder comes first on the PATH",
+        description="Folder of a Python virtual environment, absolute or relative to the service's working "
+        "directory. Its `bin` comes first on the PATH.",
     )
     memory_limit_bytes: int | None = Field(
         default=None,
         ge=1 << 20,
-        description="bytes of memory that one process may allocate; shared memory does not count",
+        description="Memory that one process may allocate, in bytes, without shared memory. Unset: no limit.",
     )
 
 
@@ -28,11 +28,13 @@ class ProcessRecipe(OwnOptions):
     """The configuration of an algorithm that runs as plain processes."""
 
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        min_length=1, description="the program, looked up on the processes' PATH, and its arguments; no shell"
+        min_length=1,
+        description="Program, looked up on the PATH of the processes, and arguments. Run without a shell.",
     )
     nproc_per_node: int = Field(
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
-        description="training processes in each instance, which the framework's launcher starts",
+        description="Number of training processes in each instance. If more than 1, the launcher of the "
+        "framework starts them.",
     )

@@ -17,6 +17,7 @@ from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidence_of
 from job_tracker.common import local_faults
+from job_tracker.common.tasks import background
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase, RankStatus
@@ -174,7 +175,7 @@ class RankProcess:
         self._ending = self._finishing(session)
 
     def _finishing(self, session: int | None) -> asyncio.Task[None]:
-        return asyncio.create_task(self._finish(session), name=f"the end of {self.folder.path.name}")
+        return background(self._finish(session), f"the end of {self.folder.path.name}")
 
     async def _finish(self, session: int | None) -> None:
         """Clean up after a supervisor that could not do so, and read how the rank ended."""

@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from job_tracker.common import local_faults
+from job_tracker.common.validation import explain
 from job_tracker.files.untrusted import Place
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def read(place: Place, kind: type[Record]) -> Record | None:
         return None
     except ValidationError as error:
         # A power failure may have cut the record short. No process survived it either.
-        raise Damaged(f"{place.path} has invalid content: {error.errors()[0]['msg']}") from error
+        raise Damaged(f"{place.path} is damaged: {explain(error, kind)}") from error
     except OSError as error:
         if local_faults.hinders_reading(error):
             raise

@@ -10,27 +10,24 @@ class ProcessSettings(Config):
 
     path: str = Field(
         default=DEFAULT_PATH,
-        description="PATH of the processes; the folder of the service's own python is put first",
+        description="PATH of the processes. Default: the folder of the service's Python first.",
     )
     inherit: tuple[str, ...] = Field(
         default=("LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES"),
-        description="variables of the service's environment that processes inherit; all others are dropped",
+        description="Names of variables that are copied from the service's environment. All others are "
+        "left out.",
     )
     secret_environment: dict[str, SecretStr] = Field(
         default={},
-        description="variables for every process whose values are never displayed, such as credentials",
+        description="Variables of every process whose values are never shown, such as credentials.",
     )
-    first_port: int = Field(
-        default=20000, ge=1024, le=65535, description="first port of the range for MASTER_PORT"
-    )
-    last_port: int = Field(
-        default=29999, ge=1024, le=65535, description="last port of the range for MASTER_PORT"
-    )
+    first_port: int = Field(default=20000, ge=1024, le=65535, description="Lowest port for MASTER_PORT.")
+    last_port: int = Field(default=29999, ge=1024, le=65535, description="Highest port for MASTER_PORT.")
 
     @model_validator(mode="after")
     def _ports_are_in_order(self) -> "ProcessSettings":
         if self.last_port < self.first_port:
             raise ValueError(
-                f"last_port {self.last_port} is below first_port {self.first_port}; set it to at least that"
+                f"last_port is {self.last_port}; at least first_port, {self.first_port}, is allowed"
             )
         return self

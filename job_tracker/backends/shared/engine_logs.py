@@ -1,7 +1,6 @@
 """Logs of pods and containers: read from the engine, or from the spool once the instance is gone."""
 
 import asyncio
-import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
@@ -10,6 +9,7 @@ from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
+from job_tracker.common.backoff import Backoff
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import GroupRef
 from job_tracker.logs.records import BEGINNING, last_time, nanoseconds
@@ -117,7 +117,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         instance = await self._once_started(group, rank) if follow else self._started(group, rank)
         if instance is None or (rank in group.gone and not follow):
             raise NoLiveLog("the rank has not started")
-        last, failures, pause = after, 0, _FIRST_PAUSE
+        last, failures, backoff = after, 0, Backoff(_FIRST_PAUSE, self.longest_pause)
         while True:
             had_ended, opened = self._has_ended(group, rank), time.monotonic()
             silence = _SILENCE if follow else _SHORT_SILENCE
@@ -125,7 +125,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
             try:
                 async with aclosing(stream) as pieces:
                     async for piece in pieces:
-                        last, tail_lines, pause = last_time(piece), None, _FIRST_PAUSE
+                        last, tail_lines = last_time(piece), None
+                        backoff.reset()
                         yield piece
                 if had_ended or not follow:  # the stream had everything that was printed
                     return
@@ -144,10 +145,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                 await asyncio.sleep(_FIRST_PAUSE)
             else:  # the stream may simply have broken
                 if time.monotonic() - opened > self.longest_pause:
-                    pause = _FIRST_PAUSE  # it was open, and the program quiet
-                within = random.uniform(pause / 2, pause)  # noqa: S311  # streams broke together
-                await self._groups.wait(group, self._has_changed(group, rank), within)
-                pause = min(2 * pause, self.longest_pause)
+                    backoff.reset()  # it was open, and the program quiet
+                await self._groups.wait(group, self._has_changed(group, rank), backoff.next())
             if failures and not for_stop and self._is_left_to_stop(group):
                 if last > after:
                     return

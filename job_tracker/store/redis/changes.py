@@ -17,7 +17,9 @@ from typing import Any
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from job_tracker.common.backoff import Backoff
 from job_tracker.common.broadcast import Broadcast
+from job_tracker.common.tasks import background
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import JobState
 from job_tracker.store.jobs import Changes
@@ -59,7 +61,7 @@ class ChangeFeed:
     async def start(self) -> None:
         """Listen; from then on nothing is missed. Raises what the client library does."""
         channel = await self._subscribe()
-        self._listener = asyncio.create_task(self._listen(channel), name="redis-changes")
+        self._listener = background(self._listen(channel), "changes in Redis", detached=True)
 
     async def close(self) -> None:
         """Listen no more."""
@@ -105,10 +107,9 @@ class ChangeFeed:
 
     async def _subscribe_again(self) -> PubSub:
         """Listen again, however long that takes, and tell of all that may have been missed."""
-        delay, said = _FIRST_DELAY, ""
+        backoff, said = Backoff(_FIRST_DELAY, _LONGEST_DELAY), ""
         while True:
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LONGEST_DELAY)
+            await asyncio.sleep(backoff.next())
             try:
                 channel = await self._subscribe()
             except (RedisError, OSError, TimeoutError):

@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from job_tracker.common.tasks import background
 from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.redis import keys
 from job_tracker.store.redis.scripts import Script
@@ -76,7 +77,7 @@ class Connection:
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(script, (self.store_id, *arguments), done))
         if len(self._batches) < _BATCHES:
-            batch = asyncio.create_task(self._send(), name="redis-calls")
+            batch = background(self._send(), "calls to Redis", detached=True)
             self._batches.add(batch)
         answer = await done
         if answer[0] == b"lost":

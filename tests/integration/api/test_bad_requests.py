@@ -74,19 +74,22 @@ async def test_an_unknown_version_is_refused_saying_what_is_missing(door: Servic
 @pytest.mark.parametrize(
     ("policy", "complaint"),
     [
-        ({"max_attempts": 0}, "retry_policy.max_attempts: 0 is not from 1 to 100"),
-        ({"max_attempts": -3}, "retry_policy.max_attempts: -3 is not from 1 to 100"),
-        ({"max_attempts": 101}, "retry_policy.max_attempts: 101 is not from 1 to 100"),
-        ({"backoff": Duration(seconds=-1)}, "retry_policy.backoff: -1 s is not from 0 to 3650 days"),
-        ({"backoff": Duration(seconds=2**62)}, "is not from 0 to 3650 days"),
-        ({"max_backoff": Duration(nanos=-1)}, "retry_policy.max_backoff: -1e-09 s is not from 0"),
+        ({"max_attempts": 0}, "retry_policy.max_attempts: 0 is not allowed; allowed are 1 to 100"),
+        ({"max_attempts": -3}, "retry_policy.max_attempts: -3 is not allowed; allowed are 1 to 100"),
+        ({"max_attempts": 101}, "retry_policy.max_attempts: 101 is not allowed; allowed are 1 to 100"),
+        (
+            {"backoff": Duration(seconds=-1)},
+            "retry_policy.backoff: -1 s is not allowed; allowed are 0 to 3650 days",
+        ),
+        ({"backoff": Duration(seconds=2**62)}, "is not allowed; allowed are 0 to 3650 days"),
+        ({"max_backoff": Duration(nanos=-1)}, "retry_policy.max_backoff: -1e-09 s is not allowed"),
         (
             {"backoff": Duration(seconds=60), "max_backoff": Duration(seconds=30)},
-            "retry_policy.backoff: 0:01:00 is more than max_backoff, which is 0:00:30",
+            "retry_policy.backoff: 0:01:00 is not allowed: max_backoff is 0:00:30",
         ),
-        ({"backoff": Duration(seconds=3600)}, "is more than max_backoff, which is 0:10:00"),
-        ({"retry_on": ["crashed", "bad luck"]}, "retry_policy.retry_on: 'bad luck' is no category"),
-        ({"retry_on": [""]}, "retry_policy.retry_on: '' is no category of diagnoses; there are any, crashed"),
+        ({"backoff": Duration(seconds=3600)}, "is not allowed: max_backoff is 0:10:00"),
+        ({"retry_on": ["crashed", "bad luck"]}, "retry_policy.retry_on: unknown category 'bad luck'"),
+        ({"retry_on": [""]}, "retry_policy.retry_on: unknown category ''; allowed are any, crashed"),
     ],
 )
 async def test_a_retry_policy_that_makes_no_sense_is_refused(
@@ -102,7 +105,7 @@ async def test_a_deadline_that_makes_no_sense_is_refused(door: Service, field: s
         request = pb.TrainRequest(metadata=metadata(), deadlines=pb.Deadlines(**{field: duration}))
         details = await door.refuses(door.stub.Train(request), INVALID)
         assert details.startswith(f"deadlines.{field}: ")
-        assert details.endswith("s is not from 0 to 3650 days")
+        assert details.endswith("s is not allowed; allowed are 0 to 3650 days")
 
 
 @pytest.mark.parametrize("field", ["dataset_id", "train_data_version_hash", "output_model_name"])
@@ -183,20 +186,20 @@ async def test_a_value_with_control_characters_is_refused(door: Service) -> None
     for value in ("a\nb", "\r", "\x00", "a\x1b[2J", "\u202eab", "a\u200bb", "a\u2028b", "\ufeff", "\x7f"):
         details = await door.refuses(door.train({"NOTE": value}), INVALID)
         assert details == (
-            f"parameters.NOTE: {value!r} has control characters or line breaks, which are not allowed"
+            f"parameters.NOTE: {value!r} is not allowed: it contains control characters or line breaks"
         )
 
 
 async def test_a_value_that_is_too_long_is_refused(door: Service) -> None:
     details = await door.refuses(door.train({"NOTE": LONG}), INVALID)
-    assert details == "parameters.NOTE: has 10000 characters; at most 4096 are allowed"
+    assert details == "parameters.NOTE: the value has 10000 characters; at most 4096 are allowed"
 
 
 async def test_a_reserved_name_is_refused_as_any_that_is_not_declared(door: Service) -> None:
     for name in RESERVED_NAMES:
         details = await door.refuses(door.train({name: "1"}, algorithm="strict"), INVALID)
         assert details == (
-            f"parameters.{name}: is not a parameter of this algorithm; allowed are EPOCHS, PARALLEL_INSTANCES"
+            f"parameters.{name}: the algorithm has no such parameter; allowed are EPOCHS, PARALLEL_INSTANCES"
         )
 
 
@@ -204,8 +207,8 @@ async def test_a_name_that_no_variable_can_have_is_refused(door: Service) -> Non
     for name in NO_PARAMETER_NAMES:
         details = await door.refuses(door.train({name: "1"}), INVALID)
         assert details == (
-            f"parameters.{quoted(name)[1:-1]}: a parameter's name has letters, digits and _, "
-            "no digit first, 128 at most"
+            f"parameters.{quoted(name)[1:-1]}: the name is not allowed; "
+            "allowed are letters, digits and _, no digit first, at most 128"
         )
 
 
@@ -213,7 +216,7 @@ async def test_a_parameter_that_the_algorithm_does_not_take_is_refused(door: Ser
     for name in ("LR", "epochs", "parallel_instances"):
         details = await door.refuses(door.train({name: "1"}, algorithm="strict"), INVALID)
         assert details == (
-            f"parameters.{name}: is not a parameter of this algorithm; allowed are EPOCHS, PARALLEL_INSTANCES"
+            f"parameters.{name}: the algorithm has no such parameter; allowed are EPOCHS, PARALLEL_INSTANCES"
         )
 
 

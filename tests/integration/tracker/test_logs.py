@@ -106,7 +106,7 @@ async def test_storage_that_hangs_does_not_hold_the_end_up(
     ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
     assert ended.group in service.world.stopped
     answers.set()
-    await asyncio.gather(*service.logs._collecting.values())
+    await service.logs._collecting.wait()
     assert await text(another_replica(service), ended) == "hello\n"
     assert service.world.stopped == {}
 

@@ -14,7 +14,7 @@ TRUST = {"CHECKPOINT_WEIGHTS_ONLY": "false"}
 
 def test_a_request_cannot_choose_that_checkpoints_may_run_code() -> None:
     for environment in ({}, TRUST):
-        with pytest.raises(InvalidField, match="is not a parameter of this algorithm"):
+        with pytest.raises(InvalidField, match="the algorithm has no such parameter"):
             Algorithm(environment=environment).resolve(TRUST)
         passed = Algorithm(environment=environment, free_parameters=True).resolve(TRUST)
         assert passed == {"TRAINING_PARAMETERS": json.dumps(TRUST)}

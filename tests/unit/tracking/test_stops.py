@@ -34,7 +34,7 @@ async def test_a_stop_that_fails_begins_again_after_pauses_that_grow_and_holds_u
         with pytest.raises(BackendUnavailable):
             stops.outcome(GROUP)
     pauses = [after - before for before, after in itertools.pairwise(begun)]
-    for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True):
+    for pause, least in zip(pauses, (0.05, 0.1, 0.2), strict=True):
         assert pause >= least * 0.99
 
     stops.begin(GROUP, succeed)

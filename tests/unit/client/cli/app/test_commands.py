@@ -27,7 +27,7 @@ def test_a_job_that_does_not_exist_is_exit_code_3(trainctl: Trainctl, command: s
 
 @pytest.mark.parametrize("arguments", [SUBMIT, ("list",), ("status", "1"), ("watch", "1"), ("logs", "1")])
 def test_nobody_there_is_one_line_whatever_was_asked(
-    hasty: None, trainctl_at: Callable[[str], Trainctl], dead_address: str, arguments: tuple[str, ...]
+    fast_failing: None, trainctl_at: Callable[[str], Trainctl], dead_address: str, arguments: tuple[str, ...]
 ) -> None:
     for run in (trainctl_at(dead_address), trainctl_at(dead_address).on_terminal):
         result = run(*arguments)
@@ -37,7 +37,7 @@ def test_nobody_there_is_one_line_whatever_was_asked(
 
 
 def test_something_else_at_the_address_is_one_line_too(
-    hasty: None, trainctl_at: Callable[[str], Trainctl], silent_address: str
+    fast_failing: None, trainctl_at: Callable[[str], Trainctl], silent_address: str
 ) -> None:
     result = trainctl_at(silent_address)("list")
     assert result.exit_code == 4
@@ -51,7 +51,7 @@ def test_something_else_at_the_address_is_one_line_too(
 def test_global_options_may_stand_before_and_behind_the_command(
     training: ServerInThread, trainctl_at: Callable[[str], Trainctl]
 ) -> None:
-    training.tell(1)
+    training.set_job(1)
     elsewhere = trainctl_at("nowhere.invalid:1")
     for arguments in (
         ("--json", "-a", training.address, "status", "1"),

@@ -49,7 +49,7 @@ def hostile(training: ServerInThread) -> ServerInThread:
     with_hostile_text(status)
     status.job_id, status.status = 1, pb.failure
     fields = {field.name: value for field, value in status.ListFields() if field.name != "job_id"}
-    training.tell(1, **fields)
+    training.set_job(1, **fields)
     series = pb.MetricSeries(name=HOSTILE)
     for step in (1, 2):
         series.points.add(step=step, value=step)

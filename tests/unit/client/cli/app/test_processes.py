@@ -64,17 +64,17 @@ def test_a_service_that_is_not_there_is_one_line_within_seconds(
 def test_watch_in_a_pipe_tells_each_change_at_once_and_outlives_the_service(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1, status=pb.running)
+    training.set_job(1, status=pb.running)
     with trainctl.process("watch", "1") as process:
         assert process.stdout
         assert process.stderr
         assert process.stdout.readline() == "job 1: running\n"
-        training.tell(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
+        training.set_job(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
         assert process.stdout.readline() == "job 1: running, step 1/2, loss 0.5\n"
         training.die()
-        assert "trying again" in process.stderr.readline()
-        training.come_back()
-        training.tell(1, status=pb.cancelled)
+        assert "retrying" in process.stderr.readline()
+        training.restart()
+        training.set_job(1, status=pb.cancelled)
         assert process.stdout.readline() == "job 1: cancelled, step 1/2, loss 0.5\n"
         assert process.wait(timeout=10) == 5
 
@@ -98,7 +98,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
 def test_the_way_back_goes_to_the_same_service(
     training: ServerInThread, trainctl_at: Callable[[str], Trainctl]
 ) -> None:
-    training.tell(1, status=pb.running)
+    training.set_job(1, status=pb.running)
     with trainctl_at("elsewhere.invalid:1").process("watch", "1", "-a", training.address) as process:
         assert process.stdout
         process.stdout.readline()
@@ -107,7 +107,7 @@ def test_the_way_back_goes_to_the_same_service(
 
 
 def test_ctrl_c_ends_a_followed_log_in_silence(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, status=pb.running)
+    training.set_job(1, status=pb.running)
     training.print(1, "epoch 1\n")
     with trainctl.process("logs", "1", "-f") as process:
         assert process.stdout
@@ -118,13 +118,13 @@ def test_ctrl_c_ends_a_followed_log_in_silence(training: ServerInThread, trainct
 
 
 def test_a_reader_that_goes_away_ends_it_in_silence(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, status=pb.running)
+    training.set_job(1, status=pb.running)
     with trainctl.process("watch", "1", "--json") as process:
         assert process.stdout
         assert process.stderr
         assert json.loads(process.stdout.readline())["status"] == "running"
         process.stdout.close()
-        training.tell(1, status=pb.succeed)
+        training.set_job(1, status=pb.succeed)
         assert process.wait(timeout=10) == 141
         assert process.stderr.read() == ""
 
@@ -132,7 +132,7 @@ def test_a_reader_that_goes_away_ends_it_in_silence(training: ServerInThread, tr
 def test_a_locale_without_the_characters_gets_their_escapes(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1, metadata=pb.TrainingJobMetadata(name="große 🚀"))
+    training.set_job(1, metadata=pb.TrainingJobMetadata(name="große 🚀"))
     with trainctl.process("list", env={"PYTHONIOENCODING": "ascii"}) as process:
         out, complaint = process.communicate(timeout=10)
     assert (process.returncode, complaint) == (0, "")
@@ -142,7 +142,7 @@ def test_a_locale_without_the_characters_gets_their_escapes(
 def test_a_terminal_shows_live_progress_and_keeps_the_last_picture(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1, status=pb.running, metadata=pb.TrainingJobMetadata(algorithm="bert"))
+    training.set_job(1, status=pb.running, metadata=pb.TrainingJobMetadata(algorithm="bert"))
     with (
         Terminal() as terminal,
         trainctl.process(
@@ -151,10 +151,10 @@ def test_a_terminal_shows_live_progress_and_keeps_the_last_picture(
     ):
         os.close(terminal.near)
         terminal.until("running")
-        training.tell(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
+        training.set_job(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
         terminal.until("step 1/2")
         terminal.until("loss 0.5")
-        training.tell(1, status=pb.succeed, model_uri="file:///models/1")
+        training.set_job(1, status=pb.succeed, model_uri="file:///models/1")
         terminal.until("what is never shown")
         assert process.wait(timeout=10) == 0
     last = terminal.shown.rpartition("\x1b[2K")[2]
@@ -165,7 +165,7 @@ def test_a_terminal_shows_live_progress_and_keeps_the_last_picture(
 def test_ctrl_c_on_a_terminal_keeps_the_picture_and_says_how_to_come_back(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1, status=pb.running)
+    training.set_job(1, status=pb.running)
     with (
         Terminal() as terminal,
         trainctl.process(

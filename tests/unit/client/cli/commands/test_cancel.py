@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def test_cancel_says_what_became_of_the_job(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, status=pb.queuing)
-    training.tell(2, status=pb.succeed)
+    training.set_job(1, status=pb.queuing)
+    training.set_job(2, status=pb.succeed)
     assert trainctl.on_terminal("cancel", "1").stdout == "Job 1 is cancelled.\n"
     assert trainctl.on_terminal("cancel", "2").stdout == "Job 2 had ended before: succeed.\n"
     assert trainctl("cancel", "1").stdout == "job 1: cancelled\n"

@@ -19,7 +19,7 @@ def test_describe_tells_every_move(training: ServerInThread, trainctl: Trainctl)
         pb.Move(status=pb.queuing, at=Timestamp(seconds=60)),
         pb.Move(status=pb.failure, at=Timestamp(seconds=90), attempt=1, diagnosis=DIAGNOSIS),
     ]
-    training.tell(1, status=pb.failure, diagnosis=DIAGNOSIS, moves=moves)
+    training.set_job(1, status=pb.failure, diagnosis=DIAGNOSIS, moves=moves)
     story = ["1970-01-01T00:01:00Z submitted", "1970-01-01T00:01:30Z failure: It ran out of memory."]
     printed = trainctl("describe", "1").stdout
     assert printed.endswith(f"story: {story[0]}\n    {story[1]}\n")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def test_list_prints_a_line_a_job_in_a_pipe(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata("a"), instances=1)
-    training.tell(2, metadata=metadata(HOSTILE), status=pb.running, instances=2)
+    training.set_job(1, metadata=metadata("a"), instances=1)
+    training.set_job(2, metadata=metadata(HOSTILE), status=pb.running, instances=2)
     assert (
         trainctl("list").stdout
         == "2\trunning\tbert\t[red]evil\\x1b[2J\\nname\t2\t\n1\tqueuing\tbert\ta\t1\t\n"
@@ -24,8 +24,8 @@ def test_list_prints_a_line_a_job_in_a_pipe(training: ServerInThread, trainctl: 
 
 
 def test_list_prints_a_json_object_a_line(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata(HOSTILE), progress=pb.Progress(step=3))
-    training.tell(2, status=pb.cancelled)
+    training.set_job(1, metadata=metadata(HOSTILE), progress=pb.Progress(step=3))
+    training.set_job(2, status=pb.cancelled)
     newest, oldest = map(json.loads, trainctl("list", "--json").stdout.splitlines())
     assert (newest["job_id"], newest["status"]) == (2, "cancelled")
     assert (oldest["status"], oldest["positionInQueue"]) == ("queuing", 0)
@@ -34,17 +34,17 @@ def test_list_prints_a_json_object_a_line(training: ServerInThread, trainctl: Tr
 
 
 def test_list_draws_a_table_on_a_terminal(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(12, metadata=metadata(HOSTILE), status=pb.running)
+    training.set_job(12, metadata=metadata(HOSTILE), status=pb.running)
     heading, row = trainctl.on_terminal("list").stdout.splitlines()
     assert re.findall(r"[A-Z]{2,}", heading)[:3] == ["JOB", "STATUS", "ALGORITHM"]
     assert re.search(r"12.*running.*bert.*\[red\]evil\\x1b\[2J", row)
 
 
 def test_list_filters(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata("nightly-1"), status=pb.running)
-    training.tell(2, metadata=metadata("nightly-2"), status=pb.succeed)
-    training.tell(3, metadata=metadata("nightly-3"), status=pb.queuing)
-    training.tell(4, metadata=metadata("other"), status=pb.running)
+    training.set_job(1, metadata=metadata("nightly-1"), status=pb.running)
+    training.set_job(2, metadata=metadata("nightly-2"), status=pb.succeed)
+    training.set_job(3, metadata=metadata("nightly-3"), status=pb.queuing)
+    training.set_job(4, metadata=metadata("other"), status=pb.running)
     result = trainctl(
         "list", "--state", "running", "--state", "queuing", "--name", "nightly", "--algorithm", "bert"
     )

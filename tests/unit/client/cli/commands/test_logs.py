@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_logs_pass_through_as_they_are(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
+    training.set_job(1)
     training.print(1, "[red]epoch 1\x1b[0m\r\n", "no line break", rank=1)
     printed = "[red]epoch 1\x1b[0m\r\nno line break"
     assert trainctl("logs", "1", "--rank", "1").stdout_bytes.decode() == printed
@@ -22,7 +22,7 @@ def test_logs_pass_through_as_they_are(training: ServerInThread, trainctl: Train
 
 
 def test_a_terminal_gets_no_sequences_of_a_job(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
+    training.set_job(1)
     training.print(1, "[red]\x1b[31mepo", "ch\x1b]0;tit", "le\x07 1\n\x9b2Jthe ", "end\x1b", "[0m\n")
     assert trainctl.on_terminal("logs", "1").stdout == "[red]epoch 1\nthe end\n"
 
@@ -30,14 +30,14 @@ def test_a_terminal_gets_no_sequences_of_a_job(training: ServerInThread, trainct
 def test_a_sequence_of_one_rank_does_not_reach_into_the_text_of_another(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1)
+    training.set_job(1)
     training.print(1, "one\n\x1b]8;;", "file:///\x1b\\two\r[1] fake\n")
     shown = trainctl.on_terminal("logs", "1", "--all-ranks").stdout
     assert shown == "[0] one\n[0] two\n[0] [1] fake\n"
 
 
 def test_logs_as_json_keep_the_chunks(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
+    training.set_job(1)
     training.print(1, "one\n", "two\n")
     assert [
         json.loads(line) for line in trainctl("logs", "1", "--tail", "1", "--json").stdout.splitlines()
@@ -45,7 +45,7 @@ def test_logs_as_json_keep_the_chunks(training: ServerInThread, trainctl: Trainc
 
 
 def test_a_log_that_breaks_goes_on(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
+    training.set_job(1)
     training.print(1, "one\n", "two\n")
     training.service.logs_break_after = 1
     result = trainctl("logs", "1")
@@ -53,7 +53,7 @@ def test_a_log_that_breaks_goes_on(training: ServerInThread, trainctl: Trainctl)
 
 
 def test_the_lines_of_all_ranks_begin_with_their_rank(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
+    training.set_job(1)
     training.print(1, "one\ntwo\n", "half a ", "line\n")
     assert trainctl("logs", "1", "--all-ranks").stdout == "[0] one\n[0] two\n[0] half a line\n"
     (request,) = training.service.requests
@@ -68,7 +68,7 @@ def test_a_line_that_another_rank_cuts_in_two_is_ended_there() -> None:
 
 
 def test_logs_are_asked_for_from_a_time_on(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1)
+    training.set_job(1)
     before = datetime.now(UTC)
     assert trainctl("logs", "1", "--since", "10m", "--timestamps").exit_code == 0
     (request,) = training.service.requests
@@ -80,7 +80,7 @@ def test_logs_are_asked_for_from_a_time_on(training: ServerInThread, trainctl: T
 def test_a_log_that_breaks_for_good_shows_what_came_and_exits_with_4(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1)
+    training.set_job(1)
     training.print(1, "one\n", "two\n")
     training.service.logs_break_after = 1
     training.service.knows_positions = False

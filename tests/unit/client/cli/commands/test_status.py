@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_status_in_a_pipe_has_a_label_a_line(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
+    training.set_job(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
     result = trainctl("status", "1")
     assert result.exit_code == 0
     assert "name: [red]evil\\x1b[2J\\nname\n" in result.stdout
@@ -25,7 +25,7 @@ def test_status_in_a_pipe_has_a_label_a_line(training: ServerInThread, trainctl:
 
 
 def test_status_as_json_is_the_message(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, status=pb.failure, diagnosis=DIAGNOSIS)
+    training.set_job(1, status=pb.failure, diagnosis=DIAGNOSIS)
     told = json.loads(trainctl("--json", "status", "1").stdout)
     assert told["diagnosis"] == {
         "category": "",
@@ -37,7 +37,7 @@ def test_status_as_json_is_the_message(training: ServerInThread, trainctl: Train
 
 
 def test_status_on_a_terminal_explains_a_failure(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
+    training.set_job(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
     shown = trainctl.on_terminal("status", "1").stdout
     assert r"[red]evil\x1b[2J\nname" in shown
     assert re.search("What to do.*Use less.", shown)

@@ -169,7 +169,7 @@ def test_a_refusal_is_one_line_and_an_exit_code(
 def test_submit_that_may_have_been_heard_says_how_to_repeat_it(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.fail(pb.TrainRequest, grpc.StatusCode.DEADLINE_EXCEEDED, after_the_deed=True)
+    training.fail(pb.TrainRequest, grpc.StatusCode.DEADLINE_EXCEEDED, after_effect=True)
     result = trainctl(*SUBMIT)
     assert result.exit_code == 4
     key = training.service.requests[0].request_key

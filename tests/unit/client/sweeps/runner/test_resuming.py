@@ -84,7 +84,7 @@ def test_a_kill_at_any_event_changes_nothing_about_the_trials(
 
 
 @pytest.mark.parametrize(
-    ("request_name", "number", "after_the_deed"),
+    ("request_name", "number", "after_effect"),
     [
         ("TrainRequest", 1, False),
         ("TrainRequest", 1, True),
@@ -95,14 +95,14 @@ def test_a_kill_at_any_event_changes_nothing_about_the_trials(
     ],
 )
 def test_kill_9_loses_nothing_and_doubles_nothing(
-    trainctl: Trainctl, trainer: Trainer, file: Path, request_name: str, number: int, after_the_deed: bool
+    trainctl: Trainctl, trainer: Trainer, file: Path, request_name: str, number: int, after_effect: bool
 ) -> None:
     file.write_text(PRUNED)
     left, process = number, list["subprocess.Popen[str]"]()
 
     def kill(request: str, after: bool) -> None:
         nonlocal left
-        left -= (request, after) == (request_name, after_the_deed)
+        left -= (request, after) == (request_name, after_effect)
         if left == 0 and process[0].poll() is None:
             process[0].kill()
 
@@ -171,7 +171,7 @@ def test_cancel_ends_every_job_also_one_that_was_never_written_down(
         trainer.when = kill
         process.wait(timeout=60)
     trainer.when = lambda request, after: None
-    training.tell(7, metadata=pb.TrainingJobMetadata(name="another's"))
+    training.set_job(7, metadata=pb.TrainingJobMetadata(name="another's"))
     result = trainctl("sweep", "search.sweep", "--cancel", "--json")
     assert result.exit_code == 0, result.stderr
     assert {row["state"] for row in rows(result.stdout).values()} == {"cancelled"}
@@ -206,7 +206,7 @@ def test_a_service_that_goes_away_for_a_while_is_borne_with(
     assert (result.exit_code, len(trainer.keys)) == (0, 5), result.stderr
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("fast_failing")
 def test_a_service_that_is_not_there_at_all_is_said_to_be_so(
     trainctl_at: Callable[[str], Trainctl], file: Path, dead_address: str
 ) -> None:

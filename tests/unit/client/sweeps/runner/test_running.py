@@ -207,8 +207,8 @@ def test_a_job_that_does_not_tell_the_objective_has_failed(
 
 
 def test_a_job_that_somebody_cancelled_is_shown_so(trainctl: Trainctl, trainer: Trainer) -> None:
-    def cancel_the_first(request: str, after_the_deed: bool) -> None:
-        if request == "TrainRequest" and after_the_deed and len(trainer.keys) == 1:
+    def cancel_the_first(request: str, after_effect: bool) -> None:
+        if request == "TrainRequest" and after_effect and len(trainer.keys) == 1:
             trainer.service.jobs[1].status = pb.cancelled
 
     trainer.when = cancel_the_first

@@ -1,10 +1,8 @@
-"""Attempts that are repeated, and tasks that are given a time."""
-
-import asyncio
+"""Attempts that are repeated."""
 
 import pytest
 
-from job_tracker.backends.shared.shared_work import NotYet, repeated, within
+from job_tracker.backends.shared.retries import NotYet, repeated
 
 
 async def test_an_attempt_is_repeated_until_it_succeeds() -> None:
@@ -24,9 +22,3 @@ async def test_an_attempt_that_does_not_succeed_in_time_raises_its_last_error() 
 
     with pytest.raises(NotYet, match="still there"):
         await repeated(attempt, -1, 0)
-
-
-async def test_tasks_that_are_not_done_in_time_are_cancelled() -> None:
-    done, endless = asyncio.create_task(asyncio.sleep(0)), asyncio.create_task(asyncio.sleep(3600))
-    await within(0.01, [done, endless])
-    assert (done.cancelled(), endless.cancelled()) == (False, True)

@@ -1,0 +1,26 @@
+"""Retries of a call to an engine that is expected to succeed in a moment."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from job_tracker.domain.errors import BackendUnavailable
+
+Result = TypeVar("Result")
+
+
+class NotYet(BackendUnavailable):
+    """An attempt that may succeed in a moment."""
+
+
+async def repeated(attempt: Callable[[], Awaitable[Result]], seconds: float, pause: float) -> Result:
+    """Repeat an attempt that raises NotYet. Raises its last error after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await attempt()
+        except NotYet:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(pause)
