@@ -25,8 +25,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need a cluster or a Docker engine. In a worker process, put the longest first."""
     for item in items:
-        if {"cluster", "docker_engine"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker("cluster")
+        for fixture, marker in (("cluster", "cluster"), ("docker_engine", "engine")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
     if hasattr(config, "workerinput"):
         items.sort(key=_place)
 

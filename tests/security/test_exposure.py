@@ -35,7 +35,7 @@ def test_an_address_beyond_loopback_is_refused(address: str) -> None:
         load(flags=flags(address))
     [line] = str(refused.value).splitlines()
     assert line.startswith(
-        f"command line: server.address is {address!r}: it can be reached from other machines"
+        f"command line: server.address: {address!r} is not allowed: other machines can reach it"
     )
     assert "can submit, read and cancel every job" in line
     assert "server.insecure = true" in line
@@ -48,7 +48,7 @@ def test_an_address_beyond_loopback_is_accepted_with_insecure_and_a_warning(
     log_exposure(load(flags=flags(address, insecure="true", backend="fake")))
     [record] = caplog.records
     assert record.levelname == "WARNING"
-    assert f"whoever reaches {address} can submit, read and cancel every job" in record.message
+    assert f"anyone who can connect to {address} can submit, read and cancel every job" in record.message
 
 
 @pytest.mark.parametrize("address", LOOPBACK)
@@ -71,7 +71,7 @@ def test_running_processes_as_root_logs_a_warning(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     log_exposure(load(flags=flags("127.0.0.1:0", backend=backend)))
-    assert len([record for record in caplog.records if "runs as root" in record.message]) == warned
+    assert len([record for record in caplog.records if "run as root" in record.message]) == warned
 
 
 def test_a_service_beyond_loopback_needs_insecure_and_warns_at_each_start(server: Server) -> None:

@@ -57,7 +57,7 @@ class ContainerCache:
                 follow = repeat(
                     self._watch,
                     Backoff(_FIRST_PAUSE, _LONGEST_PAUSE),
-                    failure="the watch of containers broke",
+                    failure="the watch of containers failed",
                     expected=EngineError,
                 )
                 self._following = background(follow, "container watch", detached=True)

@@ -92,7 +92,7 @@ class PodCache:
                 follow = repeat(
                     self._watch,
                     Backoff(self._timing.first_pause, self._timing.longest_pause),
-                    failure=f"the watch of {self._resource} broke",
+                    failure=f"the watch of {self._resource} failed",
                     expected=ApiError,
                 )
                 self._following = background(follow, f"watch of {self._resource}", detached=True)

@@ -1,4 +1,4 @@
-"""Reports as rows: the last progress with its job, metrics as thinned series, artifacts by name."""
+"""Reports in tables: the last progress in its job, metrics as thinned series, artifacts by name."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from job_tracker.store.sqlite import rows
 
 
 def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
-    """Write a report down. Returns the job's state, None if the report does not count."""
+    """Store a report. Return the job's state, None if the report is refused."""
     job = db.execute(
         "SELECT state FROM jobs WHERE id = ? AND attempt = ?"
         " AND (state IN ('launching', 'running') OR finished_at >= ?)",
@@ -39,7 +39,7 @@ def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
 
 
 def series_of(found: Iterable[sqlite3.Row]) -> list[MetricSeries]:
-    """Series from rows of SERIES, in their order."""
+    """Return the series in rows of SERIES, in their order."""
     return [
         MetricSeries(
             name,
@@ -57,7 +57,7 @@ ARTIFACTS = "SELECT content FROM artifacts WHERE job_id = ? ORDER BY name"
 
 
 def artifacts_of(found: Iterable[sqlite3.Row]) -> list[Artifact]:
-    """Artifacts from rows of ARTIFACTS."""
+    """Return the artifacts in rows of ARTIFACTS."""
     return [encoding.ARTIFACT.validate_json(row["content"]) for row in found]
 
 
@@ -103,5 +103,5 @@ def _keep_artifact(db: sqlite3.Connection, job_id: int, artifact: Artifact) -> N
 
 
 def _count(db: sqlite3.Connection, table: str, job_id: int) -> int:
-    # The table's name is one of ours.
+    # The table's name is a constant of this file.
     return int(db.execute(f"SELECT count(*) FROM {table} WHERE job_id = ?", (job_id,)).fetchone()[0])  # noqa: S608

@@ -113,7 +113,7 @@ async def test_what_could_lead_out_of_the_storage_is_refused(door: Service, fiel
     for value in NO_PATH_PARTS:
         details = await door.refuses(door.train(**{field: value}), INVALID)
         assert details.startswith(
-            f"{field}: {quoted(value)} is not allowed: at most 128 of the letters A to Z"
+            f"{field}: {quoted(value)} is not allowed: use at most 128 of the letters A to Z"
         )
 
 
@@ -271,26 +271,26 @@ async def test_a_rank_that_the_job_lacks_is_refused(door: Service) -> None:
         for follow in (False, True):
             request = pb.GetTrainingLogsRequest(job_id=job_id, rank=rank, follow=follow)
             details = await door.refuses(anext(aiter(door.stub.GetTrainingLogs(request))), INVALID)
-            assert details == f"rank: {rank} is not a rank of job 1: it has 0 to 1"
+            assert details == f"rank: {rank} is not a rank of job 1; allowed are 0 to 1"
 
 
 async def test_negative_tail_lines_are_refused(door: Service) -> None:
     request = pb.GetTrainingLogsRequest(job_id=await door.train(), tail_lines=-1)
     details = await door.refuses(anext(aiter(door.stub.GetTrainingLogs(request))), INVALID)
-    assert details == "tail_lines: -1 is negative"
+    assert details == "tail_lines: -1 is not allowed; at least 0 is allowed"
 
 
 async def test_a_page_size_out_of_range_is_refused(door: Service) -> None:
     for size in (-1, 1001, 2**31 - 1):
         call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=size))
-        assert await door.refuses(call, INVALID) == f"page_size: {size} is not from 0 to 1000"
+        assert await door.refuses(call, INVALID) == f"page_size: {size} is not allowed; allowed are 0 to 1000"
 
 
 async def test_a_page_token_that_is_none_is_refused(door: Service) -> None:
     for token in ("x", "-1", "1.5", " 1", "1\n", "٣", "0x1", "1; DROP TABLE jobs", LONG):
         call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_token=token))
         details = await door.refuses(call, INVALID)
-        assert details == f"page_token: {quoted(token)} is not the next_page_token of an earlier page"
+        assert details == f"page_token: {quoted(token)} is not allowed; send the next_page_token of a page"
 
 
 async def test_a_page_token_of_many_digits_is_before_no_job(door: Service) -> None:
@@ -314,16 +314,14 @@ async def test_a_status_that_is_none_is_refused(door: Service) -> None:
         details = await door.refuses(door.call_raw("ListTrainingJobs", data), INVALID)
         assert details == (
             f"statuses: {number} is not a TrainingStatus; "
-            "there are queuing, launch, running, succeed, failure, cancelled (0 to 5)"
+            "allowed are queuing, launch, running, succeed, failure, cancelled (0 to 5)"
         )
 
 
 async def test_a_request_key_that_is_too_long_or_not_printable_is_refused(door: Service) -> None:
     for key in ("x" * 129, LONG, "a\nb", "\x00", "\u202e", "a\u200bb"):
         details = await door.refuses(door.train({}, key), INVALID)
-        assert details == (
-            f"request_key: {quoted(key)} is not allowed: it has at most 128 characters, all of them printable"
-        )
+        assert details == (f"request_key: {quoted(key)} is not allowed: use at most 128 printable characters")
 
 
 async def test_bytes_that_are_no_message_are_the_clients_fault(door: Service) -> None:

@@ -264,7 +264,7 @@ async def test_streams_are_told_to_come_again_when_the_service_ends(service: Ser
             async for _ in stream:
                 pass
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert caught.value.details() == "the service is being restarted; connect again"
+        assert caught.value.details() == "the service is restarting; connect again"
 
 
 async def test_a_stream_whose_client_reads_slowly_is_told_to_come_again(service: Service) -> None:
@@ -282,7 +282,7 @@ async def test_a_stream_whose_client_reads_slowly_is_told_to_come_again(service:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for _ in pieces:
             pass
-    assert caught.value.details() == "the service is being restarted; connect again"
+    assert caught.value.details() == "the service is restarting; connect again"
 
 
 @pytest.fixture

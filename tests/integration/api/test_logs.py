@@ -78,13 +78,16 @@ async def test_reading_begins_after_a_time_or_a_position(service: Service, job: 
 @pytest.mark.parametrize(
     ("wanted", "details"),
     [
-        ({"position": "x"}, "position: 'x' is not the position of an earlier response"),
-        ({"position": "1", "tail_lines": 3}, "tail_lines: a reader that goes on at a position has no use"),
-        ({"position": "7"}, "position: '7' is not of the attempt that is asked for"),
-        *(({"position": text}, f"position: {quoted(text)} is not the position") for text in NO_POSITIONS),
-        ({"position": f"1 0={TIME} 2={TIME}"}, "position: it has rank 2, which job 1 lacks: it has 0 to 1"),
-        ({"rank": 1, "all_ranks": True}, "rank: 1 was given together with all_ranks"),
-        ({"since": Timestamp(seconds=2**60)}, "since: 1152921504606846976 s, 0 ns is no time"),
+        ({"position": "x"}, "position: 'x' is not allowed; send the position of an earlier response"),
+        ({"position": "1", "tail_lines": 3}, "tail_lines: 3 is not allowed with position"),
+        ({"position": "7"}, "position: '7' is of another attempt than the request"),
+        *(({"position": text}, f"position: {quoted(text)} is not allowed") for text in NO_POSITIONS),
+        (
+            {"position": f"1 0={TIME} 2={TIME}"},
+            "position: rank 2 is not a rank of job 1; send the position of an",
+        ),
+        ({"rank": 1, "all_ranks": True}, "rank: 1 is not allowed with all_ranks"),
+        ({"since": Timestamp(seconds=2**60)}, "since: 1152921504606846976 s, 0 ns is not allowed"),
     ],
 )
 async def test_what_makes_no_sense_is_refused(

@@ -83,7 +83,7 @@ async def test_an_attempt_that_has_ended_reports_no_more(service: Service) -> No
     await service.seen(job_id, pb.cancelled)
     request = reporter_pb.ReportRequest(step=9)
     details = await service.refuses(send(service, request, token=service.tokens.issue(job_id, 1)), OVER)
-    assert details == f"attempt 1 of job {job_id} does not run any more; its reports are not kept"
+    assert details == f"attempt 1 of job {job_id} no longer runs; its reports are not kept"
 
 
 async def test_rubbish_is_left_out_and_named(service: Service) -> None:

@@ -59,9 +59,9 @@ async def test_a_look_without_a_turn_ends_in_time_and_leaves_nothing(datasets: d
     turns = FairTurns(1, 1)
     versions = DatasetVersions(datasets, patience=0.2, turns=turns)
     for version in ("v1", "v1", "v2"):
-        with pytest.raises(StorageUnavailable, match=r"cannot be looked at: no answer in 0\.2 s"):
+        with pytest.raises(StorageUnavailable, match=r"cannot be checked: no answer in 0\.2 s"):
             await uri_for(versions, "a", "hanging", version)
-    with pytest.raises(StorageUnavailable, match="1 others are being looked at"):
+    with pytest.raises(StorageUnavailable, match="1 other checks run or wait"):
         await uri_for(versions, "b", "1", "v1")
     Hanging.let_go.set()
     async with asyncio.timeout(30):

@@ -104,7 +104,7 @@ async def test_a_program_that_fails_refuses_nothing_and_the_log_says_so(
     program: Program, lines: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await checking(program(lines)).check(BUILT_IN, spec())
-    assert "algorithms.program.check could not be made" in caplog.text
+    assert "algorithms.program.check failed" in caplog.text
 
 
 async def test_a_program_that_is_not_there_refuses_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -180,7 +180,7 @@ async def test_who_waits_too_long_for_a_turn_is_asked_to_come_again_and_nothing_
     check = checking(program(f": >{tmp_path}/ran"), seconds=0.4, turns=turns)
     for who in ("ipv4:192.0.2.1", "ipv4:192.0.2.2"):
         with pytest.raises(
-            LimitExceeded, match=r"could not be checked within 0\.2 s, as 1 other requests are"
+            LimitExceeded, match=r"could not be checked within 0\.2 s, because 1 other requests are"
         ):
             await check_as(check, who, {})
     assert not (tmp_path / "ran").exists()
