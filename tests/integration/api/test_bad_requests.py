@@ -318,9 +318,7 @@ async def test_a_status_that_is_none_is_refused(door: Service) -> None:
 async def test_a_request_key_that_is_too_long_or_not_printable_is_refused(door: Service) -> None:
     for key in ("x" * 129, LONG, "a\nb", "\x00", "\u202e", "a\u200bb"):
         details = await door.refuses(door.train({}, key), INVALID)
-        assert details == (
-            f"request_key: {quoted(key)} is not allowed: use at most 128 printable characters"
-        )
+        assert details == (f"request_key: {quoted(key)} is not allowed: use at most 128 printable characters")
 
 
 async def test_bytes_that_are_no_message_are_the_clients_fault(door: Service) -> None:
