@@ -40,10 +40,8 @@ async def test_a_submitted_job_is_queued_and_read_back_whole(store: Store, reope
 RETRYABLE = Diagnosis(category=Category.NODE_LOST, summary="Lost.", resolution="Wait.", retryable=True)
 
 
-async def report(store: Store, job_id: int, attempt: int, **values: Any) -> bool:
-    [accepted] = await store.record_reports(
-        [AttemptReport(job_id=job_id, attempt=attempt, at=NOON, **values)]
-    )
+async def report(store: Store, job_id: int, attempt: int, **given: Any) -> bool:
+    [accepted] = await store.record_reports([AttemptReport(job_id=job_id, attempt=attempt, at=NOON, **given)])
     return accepted
 
 
