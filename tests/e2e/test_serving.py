@@ -66,7 +66,7 @@ def test_a_setting_that_there_is_not_is_named(tmp_path: Path) -> None:
         f"{file}: scheduling.capacty: unknown name; allowed are capacity, max_queued, max_processes"
     )
     assert refusal("config", TRAINING_SERVICE_QUEUE__SIZE="4").startswith(
-        "environment: TRAINING_SERVICE_QUEUE__SIZE: there is no setting 'queue'; there are backend, server,"
+        "environment: TRAINING_SERVICE_QUEUE__SIZE: unknown setting 'queue'; allowed are backend, server,"
     )
 
 
@@ -83,7 +83,7 @@ def test_keys_of_tables_keep_their_case_and_lists_are_json() -> None:
         ("server.address=127.0.0.1:65536", "the port must be from 0 to 65535"),
         ("jobs.keep_finished=P1000000D", "it must be less than or equal to 36500 days"),
         ("jobs.stop_grace=-1", "it must be greater than or equal to 0"),
-        ("process.inherit=[LANG", "a list or a table is given as JSON"),
+        ("process.inherit=[LANG", "write lists and tables as JSON"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(assignment: str, problem: str) -> None:
@@ -97,8 +97,8 @@ def test_a_bad_secret_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"[scheduling\n", "is not valid TOML"),
-        (b"\xff\xfe", "is not valid TOML"),
+        (b"[scheduling\n", "not valid TOML"),
+        (b"\xff\xfe", "not valid TOML"),
         (None, "cannot be read (No such file or directory)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Where the values of settings come from: flags over the environment over a file over the defaults."""
+"""Loads settings: the command line overrides the environment, which overrides the file."""
 
 import os
 import tomllib
@@ -13,18 +13,18 @@ from job_tracker.backends.registry import BrokenPlugin
 from job_tracker.common.validation import Problem, problems
 from training_service.settings import ENVIRONMENT_PREFIX, Settings, settings_model
 
-# Variables with our prefix that are not settings of the server.
+# Variables with the prefix that are not settings.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
 
 
 class SettingsError(Exception):
-    """The configuration cannot be used: one line a problem, each with where it stands."""
+    """The configuration is invalid. The message has one line for each problem, with its source."""
 
 
 def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
-    """The effective settings: `flags` (nested by group) over the environment over the file.
+    """The effective settings: `flags` (nested by group), then the environment, then the file.
 
-    Raises SettingsError naming, for each bad value, the source, the key, the value and what is allowed.
+    Raises SettingsError with the source, the key, the value and the allowed values of each bad setting.
     """
     try:
         model = settings_model()
@@ -52,7 +52,7 @@ def _from_file(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: is not valid TOML ({error})") from error
+        raise SettingsError(f"{file}: not valid TOML ({error})") from error
 
 
 def _from_environment() -> dict[str, Any]:
@@ -61,13 +61,13 @@ def _from_environment() -> dict[str, Any]:
         ours = name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
         if ours and group not in settings_model().model_fields:
             raise SettingsError(
-                f"environment: {name}: there is no setting {group!r}; "
-                f"there are {', '.join(settings_model().model_fields)}"
+                f"environment: {name}: unknown setting {group!r}; "
+                f"allowed are {', '.join(settings_model().model_fields)}"
             )
     try:
         values = EnvSettingsSource(settings_model())()
     except Exception as error:
-        raise SettingsError(f"environment: {error}: a group as a whole is given as JSON") from error
+        raise SettingsError(f"environment: {error}; write lists and whole groups as JSON") from error
     for name in os.environ:
         if name.startswith(ENVIRONMENT_PREFIX):
             _restore_case(values, name.removeprefix(ENVIRONMENT_PREFIX).split("__"))
@@ -75,7 +75,7 @@ def _from_environment() -> dict[str, Any]:
 
 
 def _restore_case(values: dict[str, Any], path: list[str]) -> None:
-    """Names of settings have no case, and the keys of a table (variables, algorithms) do: give it back."""
+    """Restore the case of keys of tables (variables, algorithms): only names of settings ignore case."""
     kind: Any = settings_model()
     for part in path:
         key = part.lower()
@@ -109,7 +109,7 @@ def _line(problem: Problem, sources: Mapping[str, Mapping[str, Any]]) -> str:
 def _holds(values: Any, path: tuple[str, ...]) -> bool:
     for key in path:
         if not isinstance(values, Mapping):
-            return True  # the value that should have been a group
+            return True  # a value in place of a group
         if key not in values:
             return False
         values = values[key]

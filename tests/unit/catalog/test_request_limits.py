@@ -1,4 +1,4 @@
-"""Options of pods: what configuration and requests may set, and what they are told otherwise."""
+"""Options of pods: the allowed values in configuration and requests, and the error messages."""
 
 from typing import Any, get_args
 
@@ -33,7 +33,7 @@ def refused(limits: RequestLimits, sent: dict[str, Any], the_algorithm: Algorith
 
 
 def kept(options: InstanceOptions) -> Any:
-    """What was sent of the options, as JSON."""
+    """The options that were sent, as JSON."""
     return TypeAdapter(InstanceOptions).dump_python(options, mode="json", exclude_defaults=True)
 
 
@@ -49,7 +49,7 @@ def kept(options: InstanceOptions) -> Any:
         {"tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]},
     ],
 )
-def test_what_is_allowed_is_kept_as_it_was_sent(sent: dict[str, Any]) -> None:
+def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
     assert kept(EVERY_OPTION.check(sent)) == sent
 
 
@@ -123,7 +123,7 @@ def test_what_is_allowed_is_kept_as_it_was_sent(sent: dict[str, Any]) -> None:
         ({"a\nb": 1}, r"pod_options.a\nb: a request may not set this option"),
     ],
 )
-def test_what_is_not_allowed_is_named_with_its_value(sent: dict[str, Any], message: str) -> None:
+def test_a_refused_option_is_named_with_its_value(sent: dict[str, Any], message: str) -> None:
     answer = refused(EVERY_OPTION, sent)
     assert answer.startswith("pod_options.")
     assert message in answer
@@ -133,11 +133,11 @@ def test_what_is_not_allowed_is_named_with_its_value(sent: dict[str, Any], messa
 @pytest.mark.parametrize(
     "sent", [{"node_selector": {"a": "b"}}, {"tolerations": []}, {"priority_class": "high"}]
 )
-def test_where_a_job_runs_and_before_whom_is_not_a_requests_by_default(sent: dict[str, Any]) -> None:
+def test_a_request_may_not_choose_nodes_or_priority_by_default(sent: dict[str, Any]) -> None:
     assert "allowed are annotations, labels, nproc_per_node, resources" in refused(RequestLimits(), sent)
 
 
-def test_labels_of_requests_are_refused_by_default_and_annotations_without_a_prefix_are_not() -> None:
+def test_by_default_only_annotations_without_a_prefix_are_allowed() -> None:
     for key in ("app", "team", "app.kubernetes.io/part-of", "example.com/team"):
         assert "allowed_key_prefixes (none) and the keys in allowed_labels (none)" in refused(
             RequestLimits(), {"labels": {key: "x"}}
@@ -146,7 +146,7 @@ def test_labels_of_requests_are_refused_by_default_and_annotations_without_a_pre
 
 
 @pytest.mark.parametrize("engine", ["kubernetes", "docker"])
-def test_the_setting_allows_labels_by_name(engine: str) -> None:
+def test_allowed_labels_are_allowed_by_name(engine: str) -> None:
     settings = SETTINGS.model_validate({"backend": engine, engine: {"allowed_labels": ["team"]}})
     labels = {"labels": {"team": "ml"}}
     assert kept(settings.plugin.limits.check(labels)) == labels
@@ -160,7 +160,7 @@ def test_several_processes_need_a_command() -> None:
     assert message.startswith("pod_options.nproc_per_node: 2 is not allowed")
 
 
-def test_options_are_laid_over_each_other() -> None:
+def test_options_override_those_of_lower_layers() -> None:
     below = PodOptions(
         resources={"cpu": "1", "memory": "1Gi"},
         tolerations=(Toleration(key="a", operator="Exists"),),
@@ -234,7 +234,7 @@ def test_options_are_laid_over_each_other() -> None:
         ({"pod_template": {"spec": {"containers": [{}]}}}, "name is missing"),
     ],
 )
-def test_configuration_that_cannot_be_meant_is_refused(options: dict[str, Any], problem: str) -> None:
+def test_invalid_configuration_is_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         KubernetesRecipe(**{"image": "a", "command": ["b"], **options})
 
@@ -249,18 +249,18 @@ def test_configuration_that_cannot_be_meant_is_refused(options: dict[str, Any], 
         "python:3.11-slim@sha256:" + "a" * 64,
     ],
 )
-def test_images_are_those_that_a_registry_has(image: str) -> None:
+def test_valid_names_of_images_are_accepted(image: str) -> None:
     assert KubernetesRecipe(image=image).image == image
 
 
-def test_numbers_may_be_written_as_numbers() -> None:
+def test_quantities_may_be_numbers() -> None:
     assert PodOptions.model_validate({"resources": {"cpu": 0.5, "nvidia.com/gpu": 1}}).resources == {
         "cpu": "0.5",
         "nvidia.com/gpu": "1",
     }
 
 
-def test_a_parameter_that_is_called_as_a_secret_is_takes_nothing_of_its_place() -> None:
+def test_a_parameter_cannot_replace_a_secret_of_the_same_name() -> None:
     secret = algorithm(secret_environment={"HUB_TOKEN": {"secret": "hub", "key": "token"}})
     assert secret.resolve({"HUB_TOKEN": "x"}) == {"TRAINING_PARAMETERS": '{"HUB_TOKEN": "x"}'}
     strict = secret.model_copy(update={"free_parameters": False})
@@ -290,12 +290,12 @@ def test_the_built_in_algorithm_runs_on_kubernetes() -> None:
         ({"kubernetes": {"instance": ""}}, "at least 1 character"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], problem: str) -> None:
+def test_conflicting_settings_are_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         SETTINGS(backend="kubernetes", **changes)
 
 
-def test_the_policy_is_as_configured() -> None:
+def test_the_limits_are_configurable() -> None:
     settings = SETTINGS.model_validate(
         {
             "kubernetes": {

@@ -1,4 +1,4 @@
-"""Settings with the tables of a backend that another package brings."""
+"""The model of all settings, with a backend from another package."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from training_service.settings import settings, settings_model
 
 
 class Recipe(Config):
-    """Every value has a default."""
+    """A recipe in which every field has a default."""
 
     command: tuple[str, ...] = ()
     nproc_per_node: int = 1
