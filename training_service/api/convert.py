@@ -189,13 +189,15 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
     )
 
 
-def without_cancelled(status: pb.GetTrainingStatusResponse) -> None:
+def without_cancelled(serialized: bytes) -> bytes:
     """Make `cancelled`, which the first clients do not know, a failure; the message stays."""
+    status = pb.GetTrainingStatusResponse.FromString(serialized)
     if status.status == pb.cancelled:
         status.status = pb.failure
     for move in status.moves:
         if move.status == pb.cancelled:
             move.status = pb.failure
+    return status.SerializeToString()
 
 
 def _message(view: JobView) -> str:
