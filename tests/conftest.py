@@ -8,8 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-_WAITING = ("contract", "integration", "security")
-"""Folders of tests that wait for servers, processes and clocks more than they compute."""
+_ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_images": 4}
+"""Places of the folders with the longest tests, which worker processes run before all others.
+
+Those that need scripts/install-frameworks come after those that do not: it may still be running.
+"""
 
 # What helpers assert says as much when it fails as what tests assert.
 pytest.register_assert_rewrite("tests.support")
@@ -19,20 +22,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a cluster or a Docker engine, and all that wait more than they compute."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a cluster or a Docker engine. In a worker process, put the longest first."""
     for item in items:
-        if {"cluster", "docker_engine"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker("cluster")
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if item.get_closest_marker("cluster") or folder in _WAITING:
-            item.add_marker("waits")
+        for fixture, marker in (("cluster", "cluster"), ("docker_engine", "engine")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+    if hasattr(config, "workerinput"):
+        items.sort(key=_place)
 
 
 @pytest.fixture(autouse=True)
 def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail if a child of ours, or a process that works below the tests' folder, outlives the test."""
-    folder = str(tmp_path_factory.getbasetemp())
+    folder = f"{tmp_path_factory.getbasetemp()}/"
     before = {process.pid for process in _ours(folder)}
     yield
     left = [process for process in _ours(folder) if process.pid not in before]
@@ -64,6 +67,12 @@ def storage(tmp_path: Path) -> Path:
     for name in ("examples.csv", "labels.csv"):
         (version / name).write_text("")
     return tmp_path / "storage"
+
+
+def _place(item: pytest.Item) -> int:
+    """The item's place in the order of worker processes."""
+    path = item.path.relative_to(Path(__file__).parent)
+    return next((place for folder, place in _ORDER.items() if path.is_relative_to(folder)), len(_ORDER))
 
 
 def _ours(folder: str) -> list[psutil.Process]:

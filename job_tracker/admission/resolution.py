@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pydantic import ValidationError
-
 from job_tracker.backends.registry import BackendPlugin
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.catalog.groups import Composition
 from job_tracker.catalog.request_limits import check_processes
+from job_tracker.common.validation import explain
 from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import InvalidField, LaunchFailed
@@ -40,7 +39,7 @@ class Resolver:
         try:
             resolved = self._resolved(name, composed, sent)
         except ValueError as error:
-            raise InvalidField("pod_options", _reason_of(error)) from error
+            raise InvalidField("pod_options", explain(error)) from error
         check_processes(resolved.trainers, resolved.framework)
         return resolved
 
@@ -73,7 +72,7 @@ class Resolver:
                     summary="The options of the job no longer fit the configuration.",
                     resolution=f"Correct {self._backend} and algorithms.{name}.{self._backend} in the "
                     "configuration, and submit the job again.",
-                    detail=_reason_of(error),
+                    detail=explain(error),
                 )
             ) from error
         return replace(spec, group=group)
@@ -103,8 +102,3 @@ class Resolver:
                 del self._known[next(iter(self._known))]
             known = self._known[key] = self._plugin.resolve(self._algorithms[name], role, sent)
         return known
-
-
-def _reason_of(error: Exception) -> str:
-    reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-    return reason.removeprefix("Value error, ")

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
 from job_tracker.common.backoff import Backoff
@@ -42,6 +42,16 @@ async def end(*tasks: "asyncio.Future[Any]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def within(seconds: float, tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Wait for the tasks, and cancel those that are not done in time. Their errors stay with them."""
+    if not tasks:
+        return
+    try:
+        await asyncio.wait(tasks, timeout=seconds)
+    finally:
+        await end(*tasks)
 
 
 async def repeat(

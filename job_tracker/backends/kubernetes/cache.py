@@ -1,9 +1,9 @@
-"""Our pods as the API server last told of them: a list, then a watch that goes on from it.
+"""A local view of our pods: a list from the API server, then a watch that continues from it.
 
-The view may be behind the world, and after a loss of the connection for long. It never goes back: an
-object is replaced by a later version of itself only, so the answer to a write may be put in at once
-without waiting for the watch to tell of it too. Everything that was missed is repaired by the next
-list, which comes after every failure and on a period. Work per event does not grow with the pods.
+The view may lag behind the cluster, and far behind after a lost connection. It never goes backwards: an
+object is replaced only by a later version of itself. So the answer to a write can be added at once, and
+the watch may deliver it again. A list follows each failure and also runs periodically; it repairs all
+missed changes. The work for one event does not depend on the number of pods.
 """
 
 import asyncio
@@ -35,10 +35,9 @@ _OF_STATUS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTiming:
-    """How long one watch goes on, how often everything is listed again, and the pauses after failures.
+    """The duration of a watch, the period of full lists, and the pauses after failures.
 
-    `silence` is how long a watch may tell nothing, not even a bookmark, before its connection counts
-    as dead.
+    A watch without any message, even a bookmark, for `silence` seconds counts as a dead connection.
     """
 
     watch_seconds: int = 240
@@ -49,9 +48,9 @@ class WatchTiming:
 
 
 class PodCache:
-    """The pods of a label selector, or objects of another `resource`.
+    """The pods that match a label selector, or objects of another `resource`.
 
-    `on_change` is told of changes: objects, and whether they are gone.
+    `on_change` is called with changed objects, each with a flag that is true if the object is gone.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class PodCache:
         self._on_change = on_change
         self._timing = timing or WatchTiming()
         self._pods: dict[str, Manifest] = {}
-        self._dead: dict[str, None] = {}  # uids, so that a late answer does not bring a pod back
+        self._dead: dict[str, None] = {}  # uids, so that a late answer does not restore a deleted pod
         self._syncing = asyncio.Lock()
         self._catching_up = asyncio.Lock()
         self._caught_up_at = 0.0
@@ -79,12 +78,12 @@ class PodCache:
 
     @property
     def silent_seconds(self) -> float | None:
-        """How long the watch has told nothing, bookmarks included; None before it. Any thread may ask."""
+        """Seconds since the watch's last message or bookmark; None before the first. Thread-safe."""
         heard_at = self._heard_at
         return None if heard_at is None else time.monotonic() - heard_at
 
     async def sync(self) -> None:
-        """See all pods once, and follow them from then on. Raises ApiError if that cannot be done now."""
+        """List all pods once, then follow them. Raises ApiError if the list fails."""
         if self._following is not None:
             return
         async with self._syncing:
@@ -93,25 +92,25 @@ class PodCache:
                 follow = repeat(
                     self._watch,
                     Backoff(self._timing.first_pause, self._timing.longest_pause),
-                    failure=f"the watch of {self._resource} broke",
+                    failure=f"the watch of {self._resource} failed",
                     expected=ApiError,
                 )
                 self._following = background(follow, f"watch of {self._resource}", detached=True)
 
     async def refresh(self) -> str:
-        """List all pods now, take them in, and answer with the version of the list."""
+        """List all pods now, update the view, and return the version of the list."""
         listing = await self._client.list(self._resource, self._selector)
         changes = [change for pod in listing.items for change in self._taken(pod)]
         listed = {pod["metadata"]["name"] for pod in listing.items}
         for name, pod in list(self._pods.items()):
-            # One that is newer than the list was made after it.
+            # A pod with a later version was created after the list.
             if name not in listed and _version(pod) <= int(listing.version):
                 changes += self._removed(pod)
-        self._tell(changes)
+        self._publish(changes)
         return listing.version
 
     async def catch_up(self) -> None:
-        """Know all that there was when this was asked for. Many who ask at once share a list."""
+        """Update the view to the time of this call. Concurrent calls share a list."""
         asked = time.monotonic()
         async with self._catching_up:
             if self._caught_up_at < asked:
@@ -120,26 +119,26 @@ class PodCache:
                 self._caught_up_at = began
 
     def put(self, pod: Manifest) -> None:
-        """Take in a pod as an event or an answer showed it, unless something later is known."""
-        self._tell(self._taken(pod))
+        """Add a pod from an event or an answer, unless a later version is known."""
+        self._publish(self._taken(pod))
 
     def remove(self, pod: Manifest) -> None:
-        """Take a pod out that the label selector selects no more, before the watch tells of it."""
-        self._tell(self._removed(pod))
+        """Remove a pod that no longer matches the selector, before the watch reports it."""
+        self._publish(self._removed(pod))
 
-    def _tell(self, changes: list[tuple[Manifest, bool]]) -> None:
+    def _publish(self, changes: list[tuple[Manifest, bool]]) -> None:
         if changes:
             self._on_change(changes)
 
     def _taken(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
         pod = slim(pod)
-        told = pod["metadata"]
-        known = self._pods.get(told["name"])
-        if told["uid"] in self._dead or (known is not None and _version(known) >= _version(pod)):
+        metadata = pod["metadata"]
+        known = self._pods.get(metadata["name"])
+        if metadata["uid"] in self._dead or (known is not None and _version(known) >= _version(pod)):
             return []
-        replaced = known is not None and known["metadata"]["uid"] != told["uid"]
+        replaced = known is not None and known["metadata"]["uid"] != metadata["uid"]
         changes = self._removed(known) if known is not None and replaced else []
-        self._pods[told["name"]] = pod
+        self._pods[metadata["name"]] = pod
         return [*changes, (pod, False)]
 
     async def close(self) -> None:
@@ -148,25 +147,25 @@ class PodCache:
             await end(self._following)
 
     def _removed(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
-        told = pod["metadata"]
-        if told["uid"] in self._dead:
+        metadata = pod["metadata"]
+        if metadata["uid"] in self._dead:
             return []
-        self._dead[told["uid"]] = None
+        self._dead[metadata["uid"]] = None
         if len(self._dead) > _REMEMBERED_DEATHS:
             del self._dead[next(iter(self._dead))]
-        known = self._pods.get(told["name"])
-        if known is not None and known["metadata"]["uid"] == told["uid"]:
-            del self._pods[told["name"]]
+        known = self._pods.get(metadata["name"])
+        if known is not None and known["metadata"]["uid"] == metadata["uid"]:
+            del self._pods[metadata["name"]]
         return [(pod, True)]
 
     async def _list(self) -> None:
-        """List everything, and have the next watch start there."""
+        """List everything, and let the next watch start from there."""
         self._version = await self.refresh()
         self._heard_at = time.monotonic()
         self._relist_at = self._heard_at + self._timing.relist_seconds
 
     async def _watch(self) -> None:
-        """Follow one watch to its end; list before it if that is due, or if the last watch failed."""
+        """Follow one watch to its end. List first if that is due or the last watch failed."""
         if time.monotonic() > self._relist_at:
             await self._list()
         relist_at, self._relist_at = self._relist_at, 0.0
@@ -184,13 +183,13 @@ class PodCache:
                 self._heard_at = time.monotonic()
                 self._version = pod["metadata"]["resourceVersion"]
                 if kind == "DELETED":
-                    self._tell(self._removed(slim(pod)))
+                    self._publish(self._removed(slim(pod)))
                 elif kind != "BOOKMARK":
                     self.put(pod)
 
 
 def slim(pod: Manifest) -> Manifest:
-    """The pod with what is read of pods here: a whole one takes 40 kB, and there are many."""
+    """Reduce a pod to the fields in use. A complete pod takes 40 kB, and there are many."""
     metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key in _OF_SPEC}
     if containers := spec.get("containers"):

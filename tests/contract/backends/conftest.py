@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _OF_A_CLUSTER = ("cluster", "namespace", "program_image")
-_NEEDS = {"kubernetes": _OF_A_CLUSTER, "docker": ("docker_engine",)}
+_NEEDS = {"kubernetes": ("cluster", _OF_A_CLUSTER), "docker": ("engine", ("docker_engine",))}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,8 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         called = getattr(item, "callspec", None)
         needs = _NEEDS.get(called.params.get("world")) if called else None
         if isinstance(item, pytest.Function) and needs:
-            item.fixturenames = [*item.fixturenames, *needs]
-            item.add_marker("cluster")
+            marker, fixtures = needs
+            item.fixturenames = [*item.fixturenames, *fixtures]
+            item.add_marker(marker)
 
 
 @pytest.fixture(params=["fake", "process", "toy", "kubernetes", "docker"])

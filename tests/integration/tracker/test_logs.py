@@ -303,9 +303,7 @@ async def test_concurrent_reads_of_logs_of_running_jobs_are_limited(service: Ser
 
     following = await asyncio.create_task(begin(running, "a", all_ranks=True))
     too_many = asyncio.create_task(begin(other if bound == "for_caller" else running, "a"))
-    with pytest.raises(
-        LimitExceeded, match=r"^3 logs of running jobs are being read .* ask for single ranks"
-    ):
+    with pytest.raises(LimitExceeded, match=r"^3 logs of running jobs are being read .* read single ranks"):
         await too_many
     if bound != "in_all":
         another = other if bound == "of_job" else running
@@ -322,7 +320,7 @@ async def test_concurrent_reads_of_logs_of_ended_jobs_are_limited(service: Servi
     reader = LogReader(service.store, service.backend, service.archive, ended=LogBounds(for_caller=3))
     following = reader.read(BUILT_IN, ended.id, LogRequest(all_ranks=True))
     await anext(following)
-    with pytest.raises(LimitExceeded, match=r"^3 logs of ended jobs are being read .* ask for single ranks"):
+    with pytest.raises(LimitExceeded, match=r"^3 logs of ended jobs are being read .* read single ranks"):
         await anext(reader.read(BUILT_IN, ended.id, LogRequest()))
     await following.aclose()
     assert [piece.text async for piece in reader.read(BUILT_IN, ended.id, LogRequest())] == ["a\n"]

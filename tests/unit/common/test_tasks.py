@@ -5,7 +5,7 @@ from contextvars import ContextVar
 import pytest
 
 from job_tracker.common.backoff import Backoff
-from job_tracker.common.tasks import SharedWork, background, end, repeat
+from job_tracker.common.tasks import SharedWork, background, end, repeat, within
 
 subject: ContextVar[str] = ContextVar("subject", default="")
 
@@ -116,3 +116,9 @@ async def test_shared_work_is_ended_on_close_and_its_errors_reach_those_who_wait
     task = work.begin("key", wait, "wait")
     await work.close()
     assert task.cancelled()
+
+
+async def test_tasks_that_are_not_done_in_time_are_cancelled() -> None:
+    done, endless = asyncio.create_task(asyncio.sleep(0)), asyncio.create_task(asyncio.sleep(3600))
+    await within(0.01, [done, endless])
+    assert (done.cancelled(), endless.cancelled()) == (False, True)

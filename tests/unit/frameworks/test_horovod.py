@@ -1,10 +1,10 @@
-"""What Horovod is told, whole: as its documentation has it."""
+"""The complete environment for Horovod, compared with its documentation."""
 
 from job_tracker.frameworks import FRAMEWORKS
 from tests.support.layouts import THREE
 
 
-def test_each_instance_is_a_host_of_its_own_to_horovod() -> None:
+def test_each_instance_is_a_horovod_host() -> None:
     told = FRAMEWORKS["horovod"].environment(THREE, 1)
     assert {name: told[f"HOROVOD_{name}"] for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")} == {
         "RANK": "1",

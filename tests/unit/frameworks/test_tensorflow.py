@@ -1,4 +1,4 @@
-"""What TensorFlow is told, whole: as its documentation has it."""
+"""The complete environment for TensorFlow, compared with its documentation."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ def tf_config(of: GroupLayout, rank: int) -> Any:
     return json.loads(told["TF_CONFIG"])
 
 
-def test_tensorflow_s_workers_are_told_of_each_other() -> None:
+def test_workers_get_the_addresses_of_all_workers() -> None:
     assert tf_config(THREE, 2) == {
         "cluster": {"worker": ["h0:20000", "h1:20001", "h2:20002"]},
         "task": {"type": "worker", "index": 2},
@@ -37,7 +37,7 @@ def test_parameter_servers_make_rank_0_the_chief(rank: int, kind: str, index: in
     assert told["task"] == {"type": kind, "index": index}
 
 
-def test_an_evaluator_is_told_of_the_cluster_and_not_in_it() -> None:
+def test_an_evaluator_gets_the_cluster_without_being_part_of_it() -> None:
     group = layout("master", "worker", "evaluator")
     assert tf_config(group, 2) == {
         "cluster": {"worker": ["h0:20000", "h1:20001"]},

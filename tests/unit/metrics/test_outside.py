@@ -1,4 +1,4 @@
-"""Calls to the outside are told with their result, and nothing else about them changes."""
+"""Calls to stores and backends are observed with their results, and otherwise unchanged."""
 
 import asyncio
 from contextlib import aclosing
@@ -40,7 +40,7 @@ class Told(list[tuple[str, Result]]):
         self.append((operation, result))
 
 
-async def test_a_call_gives_what_it_gave_before_and_is_told() -> None:
+async def test_an_observed_call_returns_its_result() -> None:
     told = Told()
     shop: Shop = observed(CornerShop(), Shop, told)
     assert await shop.buy("eggs", number=2) == "2 eggs"
@@ -51,13 +51,13 @@ class Market(Shop, Protocol):
     async def close(self) -> None: ...
 
 
-async def test_calls_that_a_protocol_inherits_are_told_as_its_own() -> None:
+async def test_inherited_calls_of_a_protocol_are_observed() -> None:
     told = Told()
     await observed(CornerShop(), Market, told).buy("eggs")
     assert told == [("buy", Result.OK)]
 
 
-async def test_what_is_no_call_to_the_outside_is_passed_on_untold() -> None:
+async def test_other_attributes_are_not_observed() -> None:
     told = Told()
     assert observed(CornerShop(), Shop, told).greet() == "hello"
     assert told == []
@@ -73,7 +73,7 @@ async def test_what_is_no_call_to_the_outside_is_passed_on_untold() -> None:
         (KeyError("a bug"), Result.FAILED),
     ],
 )
-async def test_trouble_is_raised_as_it_is_and_told_by_its_kind(
+async def test_an_error_is_raised_unchanged_and_observed_by_its_kind(
     trouble: BaseException, result: Result
 ) -> None:
     told = Told()
@@ -91,7 +91,7 @@ class Watched(Protocol):
 
 
 class OneGroup:
-    """Whose watch breaks before its mark, or after it."""
+    """A backend whose watch fails before its mark, or after it."""
 
     def __init__(self, *, marks: bool) -> None:
         self.marks = marks
@@ -112,7 +112,7 @@ class OneGroup:
         (False, [], Result.UNAVAILABLE),
     ],
 )
-async def test_of_a_watch_its_snapshot_is_told(marks: bool, seen: list[object], result: Result) -> None:
+async def test_the_snapshot_of_a_watch_is_observed(marks: bool, seen: list[object], result: Result) -> None:
     told = Told()
     one: Watched = observed(OneGroup(marks=marks), Watched, told)
     async with aclosing(one.watch()) as watch:

@@ -54,7 +54,7 @@ def requests_of(the_plan: DockerPlan) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_plan_is_what_is_written_down(name: str) -> None:
+def test_a_plan_equals_its_golden_manifest(name: str) -> None:
     the_plan = GOLDEN[name]
     text = json.dumps(requests_of(the_plan)).replace(the_plan.digest, "DIGEST")
     assert json.loads(text) == list(yaml.safe_load_all((REQUESTS / f"{name}.yaml").read_text()))
@@ -99,7 +99,7 @@ def test_a_secret_is_never_in_the_plan() -> None:
     assert "AWS_SECRET_ACCESS_KEY" not in variables_of(everything)
 
 
-def test_an_algorithm_that_is_gone_cannot_be_launched() -> None:
+def test_a_removed_algorithm_cannot_be_launched() -> None:
     with pytest.raises(LaunchFailed) as refused:
         planned(job(algorithm="another"))
     assert refused.value.diagnosis.category is Category.ALGORITHM_GONE
@@ -114,5 +114,5 @@ def test_a_source_that_is_none_or_holds_the_engine_s_socket_is_refused(source: s
 
 
 def test_a_resource_that_containers_do_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match="'ephemeral-storage' is no resource of a container"):
+    with pytest.raises(ValueError, match="'ephemeral-storage' is not a resource of containers"):
         DockerRecipe.model_validate({"image": "a:1", "resources": {"ephemeral-storage": "1Gi"}})
