@@ -62,9 +62,7 @@ def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
                 if pb.cancelled in job.ends:
                     cancels.append((len(ids) + dice.randint(0, _LONGEST_HOLD), ids[-1]))
                 cancels = list(_cancel_due(service, cancels, len(ids)))
-                if len(ids) > _MAX_UNENDED and not any(
-                    job_id == ids[-_MAX_UNENDED] for _, job_id in cancels
-                ):
+                if len(ids) > _MAX_UNENDED and not any(job_id == ids[-_MAX_UNENDED] for _, job_id in cancels):
                     wait(service, ids[-_MAX_UNENDED])
                 time.sleep(dice.uniform(0, _LONGEST_PAUSE))
             is_over = True
