@@ -1,4 +1,4 @@
-"""Bad input over the wire: a clear error at the door, and nothing written."""
+"""Bad requests get a clear error, and nothing is stored."""
 
 import asyncio
 from pathlib import Path
@@ -49,23 +49,23 @@ async def test_an_empty_required_field_is_refused_by_name(door: Service) -> None
         assert await door.refuses(door.train(**{field: ""}), INVALID) == f"{field}: must not be empty"
 
 
-async def test_a_request_without_anything_is_refused(door: Service) -> None:
+async def test_an_empty_request_is_refused(door: Service) -> None:
     details = await door.refuses(door.stub.Train(pb.TrainRequest()), INVALID)
     assert details == "algorithm: must not be empty"
 
 
-async def test_an_unknown_algorithm_is_refused_saying_which_there_are(door: Service) -> None:
+async def test_the_refusal_of_an_unknown_algorithm_lists_the_known_ones(door: Service) -> None:
     for name in ("nope", "Program", " program", "program\n", "../program", "😀", "\x00", LONG):
         details = await door.refuses(door.train(algorithm=name), NOT_FOUND)
         assert details == f"algorithm: {quoted(name)} doesn't exist; configured are: program, strict"
 
 
-async def test_an_unknown_dataset_is_refused_saying_which_there_are(door: Service) -> None:
+async def test_the_refusal_of_an_unknown_dataset_lists_the_known_ones(door: Service) -> None:
     details = await door.refuses(door.train(dataset_id="nope"), NOT_FOUND)
     assert details == "dataset_id: 'nope' doesn't exist; configured are: 1"
 
 
-async def test_an_unknown_version_is_refused_saying_what_is_missing(door: Service, storage: Path) -> None:
+async def test_the_refusal_of_an_unknown_version_names_the_missing_file(door: Service, storage: Path) -> None:
     details = await door.refuses(door.train(train_data_version_hash="v2"), NOT_FOUND)
     assert details.startswith("train_data_version_hash: version 'v2' of dataset '1' doesn't exist")
     assert details.endswith("v2/examples.csv")
@@ -92,7 +92,7 @@ async def test_an_unknown_version_is_refused_saying_what_is_missing(door: Servic
         ({"retry_on": [""]}, "retry_policy.retry_on: unknown category ''; allowed are any, crashed"),
     ],
 )
-async def test_a_retry_policy_that_makes_no_sense_is_refused(
+async def test_an_invalid_retry_policy_is_refused(
     door: Service, policy: dict[str, Any], complaint: str
 ) -> None:
     request = pb.TrainRequest(metadata=metadata(), retry_policy=pb.RetryPolicy(**policy))
@@ -100,7 +100,7 @@ async def test_a_retry_policy_that_makes_no_sense_is_refused(
 
 
 @pytest.mark.parametrize("field", ["queue", "start", "run"])
-async def test_a_deadline_that_makes_no_sense_is_refused(door: Service, field: str) -> None:
+async def test_an_invalid_deadline_is_refused(door: Service, field: str) -> None:
     for duration in (Duration(seconds=-1), Duration(seconds=2**40)):
         request = pb.TrainRequest(metadata=metadata(), deadlines=pb.Deadlines(**{field: duration}))
         details = await door.refuses(door.stub.Train(request), INVALID)
@@ -109,7 +109,7 @@ async def test_a_deadline_that_makes_no_sense_is_refused(door: Service, field: s
 
 
 @pytest.mark.parametrize("field", ["dataset_id", "train_data_version_hash", "output_model_name"])
-async def test_what_could_lead_out_of_the_storage_is_refused(door: Service, field: str) -> None:
+async def test_a_value_that_could_leave_the_storage_is_refused(door: Service, field: str) -> None:
     for value in NO_PATH_PARTS:
         details = await door.refuses(door.train(**{field: value}), INVALID)
         assert details.startswith(
@@ -117,7 +117,7 @@ async def test_what_could_lead_out_of_the_storage_is_refused(door: Service, fiel
         )
 
 
-async def test_a_name_of_other_characters_is_refused(door: Service) -> None:
+async def test_a_name_with_other_characters_is_refused(door: Service) -> None:
     for name in NO_JOB_NAMES:
         details = await door.refuses(door.train(name=name), INVALID)
         assert details.startswith(f"name: {quoted(name)} is not allowed: begin with a letter or digit, then ")
@@ -129,15 +129,15 @@ async def test_a_name_that_is_too_long_is_refused(door: Service) -> None:
         assert details == f"name: has {length} characters; at most 128 are allowed"
 
 
-async def test_a_name_that_takes_long_to_normalise_is_refused_at_once(door: Service) -> None:
-    # Putting combining marks in their order takes time with the square of their number: a minute here.
+async def test_a_name_that_is_slow_to_normalise_is_refused_at_once(door: Service) -> None:
+    # Sorting combining marks takes quadratic time: a minute for this name.
     name = "a" + "\u0301" * 60_000 + "\u0327" * 60_000
     async with asyncio.timeout(10):
         details = await door.refuses(door.train(name=name), INVALID)
     assert details == "name: has 120001 characters; at most 128 are allowed"
 
 
-async def test_a_number_of_instances_that_is_none_is_refused(door: Service) -> None:
+async def test_an_invalid_number_of_instances_is_refused(door: Service) -> None:
     for value in ("0", "-1", "-0", "1.5", "x", "", " 1", "1 ", "1e0", "0x1", "1_0", "٣", "９"):
         details = await door.refuses(door.train({"PARALLEL_INSTANCES": value}), INVALID)
         assert details == (
@@ -146,7 +146,7 @@ async def test_a_number_of_instances_that_is_none_is_refused(door: Service) -> N
         )
 
 
-async def test_more_instances_than_there_can_be_are_refused(door: Service) -> None:
+async def test_too_many_instances_are_refused(door: Service) -> None:
     for algorithm, value, most in (
         *(("program", value, CAPACITY) for value in ("9", "9" * 18, "9" * 19, "9" * 4000)),
         ("strict", "3", 2),
@@ -176,7 +176,7 @@ async def test_a_parameter_of_another_type_or_range_is_refused(door: Service) ->
         assert details == f"parameters.{name}: {value!r} is not {allowed}"
 
 
-async def test_a_parameter_that_is_none_of_the_choices_is_refused(door: Service) -> None:
+async def test_a_parameter_outside_its_choices_is_refused(door: Service) -> None:
     for value in ("rmsprop", "", "SGD", "😀" * 4000):
         details = await door.refuses(door.train({"OPTIMISER": value}), INVALID)
         assert details == f"parameters.OPTIMISER: {quoted(value)} is not allowed; allowed are sgd, adam"
@@ -195,7 +195,7 @@ async def test_a_value_that_is_too_long_is_refused(door: Service) -> None:
     assert details == "parameters.NOTE: the value has 10000 characters; at most 4096 are allowed"
 
 
-async def test_a_reserved_name_is_refused_as_any_that_is_not_declared(door: Service) -> None:
+async def test_a_reserved_name_is_refused_like_any_undeclared_name(door: Service) -> None:
     for name in RESERVED_NAMES:
         details = await door.refuses(door.train({name: "1"}, algorithm="strict"), INVALID)
         assert details == (
@@ -203,7 +203,7 @@ async def test_a_reserved_name_is_refused_as_any_that_is_not_declared(door: Serv
         )
 
 
-async def test_a_name_that_no_variable_can_have_is_refused(door: Service) -> None:
+async def test_an_invalid_name_of_a_variable_is_refused(door: Service) -> None:
     for name in NO_PARAMETER_NAMES:
         details = await door.refuses(door.train({name: "1"}), INVALID)
         assert details == (
@@ -212,7 +212,7 @@ async def test_a_name_that_no_variable_can_have_is_refused(door: Service) -> Non
         )
 
 
-async def test_a_parameter_that_the_algorithm_does_not_take_is_refused(door: Service) -> None:
+async def test_an_undeclared_parameter_is_refused(door: Service) -> None:
     for name in ("LR", "epochs", "parallel_instances"):
         details = await door.refuses(door.train({name: "1"}, algorithm="strict"), INVALID)
         assert details == (
@@ -231,9 +231,9 @@ async def test_too_many_parameters_are_refused(door: Service) -> None:
             assert details == f"parameters: {complaint}"
 
 
-async def test_far_too_many_parameters_are_refused_before_they_are_parsed(door: Service) -> None:
+async def test_far_too_many_parameters_are_refused_without_parsing(door: Service) -> None:
     in_one = pb.TrainRequest(metadata=metadata({"NOTE": "x" * 400_000})).SerializeToString()
-    # Many entries, whose parsing takes long.
+    # Many entries, which are slow to parse.
     names = (f"{number:07}".encode() for number in range(30_000))
     in_many = packed(b"".join(packed(packed(name, tag=1), tag=5) for name in names), tag=1)
     for data in (in_one, in_many):
@@ -244,7 +244,7 @@ async def test_far_too_many_parameters_are_refused_before_they_are_parsed(door: 
 
 
 @pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
-async def test_a_message_that_is_too_large_to_be_read_is_refused(
+async def test_a_message_that_is_too_large_is_refused(
     door: Service, compression: grpc.Compression | None
 ) -> None:
     large = {"NOTE": "x" * LARGEST_MESSAGE}
@@ -253,7 +253,7 @@ async def test_a_message_that_is_too_large_to_be_read_is_refused(
     await door.refuses(call, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
-async def test_a_job_that_never_was_is_not_found(door: Service) -> None:
+async def test_an_unknown_job_is_not_found(door: Service) -> None:
     await door.train()
     for job_id in NO_JOBS:
         request = pb.GetTrainingStatusRequest(job_id=job_id).SerializeToString()
@@ -265,7 +265,7 @@ async def test_a_job_that_never_was_is_not_found(door: Service) -> None:
             assert details == f"Job {job_id} doesn't exist"
 
 
-async def test_a_rank_that_the_job_lacks_is_refused(door: Service) -> None:
+async def test_an_unknown_rank_is_refused(door: Service) -> None:
     job_id = await door.train({"PARALLEL_INSTANCES": "2"})
     for rank in (-1, 2, 2**31 - 1, -(2**31)):
         for follow in (False, True):
@@ -286,14 +286,14 @@ async def test_a_page_size_out_of_range_is_refused(door: Service) -> None:
         assert await door.refuses(call, INVALID) == f"page_size: {size} is not allowed; allowed are 0 to 1000"
 
 
-async def test_a_page_token_that_is_none_is_refused(door: Service) -> None:
+async def test_an_invalid_page_token_is_refused(door: Service) -> None:
     for token in ("x", "-1", "1.5", " 1", "1\n", "٣", "0x1", "1; DROP TABLE jobs", LONG):
         call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_token=token))
         details = await door.refuses(call, INVALID)
         assert details == f"page_token: {quoted(token)} is not allowed; send the next_page_token of a page"
 
 
-async def test_a_page_token_of_many_digits_is_before_no_job(door: Service) -> None:
+async def test_a_page_token_may_have_many_digits(door: Service) -> None:
     await door.train()
     for token, found in (
         ("0", 0),
@@ -308,7 +308,7 @@ async def test_a_page_token_of_many_digits_is_before_no_job(door: Service) -> No
         assert len(page.jobs) == found, token
 
 
-async def test_a_status_that_is_none_is_refused(door: Service) -> None:
+async def test_an_unknown_status_is_refused(door: Service) -> None:
     for number in (6, 99, -1, 2**31 - 1):
         data = packed(varint(number), tag=1)
         details = await door.refuses(door.call_raw("ListTrainingJobs", data), INVALID)
@@ -324,7 +324,7 @@ async def test_a_request_key_that_is_too_long_or_not_printable_is_refused(door: 
         assert details == (f"request_key: {quoted(key)} is not allowed: use at most 128 printable characters")
 
 
-async def test_bytes_that_are_no_message_are_the_clients_fault(door: Service) -> None:
+async def test_bytes_that_are_not_a_message_are_an_invalid_argument(door: Service) -> None:
     for data in NO_MESSAGES:
         for method in METHODS:
             details = await door.refuses(door.call_raw(method, data), INVALID)
@@ -334,7 +334,7 @@ async def test_bytes_that_are_no_message_are_the_clients_fault(door: Service) ->
             assert details == f"the request is not a valid message for /training.TrainingService/{method}"
 
 
-async def test_a_text_that_is_no_utf_8_is_the_clients_fault(door: Service) -> None:
+async def test_invalid_utf_8_is_an_invalid_argument(door: Service) -> None:
     data = packed(packed(b"\xff\xfe\xfd", tag=1), tag=1)  # metadata.algorithm
     details = await door.refuses(door.call_raw("Train", data), INVALID)
     assert details == "the request is not a valid message for /training.TrainingService/Train"
@@ -344,7 +344,7 @@ async def test_a_call_that_does_not_exist_is_unimplemented(door: Service) -> Non
     await door.refuses(door.call_raw("Untrain", b""), grpc.StatusCode.UNIMPLEMENTED)
 
 
-async def test_a_full_queue_refuses_more_saying_how_many_wait(serve: Serve) -> None:
+async def test_a_full_queue_refuses_jobs_with_the_number_of_queued_ones(serve: Serve) -> None:
     service = await serve(tracked=False, scheduling={"max_queued": 2})
     for _ in range(2):
         await service.train()
@@ -352,7 +352,7 @@ async def test_a_full_queue_refuses_more_saying_how_many_wait(serve: Serve) -> N
     assert details.startswith("2 jobs are queued, which is the limit (")
 
 
-async def test_a_message_that_lists_thousands_of_algorithms_still_arrives(serve: Serve) -> None:
+async def test_an_error_that_lists_thousands_of_algorithms_is_shortened(serve: Serve) -> None:
     many: dict[str, Any] = {f"algorithm-number-{number:05}": {} for number in range(2000)}
     service = await serve(tracked=False, algorithms=many)
     details = await service.refuses(service.train(algorithm="nope"), NOT_FOUND)
@@ -360,7 +360,7 @@ async def test_a_message_that_lists_thousands_of_algorithms_still_arrives(serve:
     assert details.endswith(" …")
 
 
-async def test_the_service_goes_on_after_every_kind_of_nonsense(service: Service) -> None:
+async def test_the_service_survives_every_kind_of_malformed_request(service: Service) -> None:
     nonsense = [*NO_MESSAGES, b"\xff" * 100_000]
     calls = [service.call_raw(method, data) for method in METHODS for data in nonsense]
     await asyncio.gather(*calls, return_exceptions=True)
@@ -368,12 +368,12 @@ async def test_the_service_goes_on_after_every_kind_of_nonsense(service: Service
 
 
 def quoted(text: str) -> str:
-    """How a message quotes what it was sent: escaped, and not without end."""
+    """A text as messages quote it: escaped and shortened."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def varint(number: int) -> bytes:
-    """As protobuf writes a number."""
+    """A number as a protobuf varint."""
     number &= 2**64 - 1
     out = bytearray()
     while number > 0x7F:
@@ -383,17 +383,17 @@ def varint(number: int) -> bytes:
 
 
 def packed(data: bytes, *, tag: int) -> bytes:
-    """As protobuf writes a field that has a length."""
+    """A length-delimited protobuf field."""
     return varint(tag << 3 | 2) + varint(len(data)) + data
 
 
-def test_the_helpers_write_what_protobuf_reads() -> None:
+def test_the_helpers_write_valid_protobuf() -> None:
     assert pb.GetTrainingStatusRequest.FromString(b"\x08" + varint(-1)).job_id == -1
     request = pb.TrainRequest.FromString(packed(packed(packed(b"A", tag=1), tag=5), tag=1))
     assert dict(request.metadata.parameters) == {"A": ""}
 
 
-async def test_options_of_pods_are_refused_where_there_are_none(door: Service) -> None:
+async def test_options_of_pods_are_refused_by_a_backend_without_them(door: Service) -> None:
     request = pb.TrainRequest(metadata=metadata(), pod_options=pb.PodOptions(resources={"cpu": "2"}))
     details = await door.refuses(door.stub.Train(request), INVALID)
     assert details == "pod_options: must be empty: this service does not run jobs as pods"
