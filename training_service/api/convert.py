@@ -191,13 +191,15 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
     )
 
 
-def without_cancelled(status: pb.GetTrainingStatusResponse) -> None:
+def without_cancelled(serialized: bytes) -> bytes:
     """Replace the status `cancelled` by `failure`, for clients that do not know it. The text stays."""
+    status = pb.GetTrainingStatusResponse.FromString(serialized)
     if status.status == pb.cancelled:
         status.status = pb.failure
     for move in status.moves:
         if move.status == pb.cancelled:
             move.status = pb.failure
+    return status.SerializeToString()
 
 
 def _message(view: JobView) -> str:
