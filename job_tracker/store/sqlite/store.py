@@ -32,7 +32,7 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-_MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
+_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 
 
 class SqliteStore:
@@ -123,7 +123,7 @@ class SqliteStore:
             raise JobNotFound(job_id)
         job = rows.job_of(row)
         if len(row["spec"]) <= _LARGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[job_id] = job
         return job
