@@ -85,8 +85,8 @@ class SqliteStore:
             "request_key": request_key.key if request_key else None,
             "request_digest": request_key.digest if request_key else None,
         }
-        # The text has only constant column names; every value is bound. One statement, since for each the
-        # writer's thread and the event loop pass the GIL to each other several times.
+        # The text has only constant column names; every value is bound. A single statement, since each
+        # one passes the GIL between the writer's thread and the event loop several times.
         statement = (
             f"INSERT INTO jobs ({', '.join(values)}) SELECT :{', :'.join(values)} "
             f"WHERE coalesce(({_QUEUED}), 0) < :max_queued"
@@ -109,7 +109,7 @@ class SqliteStore:
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
-            if is_new:  # it is the last in the queue, which moves no other
+            if is_new:  # a new job is the last one, so no position changes
                 self._feed.publish(job.id, job.state)
 
         job, _ = await self._writer.run(insert, committed)
