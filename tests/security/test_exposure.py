@@ -1,4 +1,4 @@
-"""Whom the service lets in, what it says about that, and who can read what it writes."""
+"""Access to the service, its log lines about that, and access to its files."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def test_an_address_beyond_loopback_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", BEYOND)
-def test_it_is_taken_when_the_operator_says_so_with_a_warning(
+def test_an_address_beyond_loopback_is_accepted_with_insecure_and_a_warning(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log_exposure(load(flags=flags(address, insecure="true", backend="fake")))
@@ -53,7 +53,7 @@ def test_it_is_taken_when_the_operator_says_so_with_a_warning(
 
 @pytest.mark.parametrize("address", LOOPBACK)
 @pytest.mark.parametrize("insecure", [False, True])
-def test_on_loopback_the_log_says_who_may_use_it(
+def test_on_loopback_the_log_names_the_possible_users(
     address: str, insecure: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -66,7 +66,7 @@ def test_on_loopback_the_log_says_who_may_use_it(
 @pytest.mark.parametrize(
     ("user", "backend", "warned"), [(0, "process", 1), (0, "fake", 0), (1000, "process", 0)]
 )
-def test_processes_as_root_are_warned_of(
+def test_running_processes_as_root_logs_a_warning(
     user: int, backend: str, warned: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -74,7 +74,7 @@ def test_processes_as_root_are_warned_of(
     assert len([record for record in caplog.records if "run as root" in record.message]) == warned
 
 
-def test_a_service_beyond_loopback_starts_only_insecure_and_says_so_each_time(server: Server) -> None:
+def test_a_service_beyond_loopback_needs_insecure_and_warns_at_each_start(server: Server) -> None:
     where = ("--data-dir", str(server.folder), "--address", "0.0.0.0:0")
     assert "server.insecure = true (--insecure)" in refusal("serve", *where)
     server.address = "0.0.0.0:0"
@@ -84,7 +84,7 @@ def test_a_service_beyond_loopback_starts_only_insecure_and_says_so_each_time(se
         assert server.end(signal.SIGTERM) == 0
 
 
-def test_what_the_service_and_its_jobs_write_is_its_users_only(server: Server) -> None:
+def test_files_of_the_service_and_its_jobs_are_accessible_only_to_its_user(server: Server) -> None:
     program = "import os; os.makedirs(os.environ['MODEL_URI'] + '/x', exist_ok=True)"
     with (server.folder / "config.toml").open("a") as config:
         config.write(f'[algorithms.writing.process]\ncommand = ["python", "-c", "{program}"]\n')

@@ -1,4 +1,4 @@
-"""A small training service with a memory, on a real loopback port."""
+"""A small training service in memory, on a loopback port."""
 
 # ruff: noqa: N802 - the proto names the servicer's methods
 
@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
 
 class FakeService(pb_grpc.TrainingServiceServicer):
-    """Keeps the contract of the proto over a dictionary; the tests tell it what happens to jobs."""
+    """Implements the API over a dictionary of jobs, which the tests change."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, Status] = {}
@@ -41,22 +41,22 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
         self.knows_positions = True
-        # Called with each request, and with that of Train again once it has had its effect.
-        self.heard: Callable[[Any, bool], None] = lambda request, after_effect: None
-        self.outcomes: dict[int, Status] = {}  # What becomes at once of a job that is submitted.
+        # Called with each request, and for Train again after its effect.
+        self.on_request: Callable[[Any, bool], None] = lambda request, after_effect: None
+        self.outcomes: dict[int, Status] = {}  # Fields of a job right after its submission.
         self._keys: dict[str, pb.TrainResponse] = {}
         self._versions: dict[int, int] = defaultdict(int)
         self._changed = asyncio.Condition()
 
     async def set_job(self, job_id: int, **fields: Any) -> None:
-        """Something happens to a job; a job that was never submitted begins so."""
+        """Change a job, or create it."""
         async with self._changed:
             self.jobs.setdefault(job_id, Status(job_id=job_id)).MergeFrom(Status(**fields))
             self._versions[job_id] += 1
             self._changed.notify_all()
 
     async def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
-        """A process of a job prints."""
+        """Add output of a rank."""
         async with self._changed:
             self.printed[job_id, rank] += chunks
             self._changed.notify_all()
@@ -172,7 +172,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         await self._maybe_fail(request, context, after_effect=False)
 
     async def _maybe_fail(self, request: Message, context: Any, *, after_effect: bool) -> None:
-        self.heard(request, after_effect)
+        self.on_request(request, after_effect)
         failures = self.failures[type(request).__name__]
         if failures and failures[0].after_effect == after_effect:
             failure = failures.pop(0)
@@ -185,11 +185,11 @@ class FakeService(pb_grpc.TrainingServiceServicer):
 
 
 class Server:
-    """Serves a FakeService, and can die and come back at the same port with all that it knew."""
+    """Serves a FakeService. It can die and start again at the same port with the same jobs."""
 
     def __init__(self) -> None:
         self.service = FakeService()
-        # Bound but not listening: nobody else is given the port while the server is dead.
+        # Bound but not listening: it reserves the port while the server is dead.
         self._reservation = socket.socket()
         self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._reservation.bind(("127.0.0.1", 0))
@@ -205,7 +205,7 @@ class Server:
         await self._server.stop(None)
 
     async def die_at_first_call(self) -> None:
-        """Die with the first call."""
+        """Die at the first call."""
         while not self.service.requests:
             await asyncio.sleep(0.01)
         await self.die()
@@ -216,7 +216,7 @@ class Server:
 
 
 class ServerInThread:
-    """The same for tests that block: its event loop runs in a thread of its own."""
+    """A Server for blocking tests, with its event loop in a thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -243,7 +243,7 @@ class ServerInThread:
         times: int = 1,
         after_effect: bool = False,
     ) -> None:
-        """The next calls with such a request fail, before or after they have had their effect."""
+        """Let the next calls with such a request fail, before or after their effect."""
         failure = Failure(code, details, after_effect)
         self.service.failures[request.__name__] += [failure] * times
 

@@ -1,4 +1,4 @@
-"""Backend on a Docker engine: see Backend in base.py, and docs/architecture.md."""
+"""The Docker backend: see Backend in base.py, and docs/architecture.md."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
@@ -28,7 +28,7 @@ from job_tracker.logs.spool import FolderSpool
 
 
 class DockerBackend:
-    """See Backend. Everything durable is on the engine, but for the logs of groups that were stopped."""
+    """See Backend. All durable state is on the engine, except the logs of stopped groups."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class DockerBackend:
         settings: DockerSettings,
         tell: ExtraEnvironment = nothing_more,
     ) -> None:
-        """What a stopped group printed is put into the spool. Nothing is connected to yet."""
+        """Logs of stopped groups go to the spool. The first call connects to the engine."""
         self._settings = settings
         self._tell = tell
         instance = settings.instance
@@ -57,7 +57,7 @@ class DockerBackend:
         )
 
     async def connect(self) -> None:
-        """Look whether the engine lets us in. Raises BackendRefused if it does not."""
+        """Check that the engine accepts calls. Raises BackendRefused if it does not."""
         await self._client.connect()
 
     async def launch(self, job: Job) -> Observation:
@@ -68,7 +68,7 @@ class DockerBackend:
             known = self._groups.get(planned.group)
             if known is not None and known.ending is not None:
                 if any(each.submission == planned.submission for each in known.containers.values()):
-                    raise LaunchFailed(removed(MASTER_RANK))  # the attempt has ended; its store lost the end
+                    raise LaunchFailed(removed(MASTER_RANK))  # the attempt has ended, and the store lost this
                 await self._stopper.stop(planned.group, timedelta(0), keep_logs=False)
                 await self._stopper.clear(planned.group)
             group = self._groups.begin(planned.group, planned.instances)
@@ -86,7 +86,7 @@ class DockerBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend. Also removes networks and markers that a service which was killed has left."""
+        """See Backend. Also removes networks and endings that a crashed service left."""
         await self._spool.sweep()
         await self._cache.sync()
         await self._stopper.sweep(now, forgotten)

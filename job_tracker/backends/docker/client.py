@@ -1,7 +1,7 @@
-"""The edge to the engine: plain JSON in and out, calls that are bounded in time, and errors of ours.
+"""The client of the Docker engine: JSON in and out, a time-out for each call, and our own errors.
 
-The calls are made with aiohttp. Of the Docker library only the parts are used that read the environment
-as the docker command does: where the engine is, its certificates, and logins to registries.
+aiohttp makes the calls. The Docker library only reads the environment as the docker command does: the address
+of the engine, its certificates, and logins to registries.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _MOST_CALLS = 16  # in flight at once; streams do not count
 _FIRST_ERROR, _SERVER_ERROR = 400, 500
 _UNIX = "http+unix://"
 _FRAME_HEAD = 8
-# The events that the backend follows. There are many others: `docker exec` alone makes two.
+# The events that the cache needs. There are many others: each `docker exec` makes two.
 _EVENTS = ["create", "start", "die", "destroy", "pause", "unpause"]
 
 
@@ -51,7 +51,9 @@ class DockerClient:
         self._version = ""
 
     async def connect(self) -> None:
-        """Check that the engine accepts calls. Raises BackendRefused, but not if the engine is away."""
+        """Check that the engine accepts calls. Raises BackendRefused if it does not; an engine that is down
+        is fine.
+        """
         try:
             version = await self._api_version()
         except Unreachable as error:
@@ -63,10 +65,6 @@ class DockerClient:
             raise self._refused(f"it does not accept calls: {error.message}") from error
         if tuple(int(part) for part in version.split(".")) < _OLDEST_API:
             raise self._refused(f"its API version is {version}; at least 1.41 (Engine 20.10) is required")
-
-    async def ping(self) -> None:
-        """Return if the engine answers."""
-        await self._read("GET", "/_ping")
 
     async def create_container(self, name: str, request: Json) -> str:
         """Create a container, and return its id. Raises Conflict if the name is taken."""
@@ -243,9 +241,9 @@ class DockerClient:
 
 
 def _session(url: str | None) -> aiohttp.ClientSession:
-    """Make a session with the engine at the URL, or the one that the variables of the environment name.
+    """Make a session with the engine at the URL. Without a URL, the environment names the engine.
 
-    There is no limit of connections, as each log that is followed takes one.
+    The number of connections is not limited: each log that is followed takes one.
     """
     settings = kwargs_from_env(environment={**os.environ, **({"DOCKER_HOST": url} if url else {})})
     tls: TLSConfig | None = settings.get("tls")
@@ -295,7 +293,7 @@ def _frames(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 async def _objects(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Json, None]:
-    """Parse the JSON objects of a stream, one a line."""
+    """Parse the JSON objects of a stream. Each is on a line."""
     rest = b""
     async with aclosing(pieces):
         async for piece in pieces:
@@ -310,7 +308,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _message(text: str) -> str:
-    """Return the engine's message from the body of an error, which a proxy may have written, too."""
+    """Return the message of an error from its body. The body is plain text if a proxy wrote it."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""Has the engine have an image before containers are made of it."""
+"""Pulls images before containers are created from them."""
 
 import asyncio
 
@@ -13,17 +13,17 @@ _PATIENCE = 5.0
 
 
 class Images:
-    """Pulls images; those who want the same one share the work, which goes on if they give up."""
+    """Pulls images. Callers that need the same image share one pull, which outlives them."""
 
     def __init__(self, client: DockerClient) -> None:
         self._client = client
         self._pulls: dict[str, asyncio.Task[None]] = {}
 
     async def ensure(self, image: str, pull: Pull) -> None:
-        """Have it there, as `pull` says.
+        """Ensure that the engine has the image. `pull` says when to pull it.
 
-        Raises LaunchFailed if it cannot be had, and BackendUnavailable while the pull takes its time: a
-        launch that is tried again finds it further, and a job that is cancelled meanwhile need not wait.
+        Raises LaunchFailed if that fails. Raises BackendUnavailable if the pull takes more than some seconds:
+        it goes on, the launch is repeated, and the job can be cancelled meanwhile.
         """
         running = self._pulls.get(image)
         if running is None:
@@ -44,5 +44,5 @@ class Images:
             raise LaunchFailed(image_missing(image, pull, error.message)) from error
 
     async def close(self) -> None:
-        """Leave what is being pulled to the engine."""
+        """Stop waiting for pulls."""
         await end(*self._pulls.values())

@@ -1,11 +1,12 @@
-"""Makes the containers of a plan and starts them, or adopts what of them is there.
+"""Creates and starts the containers of a plan, or adopts those that exist.
 
-The name of the master is the claim: whoever creates that container carries the launch out. Another
-service (or this one, after a restart) that finds it waits for a moment, and goes on where the first
-stopped if nothing happens. That matters for starting: to start a container that has ended already would
-run it twice. All are created before any is started, so that a launch that fails has run nothing, and what
-is missing of a group that has started was removed, and is not made again; and the network comes after the
-containers, so that one without containers is nobody's.
+The replica that creates the master carries out the launch. A replica that finds the master, or this one after
+a restart, waits two seconds for it to start, and then continues the launch: starting a container that has
+already ended would run it twice.
+
+All containers are created before the first is started. So a failed launch has run nothing, and a container
+that a started group lacks was removed, and is not created again. The network is created after the containers,
+so that a network without containers can be removed.
 """
 
 import logging
@@ -39,7 +40,7 @@ _TAKE_OVER_SECONDS = 2.0
 
 
 class Launcher:
-    """Launches groups. `remove_lost` removes a container that is to be started anew."""
+    """Launches groups. `remove_lost` removes a container whose rank is to be restarted."""
 
     def __init__(
         self,
@@ -56,10 +57,11 @@ class Launcher:
         self._images = images
 
     async def launch(self, plan: DockerPlan, group: ContainerGroup) -> None:
-        """Have every container of the plan run, or have run. May be repeated after it was cut short.
+        """Create and start the containers of the plan that are missing. An interrupted launch may be
+        repeated.
 
-        Raises LaunchFailed when the engine refuses something, and BackendUnavailable when trying again
-        may help; what was made until then is there in both cases.
+        Raises LaunchFailed if the engine refuses a request, and BackendUnavailable if a retry may help. In
+        both cases, the containers that were created stay.
         """
         if _is_whole(group, plan):
             return
@@ -70,11 +72,11 @@ class Launcher:
             await self._groups.wait(group, partial(_has_started, MASTER_RANK), _TAKE_OVER_SECONDS)
         ranks = [rank for rank in range(1, plan.instances) if rank not in lost]
         others = [self._claim(plan, rank) for rank in ranks]
-        # All of them are waited for even if one fails, so that nothing is made after this has returned.
+        # Wait for all even if one fails, so that no container is created after the return.
         workers = await gathered(others)
         if plan.network is not None:
             await self._have_network(plan, plan.network)
-        # The master first: a name is known to the others from the moment its container runs.
+        # The master first: the network knows the name of a container only while it runs.
         await self._start(master)
         await gathered(
             self._start_claimed(group, rank, worker, is_new)
@@ -93,19 +95,19 @@ class Launcher:
         return await repeated(create_or_adopt, _GOING_SECONDS, _LOOK_SECONDS)
 
     async def _create(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
-        """The container, made; None if the name is taken."""
+        """Create the container. Return None if the name is taken."""
         try:
             made = await self._client.create_container(wanted.name, with_secrets(wanted))
         except Conflict:
             return None
-        except NotFound as error:  # it was there a moment ago, or `pull` says that we need not look
+        except NotFound as error:  # the image was removed a moment ago
             raise LaunchFailed(image_missing(plan.image, plan.pull, error.message)) from error
         except EngineError as error:
             raise _explained(error, wanted.name) from error
         return await self._cache.look(made)
 
     async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container:
-        """Return the container that has the name, if it is the wanted one; NotYet while it is removed."""
+        """Return the container with the wanted name. Raises NotYet if it is removed to be replaced."""
         found = await self._cache.look(wanted.name)
         not_yet = NotYet(f"an earlier {wanted.name} is still being removed")
         if found is None:
@@ -123,11 +125,11 @@ class Launcher:
             case Claim.PLANNED_OTHERWISE:
                 raise LaunchFailed(planned_otherwise())
             case Claim.RESTART:
-                log.info("removing %s, which has failed and is started again", wanted.name)
+                log.info("removing %s: its rank has failed and is restarted", wanted.name)
                 await self._remove_lost(found)
                 raise not_yet
             case Claim.REPLACE:
-                log.warning("removing %s, which is of another plan", wanted.name)
+                log.warning("removing %s: it belongs to another plan", wanted.name)
                 await self._remove_replaced(found)
                 raise not_yet
         return found
@@ -138,7 +140,7 @@ class Launcher:
                 await self._client.kill(container.id, "SIGKILL")
             await self._client.remove(container.id)
         except (NotFound, Conflict):
-            return  # it is about to end, or to be removed
+            return  # it is ending, or being removed
         self._cache.removed(container)
 
     async def _have_network(self, plan: DockerPlan, name: str) -> None:
@@ -150,7 +152,7 @@ class Launcher:
             if not are_ours(labels, plan.labels[INSTANCE]):
                 raise LaunchFailed(name_taken(f"network {name}")) from None
             if labels.get(PLAN_DIGEST) != plan.digest:
-                log.warning("removing network %s, which is of another plan", name)
+                log.warning("removing network %s: it belongs to another plan", name)
                 await self._client.remove_network(network["Id"])
                 await self._client.create_network(name, plan.labels)
         except EngineError as error:
@@ -164,14 +166,14 @@ class Launcher:
         await self._start(container)
 
     async def _start(self, container: Container) -> None:
-        """Start it, unless that was done: as of now, not as of when it was claimed."""
+        """Start the container, unless it has been started since it was claimed."""
         found = await self._cache.look(container.id)
         if found is None or found.has_started or found.has_ended:
             return
         try:
             await self._client.start(container.id)
         except NotFound as error:
-            # It was removed, which is seen; or its network was, by somebody.
+            # The container was removed, which the cache sees; or its network was.
             if await self._cache.look(container.id) is not None:
                 raise BackendUnavailable(f"{container.name} has lost its network: {error.message}") from error
         except EngineError as error:
@@ -180,9 +182,9 @@ class Launcher:
 
 
 def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
-    """Whether every container of the attempt has been started, as far as is known here.
+    """Return whether every container of the attempt has been started, as far as the cache knows.
 
-    Whatever configuration they were made with: they run.
+    They may have been created with another configuration: they run.
     """
     known = group.living
     return len(known) == plan.instances and all(
@@ -194,20 +196,20 @@ def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
 
 
 def _lost(group: ContainerGroup, plan: DockerPlan) -> set[int]:
-    """The ranks whose containers were removed, and are not to be made again.
+    """Return the ranks whose containers were removed, and must not be created again.
 
-    Raises LaunchFailed if the group cannot go on so.
+    Raises LaunchFailed if the group cannot continue without them.
     """
     ours = {rank: each for rank, each in group.containers.items() if each.submission == plan.submission}
     if not ours and not plan.was_launched:
         return set()
     was_complete = plan.was_launched or any(each.has_started for each in ours.values())
-    anew = {rank for rank, each in enumerate(plan.containers) if each.restarts > group.restarts_of(rank)}
+    restarted = {rank for rank, each in enumerate(plan.containers) if each.restarts > group.restarts_of(rank)}
     lost = {
         rank
         for rank in range(plan.instances)
         if (rank in group.gone if rank in ours else was_complete or rank == MASTER_RANK)
-    } - anew
+    } - restarted
     if MASTER_RANK in lost or (lost and not plan.was_launched):
         raise LaunchFailed(removed(min(lost)))
     return lost

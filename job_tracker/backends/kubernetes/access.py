@@ -23,7 +23,7 @@ class Access:
 
     @property
     def is_in_cluster(self) -> bool:
-        """Whether the service account of our own pod is used."""
+        """Return whether the service account of our own pod is used."""
         explicit = self.kubeconfig is not None or self.context is not None
         in_pod = SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
         return in_pod and not explicit

@@ -159,13 +159,13 @@ class PodCache:
         return [(pod, True)]
 
     async def _list(self) -> None:
-        """List everything, and have the next watch start there."""
+        """List everything, and let the next watch start from there."""
         self._version = await self.refresh()
         self._heard_at = time.monotonic()
         self._relist_at = self._heard_at + self._timing.relist_seconds
 
     async def _watch(self) -> None:
-        """Follow one watch to its end; list before it if that is due, or if the last watch failed."""
+        """Follow one watch to its end. List first if that is due or the last watch failed."""
         if time.monotonic() > self._relist_at:
             await self._list()
         relist_at, self._relist_at = self._relist_at, 0.0

@@ -22,7 +22,7 @@ class Row:
     resolution: str
     retryable: bool = False
     may_recover: bool = True
-    """Whether the problem may disappear by itself, so that the rank gets some time."""
+    """True if the problem may disappear by itself, so that the rank gets some time."""
 
     def about(self, rank: int, detail: str = "", container: str = "") -> Diagnosis:
         """Return the diagnosis for a rank."""

@@ -103,7 +103,7 @@ class PodGroup(LiveGroup):
 
     @property
     def needs_service(self) -> bool:
-        """Whether the group is live and its ranks find each other through a Service."""
+        """Return whether the group is live and its ranks find each other through a Service."""
         master = self.living.get(MASTER_RANK)
         is_here = master is not None and "deletionTimestamp" not in master["metadata"]
         return self.instances > 1 and is_here and not self.launching and not self.stopping
@@ -145,7 +145,7 @@ class PodGroup(LiveGroup):
 
     @property
     def may_change_by_itself(self) -> bool:
-        """Whether the observation may change without an event.
+        """Return whether the observation may change without an event.
 
         That is so for a pod that cannot start or has not appeared yet, and for one on a silent node.
         """

@@ -53,7 +53,7 @@ class _Attempt:
 
     @property
     def has_other_plan(self) -> bool:
-        """Whether the attempt was begun with another configuration."""
+        """Return whether the attempt was begun with another configuration."""
         return self.digest != self.plan.digest
 
     def may_create(self, wanted: Manifest) -> bool:

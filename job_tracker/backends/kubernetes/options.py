@@ -142,7 +142,7 @@ class FrozenPod(PodOptions):
 
 
 class KubernetesRecipe(PodOptions):
-    """How an algorithm runs as pods: its image, command and pod options."""
+    """The configuration of an algorithm that runs as pods: image, command and pod options."""
 
     image: Image = Field(description="Image of the training code: [REGISTRY/]PATH[:TAG][@sha256:DIGEST].")
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(

@@ -67,7 +67,7 @@ class ProcessBackend:
         try:
             group = self._groups.get(plan.group)
             if group is not None and group.folder.group.home != plan.group.home:
-                # A job with the same number from a store without an id. That store has replaced it since.
+                # Left from a job of that number from before stores had ids, which the store no longer has.
                 log.warning("stopping group %s: it belongs to another job store", group.folder.path)
                 await self.stop(group.folder.group, timedelta(0))
                 group = None

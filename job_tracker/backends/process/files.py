@@ -75,7 +75,7 @@ class RankFolder:
         return records.read_or_none(self.place / "exit.json", ExitRecord)
 
     def is_supervised(self) -> bool:
-        """Whether a live supervisor holds this rank."""
+        """Return whether a live supervisor holds this rank."""
         try:
             lock = (self.place / "lock").open()
         except OSError as error:
@@ -90,7 +90,7 @@ class RankFolder:
         return False
 
     def was_started(self) -> bool:
-        """Whether a supervisor was ever started for this rank."""
+        """Return whether a supervisor was ever started for this rank."""
         try:
             return (self.place / "process.json").is_there() or self.is_supervised()
         except OSError as error:
@@ -144,9 +144,9 @@ class GroupFolder:
     place: Place
     group: GroupRef
     roles: tuple[str, ...]
-    """Of each rank."""
+    """The role of each rank."""
     ports: tuple[int, ...]
-    """Of each rank, or of the master alone."""
+    """A port for each rank, or the master's alone."""
     damage: str = ""
     """The defect of the group's record, if any. The roles then come from the names of its folders."""
 

@@ -56,7 +56,7 @@ class ProcessGroup:
 
     @property
     def is_running(self) -> bool:
-        """Whether a supervisor of the group is known to be alive."""
+        """Return whether a supervisor of the group is known to be alive."""
         return any(rank.is_running for rank in self._ranks)
 
     def ended_of(self, rank: int) -> asyncio.Event | None:

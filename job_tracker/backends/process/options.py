@@ -25,7 +25,7 @@ class OwnOptions(Config):
 
 
 class ProcessRecipe(OwnOptions):
-    """How an algorithm runs as plain processes."""
+    """The configuration of an algorithm that runs as plain processes."""
 
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         min_length=1,

@@ -33,7 +33,7 @@ class ProcessPlan:
     processes_per_instance: int
     elastic: Elastic | None
     restarts: tuple[int, ...]
-    """How many restarts each rank should have."""
+    """The number of restarts that each rank should have."""
     environment: Mapping[str, str]
     """The variables that are the same for every rank."""
 

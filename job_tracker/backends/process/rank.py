@@ -42,12 +42,12 @@ class _Found:
     restarts: int
     was_started: bool
     pidfd: int | None = None
-    """Of its supervisor, if that is alive."""
+    """A pidfd of the supervisor, if that is alive."""
     pid: int = 0
     session: int | None = None
     """The session of the rank's processes, if it is certainly theirs."""
     is_unwritten: bool = False
-    """Whether the supervisor is alive but has not written its record yet."""
+    """True if the supervisor is alive but has not written its record yet."""
 
 
 class RankProcess:
@@ -57,10 +57,10 @@ class RankProcess:
         self.rank = rank
         self.folder: RankFolder = group.rank(rank)
         self.restarts = 0
-        """How often the rank was restarted; known once it is followed."""
+        """The number of restarts of the rank; known once it is followed."""
         self.ended = asyncio.Event()
         self.left_no_record = False
-        """Whether the rank has ended, or was given up, without a record of that."""
+        """True if the rank has ended, or was given up, without a record of that."""
         self._errors = group.supervisors_log
         self._on_end = on_end
         self._pidfd: int | None = None
@@ -127,12 +127,12 @@ class RankProcess:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the rank was never started."""
+        """Return whether the rank was never started."""
         return self._pidfd is None and self._ending is None and not self.ended.is_set()
 
     @property
     def is_running(self) -> bool:
-        """Whether the supervisor is known to be alive."""
+        """Return whether the supervisor is known to be alive."""
         return self._pidfd is not None
 
     def observe(self) -> RankObservation:

@@ -41,7 +41,7 @@ class GroupRecord(_Record):
 
 
 class KeepRecord(_Record):
-    """How long a stopped group keeps its files: a deadline in seconds since 1970."""
+    """The time until which a stopped group keeps its files, in seconds since 1970."""
 
     until: float
 
@@ -61,7 +61,7 @@ class ExecError(_Record):
 
 
 class ExitRecord(_Record):
-    """How a rank's command ended. `code` is -N after signal N. See supervisor.py."""
+    """The end of a rank's command. `code` is -N after signal N. See supervisor.py."""
 
     code: int = Field(ge=-64, le=255)
     stopped: bool

@@ -1,30 +1,30 @@
-"""Claims of names: how a launch treats the pod or container that has the name of one that it wants."""
+"""Claims: what a launch does with a pod or container that has a name which it wants."""
 
 from enum import Enum, auto
 
 
 class Claim(Enum):
-    """The treatment of an object that has the name which a launch wants."""
+    """What to do with the object that has the wanted name."""
 
     TAKEN = auto()
-    """It is not ours, and stays: the launch fails."""
+    """It is not ours. Leave it, and fail the launch."""
     REPLACE = auto()
-    """Remove it, and create the wanted one: no program of this job has run in it."""
+    """No program of this job has run in it. Remove it, and create the wanted one."""
     PLANNED_OTHERWISE = auto()
-    """It was made with another configuration, and may have run: the launch fails."""
+    """It may have run with another configuration. Fail the launch."""
     RESTART = auto()
-    """Its rank is to be started again: remove it, and create the wanted one."""
+    """Its rank is to be restarted. Remove it, and create the wanted one."""
     ADOPT = auto()
-    """It is the wanted one."""
+    """Use it: it is the wanted one."""
 
 
 def claim_of(
     *, is_of_group: bool, is_of_job: bool, is_of_plan: bool, may_have_run: bool, is_lost: bool
 ) -> Claim:
-    """Decide from what the labels of the object say.
+    """Decide by the labels of the object.
 
-    An object of the group but not of the job is of another store, which counts its jobs from 1, too.
-    `is_lost`: the job wants its rank started more often than it was.
+    An object of the group, but not of the job, belongs to a job with the same id in another store. `is_lost`:
+    the job wants more restarts of its rank than it has.
     """
     if not is_of_group:
         return Claim.TAKEN

@@ -16,8 +16,8 @@ from job_tracker.logs.records import BEGINNING, last_time, nanoseconds
 from job_tracker.logs.spool import FolderSpool
 from job_tracker.logs.writing import time_at
 
-_SILENCE = 300.0  # seconds after which a quiet stream is opened again, in case its connection is dead
-_SHORT_SILENCE = 10.0  # the same for a stream that is not followed
+_SILENCE = 300.0  # seconds; then the connection of a quiet stream may be dead, and it is opened again
+_SHORT_SILENCE = 10.0  # the same for a stream that does not follow its log
 _FIRST_PAUSE = 1.0
 _TRIES_AFTER_END = 5
 
@@ -27,21 +27,21 @@ class NoLiveLog(BackendUnavailable):
 
 
 class StreamRecords:
-    """Makes records of the lines of one stream, without those that an earlier stream yielded."""
+    """Makes records from the lines of one stream, and leaves out lines that were read before."""
 
     def __init__(self, after: bytes) -> None:
-        """Lines up to the time `after` are left out."""
+        """Leave out lines up to the time `after`."""
         self.last = after
         """The time of the last record."""
         self._is_new = False
 
     def is_new(self, time: bytes) -> bool:
-        """Return whether the line of this time has not been seen. All lines after a new line are new."""
+        """Return whether the line with this time is new. All lines after a new line are new."""
         self._is_new = self._is_new or time > self.last
         return self._is_new
 
     def record(self, time: bytes, tag: bytes, printed: bytes) -> bytes:
-        """Make a record. Records stay in order even if the clock of the engine is set back."""
+        """Make a record. The times of records grow even if the clock of the engine is set back."""
         self.last = time if time > self.last else time_at(nanoseconds(self.last) + 1)
         return b"%b %b %b\n" % (self.last, tag, printed)
 
@@ -51,7 +51,7 @@ Instance = TypeVar("Instance")
 
 
 class EngineLogs(ABC, Generic[AGroup, Instance]):
-    """The logs of an engine's instances: its pods or containers."""
+    """Reads the logs of the pods or containers of an engine."""
 
     unreachable: ClassVar[type[BackendUnavailable]]
     """The error if the engine does not answer."""
@@ -60,7 +60,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
     retried: ClassVar[tuple[type[BackendUnavailable], ...]]
     """The errors after which a stream is opened again."""
     longest_pause: ClassVar[float] = _FIRST_PAUSE
-    """Seconds before a stream is opened again, at most. Pauses grow while streams yield nothing."""
+    """Longest pause, in seconds, before a stream is opened again. Pauses grow while streams have no lines."""
 
     def __init__(self, groups: LiveGroups[AGroup], spool: FolderSpool) -> None:
         self._groups = groups
@@ -75,7 +75,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Read the log of all starts of the rank: see Backend.logs."""
+        """Read the log of the rank with all its restarts: see Backend.logs."""
         group = self._groups.get(ref)
         if group is None or group.is_kept or rank >= group.instances:
             pieces = self._spool.read(ref, rank, after=after, tail_lines=tail_lines)
@@ -89,7 +89,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                 yield piece
 
     async def keep(self, group: AGroup, rank: int, *, follow: bool = False, again: bool = True) -> bool:
-        """Copy the log of the last start of the rank to the spool. Return whether all of it was read.
+        """Copy the log since the last restart of the rank to the spool. Return whether all of it was read.
 
         With `again`, try again if the engine does not answer.
         """
@@ -107,12 +107,11 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         tail_lines: int | None = None,
         for_stop: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """Read the log of the last start of the rank from the engine, in pieces of whole records.
+        """Read the log since the last restart of the rank from the engine, in pieces of whole records.
 
-        With `follow`, wait until the rank starts, and open the stream again if it breaks. Lines have
-        times, so none is lost or repeated. `for_stop` reads on while the group is being stopped, even if
-        the engine leaves broken streams of such groups to their stop. Raises NoLiveLog, or an error of the
-        engine.
+        With `follow`, wait until the rank starts, and open the stream again if it breaks. Lines have times,
+        so none is lost or repeated. Some engines do not open a broken stream again while the group is being
+        stopped; with `for_stop`, they do. Raises NoLiveLog and the errors of the engine.
         """
         instance = await self._once_started(group, rank) if follow else self._started(group, rank)
         if instance is None or (rank in group.gone and not follow):
@@ -137,7 +136,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                     raise
                 if self._is_gone(error, had_ended=had_ended, gave_up=gave_up):
                     if last > after:
-                        return  # what was printed has been read
+                        return  # all lines have been read
                     raise
                 if gave_up or not isinstance(error, self.retried):
                     raise
@@ -145,7 +144,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                 await asyncio.sleep(_FIRST_PAUSE)
             else:  # the stream may simply have broken
                 if time.monotonic() - opened > self.longest_pause:
-                    backoff.reset()  # it was open, and the program quiet
+                    backoff.reset()  # the stream was open, and the program was quiet
                 await self._groups.wait(group, self._has_changed(group, rank), backoff.next())
             if failures and not for_stop and self._is_left_to_stop(group):
                 if last > after:
@@ -154,23 +153,26 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
 
     @abstractmethod
     def _started(self, group: AGroup, rank: int) -> Instance | None:
-        """Return the instance as last seen, also one that is gone; None if its program has not started."""
+        """Return the instance as last seen, even if it is gone; None if its program has not started."""
 
     @abstractmethod
     def _stream(
         self, instance: Instance, after: bytes, silence: float, *, follow: bool, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
-        """Read the records after a time from one stream, which may be silent for so many seconds."""
+        """Read the records after a time from one stream. Raises an error after `silence` seconds without
+        data.
+        """
 
     def _is_gone(self, error: BackendUnavailable, *, had_ended: bool, gave_up: bool) -> bool:  # noqa: ARG002
         """Return whether the error means that the log is gone.
 
-        The rank `had_ended` before the stream was opened. `gave_up`: it is not opened again.
+        `had_ended`: the rank had ended before the stream was opened. `gave_up`: the stream is not opened
+        again.
         """
         return isinstance(error, self.gone)
 
     def _is_left_to_stop(self, group: AGroup) -> bool:  # noqa: ARG002
-        """Return whether the group is being stopped, and its broken streams stay closed."""
+        """Return whether the group is being stopped, and its broken streams are not opened again."""
         return False
 
     async def _once_started(self, group: AGroup, rank: int) -> Instance | None:
@@ -182,7 +184,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return self._started(group, rank)
 
     def _has_changed(self, group: AGroup, rank: int) -> Callable[[AGroup], bool]:
-        """Return a condition: the rank has ended, or its instance is seen in another state than now."""
+        """Return a condition: the rank has ended, or its instance has changed since now."""
         before = self._started(group, rank)
         return lambda _: self._started(group, rank) is not before or self._has_ended(group, rank)
 

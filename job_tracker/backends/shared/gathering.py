@@ -10,7 +10,9 @@ Result = TypeVar("Result")
 
 
 async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
-    """Gather all results; prefer a permanent failure (LaunchFailed) over a retryable one."""
+    """Wait for all results. If some fail, raise one error: a permanent one (LaunchFailed) before a retryable
+    one.
+    """
     results = await asyncio.gather(*work, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]
     failures.sort(key=lambda failure: not isinstance(failure, LaunchFailed))

@@ -1,4 +1,4 @@
-"""Retries of a call to an engine that is expected to succeed in a moment."""
+"""Repeats a call to an engine that is expected to succeed in a moment."""
 
 import asyncio
 import time
@@ -11,11 +11,11 @@ Result = TypeVar("Result")
 
 
 class NotYet(BackendUnavailable):
-    """An attempt that may succeed in a moment."""
+    """The attempt failed, and may succeed in a moment."""
 
 
 async def repeated(attempt: Callable[[], Awaitable[Result]], seconds: float, pause: float) -> Result:
-    """Repeat an attempt that raises NotYet. Raises its last error after `seconds`."""
+    """Repeat the attempt while it raises NotYet. Raises the last NotYet after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         try:

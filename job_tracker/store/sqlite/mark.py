@@ -124,7 +124,7 @@ def _skip_ids(path: Path, connection: sqlite3.Connection, last: int, given: int)
     log.critical(
         "%s: jobs %d to %d may have been acknowledged, and are missing: the file is older than the last "
         "given id, or %s was removed while the service was down. They are lost unless there is a backup; "
-        "their files in the storage are kept. If another program, such as sqlite3, has opened the file meanwhile, "
+        "their files in the storage are kept. If another program, such as sqlite3, has opened the file, "
         "it has moved the log into it, and no job is lost. New jobs get ids from %d on, so that no job "
         "continues from the files of another.",
         *(path, last + 1, given, files.wal_of(path).name, given + 1),

@@ -167,7 +167,7 @@ async def test_what_is_printed_during_the_grace_is_kept(world: DockerGroups) -> 
 
 async def test_a_log_of_a_container_that_is_gone_keeps_no_connection(world: DockerGroups) -> None:
     client = DockerClient(world.engine.url)
-    await client.ping()
+    await client.connect()
     for _ in range(3):
         with pytest.raises(NotFound):
             async for _ in client.logs("gone", follow=True, since=None, tail_lines=None, silence=None):

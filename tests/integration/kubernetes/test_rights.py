@@ -65,8 +65,8 @@ class Scenario:
         left, taken = (self.world.plan(each, instance=self.account).service for each in jobs)
         assert left is not None
         assert taken is not None
-        stranger = {"name": taken["metadata"]["name"], "namespace": self.world.namespace}
-        return [left, {**taken, "metadata": stranger}]
+        foreign = {"name": taken["metadata"]["name"], "namespace": self.world.namespace}
+        return [left, {**taken, "metadata": foreign}]
 
     async def run(self) -> None:
         """Run the whole scenario. Raises the first error."""

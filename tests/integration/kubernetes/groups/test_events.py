@@ -65,9 +65,11 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
         store, backend, logs, options, tenure, reports, Fifo(), on_save=backend.events.job_saved
     )
     tracking = asyncio.create_task(tracker.run())
-    door = Admission({}, {}, pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
+    admission = Admission(
+        {}, {}, pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
+    )
     yield Tracked(
-        backend, Jobs(store, LogReader(store, backend, archive), door, ModelFiles(""), max_queued=10)
+        backend, Jobs(store, LogReader(store, backend, archive), admission, ModelFiles(""), max_queued=10)
     )
     tracking.cancel()
     await asyncio.gather(tracking, return_exceptions=True)

@@ -30,7 +30,7 @@ async def refusal(world: KubernetesGroups, instances: int = 3) -> Diagnosis:
     return refused.value.diagnosis
 
 
-def stranger(kind: str, name: str) -> dict[str, Any]:
+def foreign_object(kind: str, name: str) -> dict[str, Any]:
     spec: dict[str, Any] = {"ports": [{"port": 80}]}
     if kind == "Pod":
         spec = {"containers": [{"name": "main", "image": "nowhere.invalid/nothing:1"}]}
@@ -99,7 +99,7 @@ async def test_a_cancelled_launch_is_completed_by_the_next(world: KubernetesGrou
 async def test_a_foreign_object_with_our_name_is_left_alone(
     world: KubernetesGroups, place: Place, kind: str, name: str
 ) -> None:
-    place.apply(stranger(kind, name))
+    place.apply(foreign_object(kind, name))
     uid = place.uid(kind, name)
     diagnosis = await refusal(world)
     assert diagnosis.category is Category.NAME_TAKEN

@@ -114,5 +114,5 @@ def test_a_source_that_is_none_or_holds_the_engine_s_socket_is_refused(source: s
 
 
 def test_a_resource_that_containers_do_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match="'ephemeral-storage' is no resource of a container"):
+    with pytest.raises(ValueError, match="'ephemeral-storage' is not a resource of containers"):
         DockerRecipe.model_validate({"image": "a:1", "resources": {"ephemeral-storage": "1Gi"}})

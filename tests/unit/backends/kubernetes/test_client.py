@@ -224,11 +224,11 @@ async def test_many_log_streams_do_not_block_a_watch(server: Scripted, tmp_path:
         async for _ in client.logs("a", [("follow", "true")], silence=60):
             pass
 
-    told = {"type": "ADDED", "object": A_POD}
+    added = {"type": "ADDED", "object": A_POD}
     server.answers = [events(then_wait=60)] * 3
     readers = [asyncio.create_task(read_log()) for _ in range(5)]
     await server.was_asked(3)
-    server.answers = [events(told)]
+    server.answers = [events(added)]
     async with asyncio.timeout(30):
         seen = [event async for event in client.watch("pods", "app=x", "1", seconds=60, silence=60)]
     assert seen == [("ADDED", A_POD)]

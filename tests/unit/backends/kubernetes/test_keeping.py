@@ -53,7 +53,7 @@ async def test_only_pods_whose_time_is_over_are_removed(keeper: Keeper, server: 
         "later": NOON + timedelta(seconds=1),
     }
     found = [kept(name, until.isoformat()) for name, until in times.items()]
-    server.answers = [pods(1, *found, kept("broken", "soon"), pod("stranger", 1)), *[says({})] * 3]
+    server.answers = [pods(1, *found, kept("broken", "soon"), pod("foreign", 1)), *[says({})] * 3]
     await keeper.sweep(NOON)
     removed = {request.rpartition("/")[2].strip("?") for request in server.requests[1:]}
     assert removed == {"before", "now", "broken"}

@@ -1,4 +1,4 @@
-"""How often the preflight asks the API server, and who gets the answer."""
+"""The preflight: concurrent checks share a call to the API server, and its answer."""
 
 import asyncio
 from typing import Any, cast

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 
-def test_list_prints_a_line_a_job_in_a_pipe(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_list_prints_one_line_per_job_in_a_pipe(training: ServerInThread, trainctl: Trainctl) -> None:
     training.set_job(1, metadata=metadata("a"), instances=1)
     training.set_job(2, metadata=metadata(HOSTILE), status=pb.running, instances=2)
     assert (
@@ -23,7 +23,7 @@ def test_list_prints_a_line_a_job_in_a_pipe(training: ServerInThread, trainctl: 
     )
 
 
-def test_list_prints_a_json_object_a_line(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_list_prints_one_json_object_per_line(training: ServerInThread, trainctl: Trainctl) -> None:
     training.set_job(1, metadata=metadata(HOSTILE), progress=pb.Progress(step=3))
     training.set_job(2, status=pb.cancelled)
     newest, oldest = map(json.loads, trainctl("list", "--json").stdout.splitlines())
@@ -51,14 +51,12 @@ def test_list_filters(training: ServerInThread, trainctl: Trainctl) -> None:
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["3", "1"]
 
 
-def test_list_goes_through_the_pages_and_tells_when_there_is_more(
-    training: ServerInThread, trainctl: Trainctl
-) -> None:
+def test_list_reads_all_pages_and_reports_further_jobs(training: ServerInThread, trainctl: Trainctl) -> None:
     for job_id in range(1, 1203):
         training.service.jobs[job_id] = pb.GetTrainingStatusResponse(job_id=job_id)
     result = trainctl("list", "--limit", "1200")
     assert len(result.stdout.splitlines()) == 1200
-    assert "more than these 1200" in result.stderr
+    assert "more than 1200 jobs" in result.stderr
     assert len(training.service.requests) == 2
     assert trainctl("list", "--limit", "1202").stderr == ""
 

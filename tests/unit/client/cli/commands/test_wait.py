@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 
-def test_wait_tells_when_its_time_is_up(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_wait_times_out(training: ServerInThread, trainctl: Trainctl) -> None:
     training.set_job(1, status=pb.running)
     result = trainctl("wait", "1", "--timeout", "0.1")
     assert (result.exit_code, result.stdout) == (6, "")
