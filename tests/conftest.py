@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 _ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_images": 4}
-"""Places of the folders with the longest tests, which worker processes run before all others.
+"""Places of the folders with the longest tests, which run before all others with --longest-first.
 
 Those that need scripts/install-frameworks come after those that do not: it may still be running.
 """
@@ -21,14 +21,18 @@ pytest.register_assert_rewrite("tests.support")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--longest-first", action="store_true", help="for processes that share all tests")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a cluster or a Docker engine. In a worker process, put the longest first."""
+    """Mark the tests that need a cluster or a Docker engine. With --longest-first, sort the tests."""
     for item in items:
         for fixture, marker in (("cluster", "cluster"), ("docker_engine", "engine")):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-    if hasattr(config, "workerinput"):
+    if config.option.longest_first:
         items.sort(key=_place)
 
 
@@ -70,7 +74,7 @@ def storage(tmp_path: Path) -> Path:
 
 
 def _place(item: pytest.Item) -> int:
-    """The item's place in the order of worker processes."""
+    """The item's place in the order of the folders with the longest tests."""
     path = item.path.relative_to(Path(__file__).parent)
     return next((place for folder, place in _ORDER.items() if path.is_relative_to(folder)), len(_ORDER))
 

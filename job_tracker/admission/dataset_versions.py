@@ -51,7 +51,7 @@ class DatasetVersions:
             known = ", ".join(sorted(self._datasets)) or "none"
             raise UnknownReference("dataset_id", f"{dataset_id!r} doesn't exist; configured are: {known}")
         uri = dataset.folder(dataset_id, version)
-        # Versions are never removed or changed, so a check stays valid for a while.
+        # A version never changes once it exists, so a recent check is as good as a new one.
         if time.monotonic() - self._seen.get(uri, -_SEEN_SECONDS) >= _SEEN_SECONDS:
             if missing := await self._check(caller, uri, dataset.files):
                 raise UnknownReference(

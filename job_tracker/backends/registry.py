@@ -86,9 +86,7 @@ class BackendPlugin(Protocol):
         ...
 
     def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
-        """Return the address where ranks reach a server of this machine; None if it is unknown or there is
-        none.
-        """
+        """Return the address where ranks reach a server of this machine, or None."""
         return None
 
     async def open(self, surroundings: Surroundings) -> Opened:

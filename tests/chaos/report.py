@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tests.chaos.run import Record
 from training_service._generated import training_service_pb2 as pb
 
-_MOST_SHOWN = 60
+_MAX_SHOWN = 60
 
 
 def report(record: Record) -> Iterator[str]:
@@ -34,10 +34,10 @@ def report(record: Record) -> Iterator[str]:
     yield _row("longest GetTrainingStatus", f"{record.slowest_answer:.2f} s, without faults")
     yield _row("longest from submit to start", f"{record.slowest_start:.2f} s, without faults")
     yield _row("problems", len(record.problems))
-    for problem in record.problems[:_MOST_SHOWN]:
+    for problem in record.problems[:_MAX_SHOWN]:
         yield f"  {problem}"
-    if len(record.problems) > _MOST_SHOWN:
-        yield f"  and {len(record.problems) - _MOST_SHOWN} more"
+    if len(record.problems) > _MAX_SHOWN:
+        yield f"  and {len(record.problems) - _MAX_SHOWN} more"
 
 
 def _row(name: str, figure: object) -> str:

@@ -14,7 +14,7 @@ from tests.chaos.processes import Held
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0
 _PAUSE_SECONDS = 0.2
-_MOST_MEMORY = 2 << 30
+_MAX_MEMORY = 2 << 30
 """Bytes of data: if a hostile job exhausts the memory, it harms this service and not the machine."""
 _SERVING = b"serving at"
 _ORDERED = (0, -signal.SIGKILL)
@@ -124,7 +124,7 @@ class Service:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MAX_MEMORY, _MAX_MEMORY))
             self.starts += 1
             self._process = process
             self._changed.notify_all()

@@ -18,7 +18,7 @@ from training_service._generated import training_service_pb2 as pb
 _KILLS, _ERRORS = 0.004, 0.01  # probability for each call
 _KILLS_FROM_OUTSIDE = 0.02  # probability before each submission
 _LONGEST_PAUSE = 0.15  # seconds between submissions
-_MOST_UNENDED = 20
+_MAX_UNENDED = 20
 _LONGEST_HOLD = 6  # submissions until a holding job is cancelled
 
 
@@ -62,10 +62,8 @@ def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
                 if pb.cancelled in job.ends:
                     cancels.append((len(ids) + dice.randint(0, _LONGEST_HOLD), ids[-1]))
                 cancels = list(_cancel_due(service, cancels, len(ids)))
-                if len(ids) > _MOST_UNENDED and not any(
-                    job_id == ids[-_MOST_UNENDED] for _, job_id in cancels
-                ):
-                    wait(service, ids[-_MOST_UNENDED])
+                if len(ids) > _MAX_UNENDED and not any(job_id == ids[-_MAX_UNENDED] for _, job_id in cancels):
+                    wait(service, ids[-_MAX_UNENDED])
                 time.sleep(dice.uniform(0, _LONGEST_PAUSE))
             is_over = True
             service.kill()

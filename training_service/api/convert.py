@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import TypeAdapter
 
 from job_tracker.admission.admission import JobRequest
-from job_tracker.backends.shared.log_ends import telling_line
+from job_tracker.backends.shared.log_ends import line_of_cause
 from job_tracker.common.printable import printable, quoted
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import InvalidField
@@ -191,13 +191,15 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
     )
 
 
-def without_cancelled(status: pb.GetTrainingStatusResponse) -> None:
+def without_cancelled(serialized: bytes) -> bytes:
     """Replace the status `cancelled` by `failure`, for clients that do not know it. The text stays."""
+    status = pb.GetTrainingStatusResponse.FromString(serialized)
     if status.status == pb.cancelled:
         status.status = pb.failure
     for move in status.moves:
         if move.status == pb.cancelled:
             move.status = pb.failure
+    return status.SerializeToString()
 
 
 def _message(view: JobView) -> str:
@@ -242,7 +244,7 @@ def _why(job: Job) -> str:
 
 def _what_happened(why: Diagnosis) -> str:
     """The summary and the last line of the evidence, which often names the exception."""
-    last = telling_line("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
+    last = line_of_cause("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
     if not last or last in why.summary:
         return why.summary
     shortened = last if len(last) <= _LONGEST_LAST_LINE else f"{last[:_LONGEST_LAST_LINE]} …"

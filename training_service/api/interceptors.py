@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import logging
-import os
+import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -79,8 +79,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             stream = self._stream(method, parse, handler.unary_stream)
             return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
         assert handler.unary_unary is not None
+        assert handler.response_serializer is not None
         unary = self._unary(method, parse, handler.unary_unary)
-        return grpc.unary_unary_rpc_method_handler(unary, None, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(unary, None, _serializer(handler.response_serializer))
 
     def _unary(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def answer(data: bytes, context: Context) -> Any:
@@ -158,6 +159,11 @@ async def _send(context: Context, message: Any) -> None:
         raise asyncio.CancelledError from error
 
 
+def _serializer(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """The serializer of a method, for handlers that may return a serialized message."""
+    return lambda message: message if isinstance(message, bytes) else serialize(message)
+
+
 def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
     if len(data) > _LARGEST_REQUEST:
         raise InvalidField(
@@ -191,5 +197,7 @@ def _request_id(metadata: Metadata) -> str:
     for key, value in metadata:
         if key == REQUEST_ID_HEADER and isinstance(value, str):
             given = "".join(c for c in value if " " <= c <= "~")[:_LONGEST_REQUEST_ID]
-            return given or os.urandom(16).hex()
-    return os.urandom(16).hex()
+            if given:
+                return given
+    # os.urandom would release Python's lock, and wait for other threads to give it back.
+    return random.randbytes(16).hex()  # noqa: S311  # it is no secret

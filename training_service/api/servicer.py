@@ -1,6 +1,6 @@
 """The servicer of training.TrainingService."""
 
-# The interceptor gives handlers a Call in place of gRPC's context.
+# The interceptor gives handlers a Call in place of gRPC's context, and takes serialized answers.
 # mypy: disable-error-code="override"
 
 import asyncio
@@ -10,13 +10,14 @@ from typing import TypeVar
 
 from job_tracker.common import log_context
 from job_tracker.domain.caller import Caller
-from job_tracker.jobs import Jobs
+from job_tracker.jobs import Jobs, JobView
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
 from training_service.api import convert
 from training_service.api.caller import Call
 from training_service.api.errors import ServiceClosing
 from training_service.api.sending import Places
+from training_service.api.statuses import Statuses
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ class TrainingServicer(TrainingServiceServicer):
         self._cancelled_as_failure = cancelled_as_failure
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
+        self._made = Statuses()
         self._making = asyncio.Semaphore(_LISTS_MADE)
         self._lists = Places(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
         self._statuses = Places(_SENT, _OF_ONE, _SEND_SECONDS)
@@ -54,14 +56,12 @@ class TrainingServicer(TrainingServiceServicer):
         _is_about(job.id)
         return pb.TrainResponse(job_id=job.id)
 
-    async def GetTrainingStatus(
-        self, request: pb.GetTrainingStatusRequest, call: Call
-    ) -> pb.GetTrainingStatusResponse:
+    async def GetTrainingStatus(self, request: pb.GetTrainingStatusRequest, call: Call) -> bytes:
         _is_about(request.job_id)
         caller = call.caller
-        status = await self._bounded(caller, convert.status_of(await self._jobs.get(caller, request.job_id)))
+        status = await self._bounded(caller, await self._jobs.get(caller, request.job_id))
         if self._cancelled_as_failure and not _knows_cancelled(call):
-            convert.without_cancelled(status)
+            return convert.without_cancelled(status)
         return status
 
     async def ListTrainingJobs(
@@ -76,12 +76,10 @@ class TrainingServicer(TrainingServiceServicer):
                 next_page_token=str(page.next_before) if page.next_before else "",
             )
 
-    async def CancelTraining(
-        self, request: pb.CancelTrainingRequest, call: Call
-    ) -> pb.GetTrainingStatusResponse:
+    async def CancelTraining(self, request: pb.CancelTrainingRequest, call: Call) -> bytes:
         _is_about(request.job_id)
         caller = call.caller
-        return await self._bounded(caller, convert.status_of(await self._jobs.cancel(caller, request.job_id)))
+        return await self._bounded(caller, await self._jobs.cancel(caller, request.job_id))
 
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, call: Call
@@ -141,16 +139,15 @@ class TrainingServicer(TrainingServiceServicer):
         for waiting in self._waiting:
             waiting.reschedule(asyncio.get_running_loop().time())
 
-    async def _bounded(
-        self, caller: Caller, status: pb.GetTrainingStatusResponse
-    ) -> pb.GetTrainingStatusResponse:
-        """The status, if it is large once there is a place for it; what is then sent is made only then."""
-        if status.ByteSize() < _LARGE:
+    async def _bounded(self, caller: Caller, view: JobView) -> bytes:
+        """The status, serialized. If it is large, it waits for a place, and is made again then."""
+        status = self._made.of(view)
+        if len(status) < _LARGE:
             return status
-        job_id = status.job_id
-        del status  # many may wait
+        job_id = view.job.id
+        del view, status  # many may wait
         await self._statuses.take_until_sent(caller)
-        return convert.status_of(await self._jobs.get(caller, job_id))
+        return self._made.of(await self._jobs.get(caller, job_id))
 
     async def _place(
         self, caller: Caller, places: Places, *, is_needed: bool = True

@@ -34,11 +34,11 @@ class DockerBackend:
         self,
         spool: FolderSpool,
         settings: DockerSettings,
-        tell: ExtraEnvironment = nothing_more,
+        extra_environment: ExtraEnvironment = nothing_more,
     ) -> None:
         """Logs of stopped groups go to the spool. The first call connects to the engine."""
         self._settings = settings
-        self._tell = tell
+        self._extra_environment = extra_environment
         instance = settings.instance
         self._client = DockerClient(settings.base_url, call_seconds=settings.call_seconds)
         self._groups = Groups()
@@ -61,7 +61,7 @@ class DockerBackend:
         await self._client.connect()
 
     async def launch(self, job: Job) -> Observation:
-        planned = plan(job, self._settings, self._tell(job), most_log=self._spool.most_log)
+        planned = plan(job, self._settings, self._extra_environment(job), most_log=self._spool.most_log)
         await self._cache.sync()
         one_at_a_time = self._launches.setdefault(planned.group, asyncio.Lock())
         async with one_at_a_time:

@@ -51,9 +51,7 @@ class DockerClient:
         self._version = ""
 
     async def connect(self) -> None:
-        """Check that the engine accepts calls. Raises BackendRefused if it does not; an engine that is down
-        is fine.
-        """
+        """Check that the engine accepts calls. Raises BackendRefused if it runs and does not accept them."""
         try:
             version = await self._api_version()
         except Unreachable as error:

@@ -134,7 +134,7 @@ class Groups(LiveGroups[ContainerGroup]):
     def observe(self, group: ContainerGroup) -> Observation:
         """See LiveGroups."""
         seen = group.observe(self._clock())
-        self._tell(group, seen)
+        self._publish(group, seen)
         may_change = group.is_waiting and any(rank.status.phase is Phase.PENDING for rank in seen.ranks)
         self._look_again(group, self.observe, _LAUNCH_SECONDS / 10 if may_change else None)
         return seen

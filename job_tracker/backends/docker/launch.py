@@ -26,7 +26,7 @@ from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.shared.claims import Claim, claim_of
 from job_tracker.backends.shared.gathering import gathered
-from job_tracker.backends.shared.instances import planned_otherwise
+from job_tracker.backends.shared.instances import configuration_changed
 from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
 from job_tracker.backends.shared.retries import NotYet, repeated
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
@@ -57,8 +57,7 @@ class Launcher:
         self._images = images
 
     async def launch(self, plan: DockerPlan, group: ContainerGroup) -> None:
-        """Create and start the containers of the plan that are missing. An interrupted launch may be
-        repeated.
+        """Create and start the missing containers of the plan. An interrupted launch may be repeated.
 
         Raises LaunchFailed if the engine refuses a request, and BackendUnavailable if a retry may help. In
         both cases, the containers that were created stay.
@@ -122,8 +121,8 @@ class Launcher:
         match claim:
             case Claim.TAKEN:
                 raise LaunchFailed(name_taken(wanted.name))
-            case Claim.PLANNED_OTHERWISE:
-                raise LaunchFailed(planned_otherwise())
+            case Claim.OTHER_PLAN:
+                raise LaunchFailed(configuration_changed())
             case Claim.RESTART:
                 log.info("removing %s: its rank has failed and is restarted", wanted.name)
                 await self._remove_lost(found)

@@ -126,9 +126,7 @@ class ContainerOptions(Config):
 
     @property
     def identity(self) -> "ContainerOptions":
-        """The options that determine the user of containers. Changes of the configuration apply to queued
-        jobs.
-        """
+        """The options with the user of containers. If they change, the change applies to queued jobs."""
         return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property

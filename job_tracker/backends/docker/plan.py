@@ -11,7 +11,7 @@ from job_tracker.backends.docker import requests
 from job_tracker.backends.docker.names import network_name
 from job_tracker.backends.docker.options import ContainerOptions, Pull
 from job_tracker.backends.docker.settings import DockerSettings
-from job_tracker.backends.shared.instances import options_do_not_fit, options_of, variables_alike
+from job_tracker.backends.shared.instances import common_variables, options_of, options_unreadable
 from job_tracker.backends.shared.labels import (
     PLAN_DIGEST,
     RESTARTS,
@@ -96,7 +96,7 @@ def plan(
                 image=instance.image,
                 command=framework.command(layout, instance.command) if instance.command else (),
                 environment={
-                    **variables_alike(
+                    **common_variables(
                         job,
                         extra_environment,
                         cpu=of_role[role].resources.get(CPU),
@@ -137,7 +137,7 @@ def _container_options(instance: InstanceSpec, of_all: ContainerOptions) -> Cont
     try:
         return overlay(ContainerOptions, of_all.identity, options_of(ContainerOptions, instance))
     except ValueError as error:
-        raise LaunchFailed(options_do_not_fit(error)) from error
+        raise LaunchFailed(options_unreadable(error)) from error
 
 
 def _layout(job: Job, port: int, processes: int) -> GroupLayout:

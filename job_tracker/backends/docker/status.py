@@ -4,7 +4,12 @@ from typing import NamedTuple
 
 from job_tracker.backends.base import RankObservation
 from job_tracker.backends.docker.containers import Container
-from job_tracker.backends.shared.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.backends.shared.evidence import (
+    OUT_OF_MEMORY,
+    SENT_FROM_OUTSIDE,
+    USE_LESS_MEMORY,
+    signal_name,
+)
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
 
@@ -65,14 +70,14 @@ def _why_ended(rank: int, container: Container, code: int) -> Diagnosis:
         summary = (
             f"Rank {rank} was killed because it used more memory than its limit or than the machine has."
         )
-        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS)
+        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY)
     if _INIT_FAILED in container.log_tail and code in (_NOT_FOUND, _NOT_EXECUTABLE):
         return _not_started(rank, container, code)
     if _SIGNALLED < code <= _SIGNALLED + _LAST_SIGNAL:
         return _ended_by_signal(rank, container, code - _SIGNALLED)
     if OUT_OF_MEMORY.search(container.log_tail):
         summary = f"Rank {rank} ran out of memory and exited with code {code}."
-        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS)
+        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY)
     return _diagnosis(
         rank,
         container,

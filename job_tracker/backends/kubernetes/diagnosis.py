@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from job_tracker.backends.shared.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.backends.shared.evidence import (
+    OUT_OF_MEMORY,
+    SENT_FROM_OUTSIDE,
+    USE_LESS_MEMORY,
+    signal_name,
+)
 from job_tracker.backends.shared.log_ends import evidence_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
@@ -208,7 +213,7 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
     reason, message = terminated.get("reason") or "", _evidence(terminated.get("message") or "")
     if reason == "OOMKilled":
         summary = f"Rank {rank} was killed, since it used more memory than its limit or than its node has."
-        return Row(Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS).about(rank, message)
+        return Row(Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY).about(rank, message)
     if reason in ("ContainerCannotRun", "StartError"):  # Docker; containerd and CRI-O
         return _not_started(rank, message)
     if reason in ("ContainerStatusUnknown", "Unknown"):  # the node restarted and lost the container's state
@@ -217,7 +222,7 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
         return _ended_by_signal(rank, code - 128, message)
     if OUT_OF_MEMORY.search(message):
         summary = f"Rank {rank} ran out of memory and exited with code {code}."
-        return Row(Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS).about(rank, message)
+        return Row(Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY).about(rank, message)
     return Row(
         Category.CRASHED,
         f"Rank {rank} exited with code {code}.",

@@ -199,7 +199,7 @@ class Groups(LiveGroups[PodGroup]):
     def observe(self, group: PodGroup, *, changed_only: bool = False) -> Observation:
         """Observe the group, and notify the watchers if the result is new."""
         seen = group.observe(self._clock(), self._settings, changed_only=changed_only)
-        self._tell(group, seen)
+        self._publish(group, seen)
         may_change = group.may_change_by_itself and self.get(group.ref) is group
         later = max(0.2, min(self._settings.image_pull_grace, _LAUNCH_TIME).total_seconds() / 10)
         self._look_again(group, self.observe, later if may_change else None)

@@ -29,7 +29,7 @@ from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_take
 from job_tracker.backends.kubernetes.status import observe_rank
 from job_tracker.backends.shared.claims import Claim, claim_of
 from job_tracker.backends.shared.gathering import gathered
-from job_tracker.backends.shared.instances import planned_otherwise
+from job_tracker.backends.shared.instances import configuration_changed
 from job_tracker.backends.shared.retries import NotYet, repeated
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -132,7 +132,7 @@ class Launcher:
             elif may_create:
                 raise _not_yet(wanted)  # the object existed a moment ago
             elif attempt.has_other_plan and not _existed(wanted, attempt.plan):
-                raise LaunchFailed(planned_otherwise())
+                raise LaunchFailed(configuration_changed())
             else:
                 return None
         (self._on_pod if resource == "pods" else self._on_service)(claimed)
@@ -185,8 +185,8 @@ class Launcher:
         if is_being_deleted and rank == MASTER_RANK:
             seen = observe_rank(rank, found, datetime.now(UTC))
             raise LaunchFailed(seen.diagnosis or diagnosis.DELETED.about(rank))
-        if claim is Claim.PLANNED_OTHERWISE:
-            raise LaunchFailed(planned_otherwise())
+        if claim is Claim.OTHER_PLAN:
+            raise LaunchFailed(configuration_changed())
         if claim is Claim.RESTART and not is_being_deleted:
             log.info("removing %s, which has failed; restarting its rank", name)
             await self._remove_lost(plan.group, found)

@@ -13,7 +13,7 @@ from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.shared.instances import options_do_not_fit, options_of, variables_alike
+from job_tracker.backends.shared.instances import common_variables, options_of, options_unreadable
 from job_tracker.backends.shared.labels import PLAN_DIGEST, RESTARTS
 from job_tracker.catalog.layers import overlay
 from job_tracker.domain import naming
@@ -78,7 +78,7 @@ def plan(
             environment=[
                 *manifests.variables(
                     {
-                        **variables_alike(
+                        **common_variables(
                             job,
                             plain,
                             cpu=of_role[role].cpu_limit,
@@ -125,7 +125,7 @@ def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
     try:
         return overlay(FrozenPod, FrozenPod.of(of_all.identity, {}), options_of(FrozenPod, instance))
     except ValueError as error:
-        raise LaunchFailed(options_do_not_fit(error)) from error
+        raise LaunchFailed(options_unreadable(error)) from error
 
 
 def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:

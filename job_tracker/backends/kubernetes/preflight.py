@@ -12,7 +12,7 @@ from job_tracker.domain.job import Job, JobSpec, JobState
 # No job has this id, so the pod's name is unused.
 _UNUSED_ID = 0
 _TRUSTED_SECONDS = 60.0
-_MOST_TRUSTED = 1024
+_MAX_TRUSTED = 1024
 
 
 Key = tuple[str, str, bool]
@@ -44,6 +44,6 @@ class DryRun:
         except (ApiError, BackendUnavailable):
             return
         self._accepted.pop(key, None)
-        if len(self._accepted) >= _MOST_TRUSTED:
+        if len(self._accepted) >= _MAX_TRUSTED:
             del self._accepted[next(iter(self._accepted))]
         self._accepted[key] = time.monotonic()

@@ -111,7 +111,7 @@ class Stopper:
         if group is None:
             await self.remove_service(ref)
             return None
-        self._groups.observe(group)  # records how ranks ended that have ended by now
+        self._groups.observe(group)  # records the results of ranks that have ended
         group.held = group.stopping = True
         try:
             await self._mark_stopping(group)

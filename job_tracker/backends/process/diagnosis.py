@@ -6,7 +6,12 @@ import re
 import signal
 
 from job_tracker.backends.process.records import ExecError, ExitRecord
-from job_tracker.backends.shared.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.backends.shared.evidence import (
+    OUT_OF_MEMORY,
+    SENT_FROM_OUTSIDE,
+    USE_LESS_MEMORY,
+    signal_name,
+)
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
 # Shells, and programs that clean up first, report an end by signal N as exit code 128 + N.
@@ -30,7 +35,7 @@ def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnos
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
             summary=f"Rank {rank} ran out of memory and exited with code {end.code}.",
-            resolution=GIVE_IT_LESS,
+            resolution=USE_LESS_MEMORY,
             detail=log_tail,
             rank=rank,
         )
@@ -102,7 +107,7 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
             summary=f"The kernel killed rank {rank}: the machine or the rank's limit ran out of memory.",
-            resolution=GIVE_IT_LESS,
+            resolution=USE_LESS_MEMORY,
             detail=log_tail,
             rank=rank,
         )

@@ -10,7 +10,7 @@ class Claim(Enum):
     """It is not ours. Leave it, and fail the launch."""
     REPLACE = auto()
     """No program of this job has run in it. Remove it, and create the wanted one."""
-    PLANNED_OTHERWISE = auto()
+    OTHER_PLAN = auto()
     """It may have run with another configuration. Fail the launch."""
     RESTART = auto()
     """Its rank is to be restarted. Remove it, and create the wanted one."""
@@ -31,5 +31,5 @@ def claim_of(
     if not is_of_job:
         return Claim.REPLACE
     if not is_of_plan:
-        return Claim.PLANNED_OTHERWISE if may_have_run else Claim.REPLACE
+        return Claim.OTHER_PLAN if may_have_run else Claim.REPLACE
     return Claim.RESTART if is_lost else Claim.ADOPT

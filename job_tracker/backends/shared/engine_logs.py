@@ -142,7 +142,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                     raise
             if had_ended:
                 await asyncio.sleep(_FIRST_PAUSE)
-            else:  # the stream may simply have broken
+            else:  # the connection may have broken
                 if time.monotonic() - opened > self.longest_pause:
                     backoff.reset()  # the stream was open, and the program was quiet
                 await self._groups.wait(group, self._has_changed(group, rank), backoff.next())
@@ -159,9 +159,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
     def _stream(
         self, instance: Instance, after: bytes, silence: float, *, follow: bool, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
-        """Read the records after a time from one stream. Raises an error after `silence` seconds without
-        data.
-        """
+        """Read the records after a time from one stream. Raises an error if it is silent for too long."""
 
     def _is_gone(self, error: BackendUnavailable, *, had_ended: bool, gave_up: bool) -> bool:  # noqa: ARG002
         """Return whether the error means that the log is gone.
@@ -176,11 +174,10 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return False
 
     async def _once_started(self, group: AGroup, rank: int) -> Instance | None:
-        await self._groups.wait(
-            group,
-            lambda _: self._started(group, rank) is not None or self._has_ended(group, rank),
-            None,
-        )
+        def is_decided(_: AGroup) -> bool:
+            return self._started(group, rank) is not None or self._has_ended(group, rank)
+
+        await self._groups.wait(group, is_decided, None)
         return self._started(group, rank)
 
     def _has_changed(self, group: AGroup, rank: int) -> Callable[[AGroup], bool]:

@@ -17,7 +17,7 @@ LOST_PEER = re.compile(
     r"|failed to connect to all addresses|UnavailableError|[Hh]eartbeat|[Bb]arrier|coordination service"
     r"|Horovod has been shut down|lost (?:communication|connection)"
 )
-GIVE_IT_LESS = (
+USE_LESS_MEMORY = (
     "Reduce its memory use (a smaller BATCH_SIZE or model, more instances), or raise its memory limit."
 )
 # Signals from outside. Any other signal is an error of the program itself.

@@ -10,9 +10,7 @@ Result = TypeVar("Result")
 
 
 async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
-    """Wait for all results. If some fail, raise one error: a permanent one (LaunchFailed) before a retryable
-    one.
-    """
+    """Wait for all results. If calls fail, raise one of the errors, preferably a permanent LaunchFailed."""
     results = await asyncio.gather(*work, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]
     failures.sort(key=lambda failure: not isinstance(failure, LaunchFailed))

@@ -15,13 +15,13 @@ from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import DEFAULTS, job_environment
 
 HOME = "/home/training"
-TEMPORARY = "/tmp"  # noqa: S108    # private to the instance
-SHARED_MEMORY = "/dev/shm"  # noqa: S108    # private to the instance
+TEMPORARY = "/tmp"  # noqa: S108  # private to the instance
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # private to the instance
 
 Options = TypeVar("Options", bound=BaseModel)
 
-_OF_TRAINERS = frozenset({"resources", "nproc_per_node"})
-_NEUTRAL = frozenset(each.name for each in fields(InstanceOptions))
+_OF_TRAINING_ROLES = frozenset({"resources", "nproc_per_node"})
+_COMMON_OPTIONS = frozenset(each.name for each in fields(InstanceOptions))
 _INSTANCE = TypeAdapter(InstanceSpec)
 
 
@@ -45,7 +45,7 @@ def options_of_role(
             update={"nproc_per_node": 1, **({"resources": {}} if own.resources else {})}
         )
         request = RequestedPodOptions.model_validate(
-            request.model_dump(exclude_unset=True, exclude=set(_OF_TRAINERS))
+            request.model_dump(exclude_unset=True, exclude=set(_OF_TRAINING_ROLES))
         )
     options = overlay(kind, options, request)
     if own is not None:
@@ -54,22 +54,20 @@ def options_of_role(
 
 
 def instance_of(options: BaseModel, *, image: str, command: tuple[str, ...]) -> InstanceSpec:
-    """Convert options to the form that a job stores: the common ones by name, the others of the backend as
-    JSON.
-    """
-    own = options.model_dump_json(exclude_unset=True, exclude=set(_NEUTRAL))
-    neutral = options.model_dump(exclude_unset=True, include=set(_NEUTRAL))
-    return _INSTANCE.validate_python({**neutral, "image": image, "command": command, "engine": own})
+    """Return the stored form of options: common options by name, those of the backend as JSON."""
+    own = options.model_dump_json(exclude_unset=True, exclude=set(_COMMON_OPTIONS))
+    common = options.model_dump(exclude_unset=True, include=set(_COMMON_OPTIONS))
+    return _INSTANCE.validate_python({**common, "image": image, "command": command, "engine": own})
 
 
 def options_of(kind: type[Options], instance: InstanceSpec) -> Options:
     """Restore the options from `instance_of`. Raises ValueError if this version does not allow them."""
     own = kind.model_validate_json(instance.engine or "{}")
-    neutral = requested(InstanceOptions(**{name: getattr(instance, name) for name in _NEUTRAL}))
-    return overlay(kind, own, neutral)
+    common = requested(InstanceOptions(**{name: getattr(instance, name) for name in _COMMON_OPTIONS}))
+    return overlay(kind, own, common)
 
 
-def variables_alike(
+def common_variables(
     job: Job,
     more: Mapping[str, str],
     *,
@@ -90,7 +88,7 @@ def variables_alike(
     return {name: value for name, value in whole.items() if name not in secret}
 
 
-def options_do_not_fit(error: ValueError) -> Diagnosis:
+def options_unreadable(error: ValueError) -> Diagnosis:
     """Diagnose that this version cannot read the options of the job, which an earlier version accepted."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
@@ -100,7 +98,7 @@ def options_do_not_fit(error: ValueError) -> Diagnosis:
     )
 
 
-def planned_otherwise() -> Diagnosis:
+def configuration_changed() -> Diagnosis:
     """Diagnose that the configuration has changed since the launch of the group began."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,

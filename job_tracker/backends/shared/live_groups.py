@@ -97,7 +97,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             group = self._groups[ref] = self._make(ref, instances)
         return group
 
-    def _tell(self, group: AGroup, seen: Observation) -> None:
+    def _publish(self, group: AGroup, seen: Observation) -> None:
         """Publish the observation of the group if it is new."""
         if seen != group.last:
             group.last = seen

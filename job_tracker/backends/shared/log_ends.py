@@ -35,7 +35,7 @@ def failure_in(evidence: str) -> str:
     return traceback + after or before
 
 
-def telling_line(evidence: str) -> str:
+def line_of_cause(evidence: str) -> str:
     """Return the line that tells the cause, usually the last one; "" if there is none."""
     lines = [stripped for line in _of_training(evidence.splitlines()) if (stripped := line.strip())]
     stacks = [place for place, line in enumerate(lines[:-1]) if _STACK.match(line)]

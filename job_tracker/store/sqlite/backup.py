@@ -55,7 +55,7 @@ def last_given_beside(path: Path, store_id: str) -> int:
     stores = (path, *path.parent.glob(f"{path.name}{_REPLACED}*/{path.name}"))
     given = [0]
     for store in stores:
-        with suppress(StoreRefused, OSError):  # a damaged store has no say
+        with suppress(StoreRefused, OSError):  # damaged stores are skipped
             found = mark.read(store)
             if found is not None and found.store_id == store_id:
                 given.append(found.last_id)

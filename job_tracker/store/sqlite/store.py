@@ -33,6 +33,7 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 T = TypeVar("T")
 
 _MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
+_QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 
 
 class SqliteStore:
@@ -57,6 +58,7 @@ class SqliteStore:
         self._resigned: Broadcast[int, None] = Broadcast()
         # A cache of jobs. Only this process writes the file, and _changed removes what it writes.
         self._known: dict[int, Job] = {}
+        self._positions: dict[int, int] = {}
 
     @classmethod
     async def open(cls, path: Path, used: Sequence[Path] = ()) -> "SqliteStore":
@@ -83,27 +85,32 @@ class SqliteStore:
             "request_key": request_key.key if request_key else None,
             "request_digest": request_key.digest if request_key else None,
         }
-        # The text has only constant column names; every value is bound.
-        statement = f"INSERT INTO jobs ({', '.join(values)}) VALUES (:{', :'.join(values)})"  # noqa: S608
+        # The text has only constant column names; every value is bound. One statement, since for each the
+        # writer's thread and the event loop pass the GIL to each other several times.
+        statement = (
+            f"INSERT INTO jobs ({', '.join(values)}) SELECT :{', :'.join(values)} "
+            f"WHERE coalesce(({_QUEUED}), 0) < :max_queued"
+        )
+        values["max_queued"] = max_queued
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
             if request_key is not None and (known := _find_submitted(db, request_key)):
                 return known, False
-            queued = db.execute("SELECT jobs FROM tallies WHERE state = 'queued'").fetchone()
-            if queued and queued["jobs"] >= max_queued:
-                raise LimitExceeded(
-                    f"{queued['jobs']} jobs are queued, which is the limit (scheduling.max_queued); "
-                    "try again when some have run"
-                )
             self._marker.reserve(db)
             cursor = db.execute(statement, values)
+            if not cursor.rowcount:
+                [queued] = db.execute(_QUEUED).fetchone()
+                raise LimitExceeded(
+                    f"{queued} jobs are queued, which is the limit (scheduling.max_queued); "
+                    "try again when some have run"
+                )
             assert cursor.lastrowid is not None
             return replace(fresh, id=cursor.lastrowid), True
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
-            if is_new:
-                self._changed(job.id, job.state)
+            if is_new:  # it is the last in the queue, which moves no other
+                self._feed.publish(job.id, job.state)
 
         job, _ = await self._writer.run(insert, committed)
         return job
@@ -201,6 +208,15 @@ class SqliteStore:
         return [rows.job_of(row) for row in self._all(self._reader, query, limit)]
 
     async def queue_position(self, job: Job) -> int:
+        position = self._positions.get(job.id)
+        if position is None:
+            position = self._read_position(job)
+            if len(self._positions) >= _MOST_KNOWN:
+                del self._positions[next(iter(self._positions))]
+            self._positions[job.id] = position
+        return position
+
+    def _read_position(self, job: Job) -> int:
         row = self._one(
             "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE block < ?1 >> 8)"
             " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND id >= (?1 >> 8) << 8 AND id < ?1)",
@@ -302,6 +318,7 @@ class SqliteStore:
 
     def _changed(self, job_id: int, state: JobState, by: Changes | None = None) -> None:
         self._known.pop(job_id, None)
+        self._positions.clear()
         self._feed.publish(job_id, state, by=by)
 
     def _one(self, query: str, *values: Any) -> sqlite3.Row | None:

@@ -64,8 +64,7 @@ class GroupCommitter:
             raise StoreUnavailable("the store is closed")
         pending = _Pending(operation, self._loop.create_future(), committed)
         self._waiting.put(pending)
-        # A cancelled caller does not cancel the operation, which may be committed already.
-        result: Result = await asyncio.shield(pending.done)
+        result: Result = await pending.done
         return result
 
     async def close(self) -> None:
@@ -156,6 +155,8 @@ def _settle(batch: list[_Pending]) -> None:
     for pending in batch:
         if pending.error is None or pending.is_written:
             pending.committed(pending.outcome)
+        if pending.done.cancelled():  # its caller has gone away, which does not undo what is committed
+            continue
         if pending.error is not None:
             pending.done.set_exception(pending.error)
         else:

@@ -1,4 +1,4 @@
-"""Calls to an engine, and its streams: over a socket and over TLS, with the answers that an engine gives."""
+"""The client with a scripted engine, over a Unix socket and over TLS."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ def frame(content: bytes) -> bytes:
 
 
 class Engine:
-    """An engine that gives written answers, and remembers what it was asked."""
+    """An engine that sends scripted answers, and records its requests."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -97,7 +97,7 @@ async def client(engine: Engine) -> AsyncIterator[DockerClient]:
 
 
 async def logs(client: DockerClient, silence: float = 5, *, follow: bool = True) -> list[bytes]:
-    """All lines of a log."""
+    """Read all lines of a log."""
     lines = client.logs("c", follow=follow, since=None, tail_lines=None, silence=silence)
     async with aclosing(lines) as each:
         return [line async for line in each]
@@ -114,16 +114,18 @@ async def test_an_error_has_the_status_and_the_message_of_the_engine(
     assert (raised.value.status, raised.value.message) == (status, "no, as I said")
 
 
-async def test_an_error_of_a_proxy_has_its_text(engine: Engine, client: DockerClient) -> None:
+async def test_an_error_of_a_proxy_contains_the_text_of_its_page(
+    engine: Engine, client: DockerClient
+) -> None:
     engine.answer = lambda _: web.Response(text="a gateway's page\n", status=502)
     with pytest.raises(Refused, match="a gateway's page"):
         await client.inspect("c")
 
 
-async def test_an_engine_that_is_away_is_unreachable_until_it_is_back(tmp_path: Path) -> None:
+async def test_a_stopped_engine_is_unreachable_until_it_starts(tmp_path: Path) -> None:
     engine = Engine(tmp_path / "docker.sock")
     client = DockerClient(engine.url)
-    await client.connect()  # which is no reason to refuse the backend
+    await client.connect()  # a stopped engine does not refuse the backend
     with pytest.raises(Unreachable):
         await client.containers(["a=b"])
     runner = await engine.start()
@@ -132,7 +134,7 @@ async def test_an_engine_that_is_away_is_unreachable_until_it_is_back(tmp_path: 
     await runner.cleanup()
 
 
-async def test_an_engine_that_does_not_answer_in_time_is_unreachable(engine: Engine) -> None:
+async def test_a_silent_stream_is_unreachable(engine: Engine) -> None:
     client = DockerClient(engine.url, call_seconds=1)
     engine.pieces, engine.stays_open = [], True
     with pytest.raises(Unreachable, match="in time"):
@@ -140,7 +142,7 @@ async def test_an_engine_that_does_not_answer_in_time_is_unreachable(engine: Eng
     await client.close()
 
 
-async def test_an_engine_that_is_too_old_is_refused(engine: Engine, client: DockerClient) -> None:
+async def test_an_old_engine_is_refused(engine: Engine, client: DockerClient) -> None:
     engine.api_version = "1.40"
     with pytest.raises(BackendRefused, match=r"1\.40.*at least 1\.41"):
         await client.connect()
@@ -151,13 +153,13 @@ async def test_calls_use_the_version_of_the_engine_s_api(engine: Engine, client:
     assert engine.requests[0].raw_path == "/v1.43/images/registry.example:5000/team/image@sha256:0/json"
 
 
-async def test_frames_of_a_log_may_be_cut_anywhere(engine: Engine, client: DockerClient) -> None:
+async def test_frames_of_a_log_may_arrive_in_any_pieces(engine: Engine, client: DockerClient) -> None:
     whole = frame(LINE) + frame(b"") + frame(LINE * 1000) + frame(LINE)
     engine.pieces = [whole[:3], whole[3:9], whole[9:100], whole[100:]]
     assert b"".join(await logs(client)) == LINE * 1002
 
 
-async def test_a_stream_that_breaks_is_no_end(engine: Engine, client: DockerClient) -> None:
+async def test_a_broken_stream_raises_an_error(engine: Engine, client: DockerClient) -> None:
     engine.pieces, engine.breaks = [frame(LINE)], True
     with pytest.raises(Unreachable):
         await logs(client)
@@ -165,7 +167,7 @@ async def test_a_stream_that_breaks_is_no_end(engine: Engine, client: DockerClie
         [event async for event in client.events(since=0)]
 
 
-async def test_any_number_of_logs_is_followed_beside_calls_and_each_closes_its_connection(
+async def test_calls_work_while_150_logs_are_followed_and_closed_logs_close_their_connections(
     engine: Engine, client: DockerClient
 ) -> None:
     engine.pieces, engine.stays_open = [frame(LINE)], True
@@ -179,7 +181,7 @@ async def test_any_number_of_logs_is_followed_beside_calls_and_each_closes_its_c
 
 
 @pytest.mark.parametrize("image", ["registry.example/image", "registry.example/image:1"])
-async def test_a_pull_has_the_login_that_docker_login_stored(
+async def test_a_pull_uses_the_login_of_docker_login(
     engine: Engine, client: DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
@@ -196,7 +198,7 @@ async def test_a_pull_has_the_login_that_docker_login_stored(
     assert (sent["username"], sent["password"]) == ("me", "secret")
 
 
-async def test_a_pull_that_fails_has_the_reason(
+async def test_a_failed_pull_has_the_reason_of_the_engine(
     engine: Engine, client: DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
@@ -206,7 +208,7 @@ async def test_a_pull_that_fails_has_the_reason(
     assert "X-Registry-Auth" not in engine.requests[0].headers
 
 
-async def test_an_engine_may_be_reached_over_tls_with_the_certificates_that_the_environment_names(
+async def test_the_client_uses_tls_with_the_certificates_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"

@@ -1,4 +1,4 @@
-"""Treatment of a pod or container that has the name of one that a launch wants."""
+"""The claim of a launch on an object that has the wanted name."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from job_tracker.backends.shared.claims import Claim, claim_of
     ("is_of_group", "is_of_job", "claim"),
     [(False, True, Claim.TAKEN), (False, False, Claim.TAKEN), (True, False, Claim.REPLACE)],
 )
-def test_objects_of_others_stay_and_those_of_another_store_are_replaced(
+def test_foreign_objects_stay_and_those_of_another_store_are_replaced(
     is_of_group: bool, is_of_job: bool, is_of_plan: bool, may_have_run: bool, is_lost: bool, claim: Claim
 ) -> None:
     found = claim_of(
@@ -31,12 +31,12 @@ def test_objects_of_others_stay_and_those_of_another_store_are_replaced(
         (True, True, False, Claim.ADOPT),
         (True, False, False, Claim.ADOPT),
         (True, True, True, Claim.RESTART),
-        (False, True, False, Claim.PLANNED_OTHERWISE),
-        (False, True, True, Claim.PLANNED_OTHERWISE),
+        (False, True, False, Claim.OTHER_PLAN),
+        (False, True, True, Claim.OTHER_PLAN),
         (False, False, False, Claim.REPLACE),
     ],
 )
-def test_objects_of_the_job_are_adopted_unless_another_start_or_plan_is_wanted(
+def test_objects_of_the_job_are_adopted_unless_their_plan_or_restarts_differ(
     is_of_plan: bool, may_have_run: bool, is_lost: bool, claim: Claim
 ) -> None:
     found = claim_of(

@@ -1,4 +1,4 @@
-"""Attempts that are repeated."""
+"""Repeated attempts."""
 
 import pytest
 
