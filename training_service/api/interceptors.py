@@ -199,5 +199,5 @@ def _request_id(metadata: Metadata) -> str:
             given = "".join(c for c in value if " " <= c <= "~")[:_LONGEST_REQUEST_ID]
             if given:
                 return given
-    # os.urandom would release Python's lock, and wait for other threads to give it back.
-    return random.randbytes(16).hex()  # noqa: S311  # it is no secret
+    # Not os.urandom: it releases the GIL, and then waits for other threads.
+    return random.randbytes(16).hex()  # noqa: S311  # not a secret

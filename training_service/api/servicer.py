@@ -1,6 +1,6 @@
 """The servicer of training.TrainingService."""
 
-# The interceptor gives handlers a Call in place of gRPC's context, and takes serialized answers.
+# The interceptor gives handlers a Call in place of gRPC's context, and accepts serialized responses.
 # mypy: disable-error-code="override"
 
 import asyncio
@@ -43,7 +43,7 @@ class TrainingServicer(TrainingServiceServicer):
         self._cancelled_as_failure = cancelled_as_failure
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
-        self._made = Statuses()
+        self._messages = Statuses()
         self._making = asyncio.Semaphore(_LISTS_MADE)
         self._lists = Places(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
         self._statuses = Places(_SENT, _OF_ONE, _SEND_SECONDS)
@@ -53,11 +53,11 @@ class TrainingServicer(TrainingServiceServicer):
 
     async def Train(self, request: pb.TrainRequest, call: Call) -> pb.TrainResponse:
         job = await self._jobs.submit(call.caller, convert.request_of(request))
-        _is_about(job.id)
+        _set_log_subject(job.id)
         return pb.TrainResponse(job_id=job.id)
 
     async def GetTrainingStatus(self, request: pb.GetTrainingStatusRequest, call: Call) -> bytes:
-        _is_about(request.job_id)
+        _set_log_subject(request.job_id)
         caller = call.caller
         status = await self._bounded(caller, await self._jobs.get(caller, request.job_id))
         if self._cancelled_as_failure and not _knows_cancelled(call):
@@ -77,21 +77,21 @@ class TrainingServicer(TrainingServiceServicer):
             )
 
     async def CancelTraining(self, request: pb.CancelTrainingRequest, call: Call) -> bytes:
-        _is_about(request.job_id)
+        _set_log_subject(request.job_id)
         caller = call.caller
         return await self._bounded(caller, await self._jobs.cancel(caller, request.job_id))
 
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
-        _is_about(request.job_id)
+        _set_log_subject(request.job_id)
         caller = call.caller
         async with aclosing(self._jobs.watch(caller, request.job_id)) as views:
             while (view := await self._next(views)) is not None:
                 status = convert.status_of(view)
                 is_large = status.ByteSize() >= _LARGE
                 if is_large:
-                    del view, status  # many may wait
+                    del view, status  # free the memory, since many calls may wait
                 with await self._place(caller, self._statuses, is_needed=is_large):
                     yield (
                         convert.status_of(await self._jobs.get(caller, request.job_id))
@@ -102,7 +102,7 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingLogs(
         self, request: pb.GetTrainingLogsRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
-        _is_about(request.job_id, request.attempt)
+        _set_log_subject(request.job_id, request.attempt)
         async with aclosing(self._jobs.logs(call.caller, *convert.logs_of(request))) as pieces:
             while (piece := await self._next(pieces)) is not None:
                 with await self._place(call.caller, self._logs, is_needed=piece.size >= _LARGE):
@@ -140,14 +140,14 @@ class TrainingServicer(TrainingServiceServicer):
             waiting.reschedule(asyncio.get_running_loop().time())
 
     async def _bounded(self, caller: Caller, view: JobView) -> bytes:
-        """The status, serialized. If it is large, it waits for a place, and is made again then."""
-        status = self._made.of(view)
+        """The serialized status. A large one waits for a place, and is then built again."""
+        status = self._messages.of(view)
         if len(status) < _LARGE:
             return status
         job_id = view.job.id
-        del view, status  # many may wait
+        del view, status  # free the memory, since many calls may wait
         await self._statuses.take_until_sent(caller)
-        return self._made.of(await self._jobs.get(caller, job_id))
+        return self._messages.of(await self._jobs.get(caller, job_id))
 
     async def _place(
         self, caller: Caller, places: Places, *, is_needed: bool = True
@@ -183,6 +183,6 @@ def _knows_cancelled(call: Call) -> bool:
     return any(key == KNOWS_CANCELLED for key, _ in call.metadata)
 
 
-def _is_about(job_id: int, attempt: int = 0) -> None:
+def _set_log_subject(job_id: int, attempt: int = 0) -> None:
     """Add the job to the log context of this call. Each call has its own context."""
     log_context.subject.set(log_context.Subject(job_id, attempt))
