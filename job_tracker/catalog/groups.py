@@ -68,7 +68,7 @@ class Composition:
     roles: Mapping[str, int]
     elastic: Elastic | None
     ends_with_master: bool
-    """Whether only the master ends by itself."""
+    """True if only the master ends by itself."""
 
     @property
     def size(self) -> int:

@@ -57,11 +57,11 @@ class Role:
 
     at_most: int | None = None
     needs_worker: bool = False
-    """Whether it needs a worker besides the master."""
+    """True if it needs a worker besides the master."""
     serves: bool = False
-    """Whether it never ends by itself. Then the workers do not either: all are stopped after the master."""
+    """True if it never ends by itself. Then the workers do not either: all are stopped after the master."""
     takes_rank_0: bool = False
-    """Whether it is the master of the group. Then all other instances are workers."""
+    """True if it is the master of the group. Then all other instances are workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +69,11 @@ class Traits:
     """The abilities of a framework, which decide what a request may ask for."""
 
     addresses_every_rank: bool = False
-    """Whether ranks get the hosts of all ranks, each of which has to resolve."""
+    """True if ranks get the hosts of all ranks, each of which has to resolve."""
     starts_processes: bool = False
-    """Whether it can start several training processes in an instance."""
+    """True if it can start several training processes in an instance."""
     is_elastic: bool = False
-    """Whether the group can continue after the loss of workers."""
+    """True if the group can continue after the loss of workers."""
     roles: Mapping[str, Role] = field(default_factory=dict)
 
 

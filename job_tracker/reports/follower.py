@@ -41,7 +41,7 @@ class _Follower:
     group: GroupRef
     after: bytes = BEGINNING
     has_reported: bool = False
-    """Whether the log has had a report."""
+    """True if the log has had a report."""
     is_reading: bool = False
     known: Progress | None = None
     """The progress of the attempt when following began."""

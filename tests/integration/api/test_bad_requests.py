@@ -239,7 +239,8 @@ async def test_far_too_many_parameters_are_refused_without_parsing(door: Service
     for data in (in_one, in_many):
         details = await door.refuses(door.call_raw("Train", data), INVALID)
         assert details == (
-            f"request: has {len(data)} bytes; at most 262144 are allowed, 65536 of them for parameters"
+            f"request: the message has {len(data)} bytes; at most 262144 are allowed, "
+            "65536 of them for parameters"
         )
 
 

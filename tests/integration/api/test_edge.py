@@ -54,7 +54,7 @@ async def test_an_unexpected_error_is_logged_and_hidden_from_the_client(
         service.stub.GetTrainingStatus(request, metadata=(("x-request-id", "order-66"),)),
         grpc.StatusCode.INTERNAL,
     )
-    assert details == "the service failed to answer; its log says why, under request id order-66"
+    assert details == "internal error; the service's log has the reason under request id order-66"
     (record,) = (record for record in caplog.records if record.exc_info)
     assert record.exc_info is not None
     assert SECRET in str(record.exc_info[1])
@@ -66,7 +66,7 @@ async def test_an_unexpected_error_of_a_stream_is_hidden_from_the_client(serve: 
         request = pb.WatchTrainingRequest(job_id=1).SerializeToString()
         details = await service.refuses(service.first_raw(method, request), grpc.StatusCode.INTERNAL)
         assert re.fullmatch(
-            "the service failed to answer; its log says why, under request id [0-9a-f]{32}", details
+            "internal error; the service's log has the reason under request id [0-9a-f]{32}", details
         )
 
 

@@ -166,13 +166,13 @@ async def test_artifacts_are_the_files_of_the_model_and_the_reported_ones(
     (folder / "sub").mkdir(parents=True)
     (folder / "model.pt").write_bytes(b"m" * 700_000)
     (folder / "sub" / "labels.json").write_text("[]")
-    told = [
+    reported = [
         reporter_pb.ReportedArtifact(
-            name="model.pt", uri="told", kind="model", size=700_000, sha256="ab" * 32
+            name="model.pt", uri="reported", kind="model", size=700_000, sha256="ab" * 32
         ),
         reporter_pb.ReportedArtifact(name="curve", uri="s3://elsewhere/curve.png"),
     ]
-    await send(service, reporter_pb.ReportRequest(artifacts=told), token=token)
+    await send(service, reporter_pb.ReportRequest(artifacts=reported), token=token)
     await service.reports.write()
     answer = await service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=job_id))
     found = {made.name: (made.kind, made.size, made.fetchable) for made in answer.artifacts}

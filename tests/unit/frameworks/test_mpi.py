@@ -6,8 +6,8 @@ from tests.support.layouts import THREE, layout
 
 def test_a_separate_launcher_has_no_slots() -> None:
     mpi = FRAMEWORKS["mpi"]
-    told = mpi.environment(layout("master", "worker", processes=4), 1)
-    assert told == {
+    variables = mpi.environment(layout("master", "worker", processes=4), 1)
+    assert variables == {
         "MASTER_ADDR": "h0",
         "MASTER_PORT": "20000",
         "MPI_INSTANCES": "2",

@@ -24,10 +24,14 @@ def test_variables_of_pytorch_count_processes_and_those_of_torchrun_nodes() -> N
 
 def test_torchrun_counts_several_processes() -> None:
     pairs = layout("master", "worker", processes=2)
-    told = FRAMEWORKS["pytorch"].environment(pairs, 1)
-    assert "RANK" not in told
-    assert "WORLD_SIZE" not in told
-    assert (told["PET_NNODES"], told["PET_NODE_RANK"], told["PET_NPROC_PER_NODE"]) == ("2", "1", "2")
+    variables = FRAMEWORKS["pytorch"].environment(pairs, 1)
+    assert "RANK" not in variables
+    assert "WORLD_SIZE" not in variables
+    assert (variables["PET_NNODES"], variables["PET_NODE_RANK"], variables["PET_NPROC_PER_NODE"]) == (
+        "2",
+        "1",
+        "2",
+    )
     assert FRAMEWORKS["pytorch"].command(pairs, ("python", "t.py")) == (
         *("torchrun", "--no-python"),
         *("python", "t.py"),

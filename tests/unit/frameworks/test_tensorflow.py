@@ -10,9 +10,9 @@ from tests.support.layouts import THREE, layout
 
 
 def tf_config(of: GroupLayout, rank: int) -> Any:
-    told = FRAMEWORKS["tensorflow"].environment(of, rank)
-    assert set(told) == {"TF_CONFIG"}
-    return json.loads(told["TF_CONFIG"])
+    variables = FRAMEWORKS["tensorflow"].environment(of, rank)
+    assert set(variables) == {"TF_CONFIG"}
+    return json.loads(variables["TF_CONFIG"])
 
 
 def test_workers_get_the_addresses_of_all_workers() -> None:
@@ -28,13 +28,13 @@ def test_workers_get_the_addresses_of_all_workers() -> None:
     [(0, "chief", 0), (1, "worker", 0), (2, "worker", 1), (3, "ps", 0), (4, "ps", 1)],
 )
 def test_parameter_servers_make_rank_0_the_chief(rank: int, kind: str, index: int) -> None:
-    told = tf_config(layout("master", "worker", "worker", "ps", "ps"), rank)
-    assert told["cluster"] == {
+    variables = tf_config(layout("master", "worker", "worker", "ps", "ps"), rank)
+    assert variables["cluster"] == {
         "chief": ["h0:20000"],
         "worker": ["h1:20001", "h2:20002"],
         "ps": ["h3:20003", "h4:20004"],
     }
-    assert told["task"] == {"type": kind, "index": index}
+    assert variables["task"] == {"type": kind, "index": index}
 
 
 def test_an_evaluator_gets_the_cluster_without_being_part_of_it() -> None:

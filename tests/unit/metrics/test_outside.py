@@ -34,17 +34,17 @@ class CornerShop:
         """See Market."""
 
 
-class Told(list[tuple[str, Result]]):
+class Calls(list[tuple[str, Result]]):
     def __call__(self, operation: str, result: Result, seconds: float) -> None:
         assert 0 <= seconds < 10
         self.append((operation, result))
 
 
 async def test_an_observed_call_returns_its_result() -> None:
-    told = Told()
-    shop: Shop = observed(CornerShop(), Shop, told)
+    calls = Calls()
+    shop: Shop = observed(CornerShop(), Shop, calls)
     assert await shop.buy("eggs", number=2) == "2 eggs"
-    assert told == [("buy", Result.OK)]
+    assert calls == [("buy", Result.OK)]
 
 
 class Market(Shop, Protocol):
@@ -52,15 +52,15 @@ class Market(Shop, Protocol):
 
 
 async def test_inherited_calls_of_a_protocol_are_observed() -> None:
-    told = Told()
-    await observed(CornerShop(), Market, told).buy("eggs")
-    assert told == [("buy", Result.OK)]
+    calls = Calls()
+    await observed(CornerShop(), Market, calls).buy("eggs")
+    assert calls == [("buy", Result.OK)]
 
 
 async def test_other_attributes_are_not_observed() -> None:
-    told = Told()
-    assert observed(CornerShop(), Shop, told).greet() == "hello"
-    assert told == []
+    calls = Calls()
+    assert observed(CornerShop(), Shop, calls).greet() == "hello"
+    assert calls == []
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ async def test_other_attributes_are_not_observed() -> None:
 async def test_an_error_is_raised_unchanged_and_observed_by_its_kind(
     trouble: BaseException, result: Result
 ) -> None:
-    told = Told()
+    calls = Calls()
     with pytest.raises(type(trouble)) as raised:
-        await observed(CornerShop(trouble), Shop, told).buy("eggs")
+        await observed(CornerShop(trouble), Shop, calls).buy("eggs")
     assert raised.value is trouble
-    assert told == [("buy", result)]
+    assert calls == [("buy", result)]
 
 
 SEEN = (GroupRef("program-1", 1, 1), Observation(()))
@@ -113,12 +113,12 @@ class OneGroup:
     ],
 )
 async def test_the_snapshot_of_a_watch_is_observed(marks: bool, seen: list[object], result: Result) -> None:
-    told = Told()
-    one: Watched = observed(OneGroup(marks=marks), Watched, told)
+    calls = Calls()
+    one: Watched = observed(OneGroup(marks=marks), Watched, calls)
     async with aclosing(one.watch()) as watch:
         for change in seen:
             assert await anext(watch) == change
-            assert told == [("watch", Result.OK)]
+            assert calls == [("watch", Result.OK)]
         with pytest.raises(BackendUnavailable):
             await anext(watch)
-    assert told == [("watch", result)]
+    assert calls == [("watch", result)]

@@ -74,8 +74,8 @@ async def book(store: SqliteStore) -> ReportBuffer:
 
 async def running(store: SqliteStore, backend: FakeBackend, *lines: str) -> Job:
     """A job that runs until it is stopped, and has printed these lines."""
-    told = spec({"RUN_SECONDS": "forever", "PRINT": "\n".join(lines)})
-    job = await store.submit(told, NOON, None, 100)
+    job_spec = spec({"RUN_SECONDS": "forever", "PRINT": "\n".join(lines)})
+    job = await store.submit(job_spec, NOON, None, 100)
     job = await store.update((await store.update(job.admitted(NOON))).running(NOON))
     await backend.launch(job)
     return job

@@ -95,7 +95,7 @@ def test_a_backend_cannot_have_a_name_that_hides_a_setting(packages: Packages, n
 
 def test_two_packages_cannot_have_the_same_backend(packages: Packages) -> None:
     packages.add("process", "others_backend:Plugin")
-    with pytest.raises(SettingsError, match="uninstall one of them") as caught:
+    with pytest.raises(SettingsError, match="uninstall one") as caught:
         load()
     assert "backend process of package others" in str(caught.value)
 
