@@ -60,3 +60,5 @@ def set_up(settings: LoggingSettings) -> None:
     handler.setFormatter(_Json() if settings.format == "json" else _Console())
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+    # Neither format has these, and every call that changes something logs a line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

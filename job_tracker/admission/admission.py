@@ -11,6 +11,7 @@ from typing import Any
 from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.admission.resolution import Resolver
 from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefaults
+from job_tracker.catalog.groups import GROUP_PARAMETERS
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
 from job_tracker.domain.caller import Caller
@@ -22,6 +23,7 @@ from job_tracker.store.jobs import RequestKey
 MAX_NAME = 128
 MAX_PARAMETERS = 256
 MAX_PARAMETER_BYTES = 64 * 1024
+_MOST_GROUPS = 1024
 
 # It becomes part of paths and URIs: no separators, no "..", no character with a meaning in shells or URLs.
 # "=" and "+" are allowed for hashes in base 64.
@@ -76,6 +78,7 @@ class Admission:
         self._home = home
         self._resolver = resolver
         self._defaults = defaults or JobDefaults()
+        self._groups: dict[tuple[object, ...], tuple[GroupSpec, InstanceOptions]] = {}
 
     def key_of(self, request: JobRequest) -> RequestKey | None:
         """Return the key that makes the request repeatable; None if it has none. Raises InvalidField."""
@@ -115,10 +118,7 @@ class Admission:
             _check_path_part("output_model_name", request.model_name)
         _check_amount(request.parameters)
         environment = algorithm.resolve(request.parameters)
-        composition = algorithm.composer.compose(request.parameters, self._capacity)
-        pod_options = self._pod_options(request.pod_options)
-        group = self._resolver.resolve(request.algorithm, composition, pod_options)
-        self._check_processes(group, composition.trainers, pod_options)
+        group, pod_options = self._group(request, algorithm)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines)
         return JobSpec(
@@ -139,6 +139,22 @@ class Admission:
             deadlines=deadlines,
             home=self._home,
         )
+
+    def _group(self, request: JobRequest, algorithm: Algorithm) -> tuple[GroupSpec, InstanceOptions]:
+        """The resolved group, and the checked options of its instances."""
+        # It depends on few of the parameters, and most jobs of an algorithm ask for the same. Groups with
+        # options of the request are not kept: these may be large, and differ with each request.
+        asked = [part for part in request.parameters.items() if part[0] in GROUP_PARAMETERS]
+        key = (request.algorithm, *asked)
+        if not request.pod_options and (known := self._groups.get(key)):
+            return known
+        composition = algorithm.composer.compose(request.parameters, self._capacity)
+        pod_options = self._pod_options(request.pod_options)
+        group = self._resolver.resolve(request.algorithm, composition, pod_options)
+        self._check_processes(group, composition.trainers, pod_options)
+        if not request.pod_options and len(self._groups) < _MOST_GROUPS:
+            self._groups[key] = group, pod_options
+        return group, pod_options
 
     def _algorithm(self, name: str) -> Algorithm:
         if name not in self._algorithms:

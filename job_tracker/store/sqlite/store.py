@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,19 +86,13 @@ class SqliteStore:
             "request_key": request_key.key if request_key else None,
             "request_digest": request_key.digest if request_key else None,
         }
-        # The text has only constant column names; every value is bound. A single statement, since each
-        # one passes the GIL between the writer's thread and the event loop several times.
-        statement = (
-            f"INSERT INTO jobs ({', '.join(values)}) SELECT :{', :'.join(values)} "
-            f"WHERE coalesce(({_QUEUED}), 0) < :max_queued"
-        )
-        values["max_queued"] = max_queued
+        statement, arguments = _insertion(tuple(values)), (*values.values(), max_queued)
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
             if request_key is not None and (known := _find_submitted(db, request_key)):
                 return known, False
             self._marker.reserve(db)
-            cursor = db.execute(statement, values)
+            cursor = db.execute(statement, arguments)
             if not cursor.rowcount:
                 [queued] = db.execute(_QUEUED).fetchone()
                 raise LimitExceeded(
@@ -349,6 +344,19 @@ class SqliteStore:
             return connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
+
+
+@cache
+def _insertion(columns: tuple[str, ...]) -> str:
+    """The statement that inserts a job with these columns, unless as many are queued as the last argument.
+
+    It is one statement, since the event loop may have to wait for the GIL several times in each.
+    """
+    # Only column names of our own are in the text; every value is bound.
+    return (
+        f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
+        f"WHERE coalesce(({_QUEUED}), 0) < ?"
+    )
 
 
 def _find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:
