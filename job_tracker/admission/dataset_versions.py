@@ -14,10 +14,10 @@ from job_tracker.files.remote import in_thread
 
 _ANY_DATASET = "*"
 _SEEN_SECONDS = 10.0
-_MOST_SEEN = 256
+_MAX_SEEN = 256
 _PATIENCE_SECONDS = 10.0
-_MOST_CHECKS = 64
-_MOST_OF_ONE_CALLER = 48
+_MAX_CHECKS = 64
+_MAX_OF_ONE_CALLER = 48
 
 
 class DatasetVersions:
@@ -37,7 +37,7 @@ class DatasetVersions:
         """`patience` is how many seconds a call waits in all, for its turn and for the storage."""
         self._datasets = datasets
         self._patience = patience
-        self._turns = turns or FairTurns(_MOST_CHECKS, _MOST_OF_ONE_CALLER)
+        self._turns = turns or FairTurns(_MAX_CHECKS, _MAX_OF_ONE_CALLER)
         self._seen: dict[str, float] = {}
         self._checks: dict[str, asyncio.Future[str | None]] = {}
 
@@ -59,7 +59,7 @@ class DatasetVersions:
                     f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
                 )
             self._seen.pop(uri, None)  # keeps the order of insertion the order of use
-            if len(self._seen) >= _MOST_SEEN:
+            if len(self._seen) >= _MAX_SEEN:
                 del self._seen[next(iter(self._seen))]
             self._seen[uri] = time.monotonic()
         return uri

@@ -14,7 +14,7 @@ from job_tracker.domain.errors import InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec
 from job_tracker.domain.job import JobSpec
 
-_MOST_KNOWN = 1024
+_MAX_KNOWN = 1024
 
 
 class Resolver:
@@ -98,7 +98,7 @@ class Resolver:
         key = name, role, repr(sent)
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             known = self._known[key] = self._plugin.resolve(self._algorithms[name], role, sent)
         return known

@@ -40,11 +40,11 @@ class Surroundings:
     store_id: str = ""
     """The id of the store of its jobs."""
     most_log: int = 100 << 20
-    """How many bytes of the log of a rank are kept."""
+    """The maximum size of the log of a rank, in bytes."""
     spool: FolderSpool
     """For the logs of stopped groups, unless the backend has another place for them."""
     stop_grace: timedelta = timedelta(seconds=10)
-    """How long a process may take to end after a signal."""
+    """The time in which a process must end after a signal."""
     extra_environment: ExtraEnvironment = nothing_more
     on_request: RequestObserver = ignore_request
 

@@ -8,7 +8,7 @@ from typing import Any
 from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.policies import LONGEST, MOST_ATTEMPTS, Deadlines, RetryPolicy
+from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, Deadlines, RetryPolicy
 
 ANY_FAILURE = "any"
 """Stands for every category in `retry_on`."""
@@ -25,10 +25,10 @@ class JobDefaults:
         """The retry policy of a job. Raises InvalidField."""
         policy = self.retry
         if "max_attempts" in sent:
-            if not 1 <= sent["max_attempts"] <= MOST_ATTEMPTS:
+            if not 1 <= sent["max_attempts"] <= MAX_ATTEMPTS:
                 raise InvalidField(
                     "retry_policy.max_attempts",
-                    f"{sent['max_attempts']} is not allowed; allowed are 1 to {MOST_ATTEMPTS}",
+                    f"{sent['max_attempts']} is not allowed; allowed are 1 to {MAX_ATTEMPTS}",
                 )
             policy = replace(policy, max_attempts=sent["max_attempts"])
         if "backoff" in sent:
@@ -63,6 +63,6 @@ def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
 
 
 def _duration(field: str, seconds: float) -> timedelta:
-    if not 0 <= seconds <= LONGEST.total_seconds():
-        raise InvalidField(field, f"{seconds:g} s is not allowed; allowed are 0 to {LONGEST.days} days")
+    if not 0 <= seconds <= MAX_DURATION.total_seconds():
+        raise InvalidField(field, f"{seconds:g} s is not allowed; allowed are 0 to {MAX_DURATION.days} days")
     return timedelta(seconds=seconds)

@@ -62,9 +62,9 @@ async def repeat(
     failure: str,
     expected: type[Exception],
 ) -> None:
-    """Repeat `step` until cancelled, with `period` seconds between; after an error, after its pause.
+    """Repeat `step` every `period` seconds until cancelled. After an error, wait for `backoff` instead.
 
-    An error is logged as `failure`, but only once in a row; with its traceback unless it is `expected`.
+    Equal errors in a row are logged once, as `failure`; with a traceback unless they are `expected`.
     """
     logged = ""
     while True:

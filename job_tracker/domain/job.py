@@ -12,7 +12,7 @@ from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 
 _DETAIL_IN_MOVES = 1000  # characters
-_MOST_RESTARTS_IN_MOVES = 100  # the newest
+_MAX_RESTARTS_IN_MOVES = 100  # the newest
 
 
 class JobState(StrEnum):
@@ -240,10 +240,10 @@ class Job:
         """
         if len(ranks) != self.spec.instances:
             return self
-        current = (r if self._is_news(r) else self.ranks[r.rank] for r in ranks)
+        current = (r if self._is_newer(r) else self.ranks[r.rank] for r in ranks)
         return replace(self, ranks=tuple(current), program=program or self.program)
 
-    def _is_news(self, rank: RankStatus) -> bool:
+    def _is_newer(self, rank: RankStatus) -> bool:
         known = self.ranks[rank.rank] if rank.rank < len(self.ranks) else None
         if known is None or rank.restarts != known.restarts:
             return rank.restarts >= self.restarts_of(rank.rank)
@@ -272,7 +272,7 @@ class Job:
         ranks = (*self.ranks[:rank], again, *self.ranks[rank + 1 :])
         move = Move(self.state, at, self.attempt, replace(why, rank=rank, detail=""))
         restarts = [each for each in self.history if each.is_restart]
-        dropped = restarts[0] if len(restarts) >= _MOST_RESTARTS_IN_MOVES else None
+        dropped = restarts[0] if len(restarts) >= _MAX_RESTARTS_IN_MOVES else None
         history = (*(each for each in self.history if each is not dropped), move)
         return replace(self, ranks=ranks, history=history)
 

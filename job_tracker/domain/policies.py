@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
-MOST_ATTEMPTS = 100
-LONGEST = timedelta(days=3650)
+MAX_ATTEMPTS = 100
+MAX_DURATION = timedelta(days=3650)
 """The longest back-off or deadline. A date plus this is still a valid date."""
 
 

@@ -5,11 +5,11 @@ from datetime import datetime
 
 from job_tracker.domain.job import Progress
 
-MOST_SERIES = 256
+MAX_SERIES = 256
 """The most metrics of one job. Further names are left out."""
-MOST_POINTS = 1024
+MAX_POINTS = 1024
 """The most points of one series. At this number every second one is dropped, also of the later ones."""
-MOST_ARTIFACTS = 256
+MAX_ARTIFACTS = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField, StorageUnavailable, UnknownReference
 from job_tracker.domain.job import Job
-from job_tracker.domain.telemetry import MOST_ARTIFACTS, Artifact
+from job_tracker.domain.telemetry import MAX_ARTIFACTS, Artifact
 from job_tracker.files.job_files import JobFiles, job_files
 from job_tracker.files.remote import patiently
 from job_tracker.files.untrusted import Suspicious
@@ -18,7 +18,7 @@ from job_tracker.files.untrusted import Suspicious
 _PATIENCE_SECONDS = 20.0
 _PROMPT_SECONDS = 5.0  # short, since the end of a job waits for it
 _PIECE = 256 * 1024  # bytes in memory for each download
-_MOST_LOOKED_AT = 10 * MOST_ARTIFACTS  # entries of a folder: training may leave millions there
+_MOST_LOOKED_AT = 10 * MAX_ARTIFACTS  # entries of a folder: training may leave millions there
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class ModelFiles:
         self._root = storage_root
 
     async def list(self, job: Job) -> Sequence[ModelFile]:
-        """The files of the job's model, by name, at most MOST_ARTIFACTS. Raises StorageUnavailable."""
+        """The files of the job's model, by name, at most MAX_ARTIFACTS. Raises StorageUnavailable."""
         uri = job.model_uri
 
         def look() -> Sequence[ModelFile]:
             found = job_files(uri, within=self._root).files(_MOST_LOOKED_AT)
-            return [ModelFile(name, f"{uri}/{name}", size) for name, size in found[:MOST_ARTIFACTS]]
+            return [ModelFile(name, f"{uri}/{name}", size) for name, size in found[:MAX_ARTIFACTS]]
 
         return await patiently(look, f"the model at {uri}", seconds=_PATIENCE_SECONDS)
 
@@ -94,7 +94,7 @@ def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tup
         (by_name.get(name) or Artifact(name=name, uri=found[name].uri, size=found[name].size), name in found)
         for name in sorted(by_name.keys() | found.keys())
     ]
-    return artifacts[:MOST_ARTIFACTS]
+    return artifacts[:MAX_ARTIFACTS]
 
 
 def _open(files: JobFiles, uri: str, name: str) -> BinaryIO:

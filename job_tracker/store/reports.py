@@ -13,8 +13,8 @@ class ReportStore(Protocol):
         """Store reports, and return for each whether it was accepted.
 
         A report is refused if its attempt is not the job's current one, or had ended before the report came.
-        Progress replaces the earlier one. Points are added to their series (at most MOST_SERIES, thinned
-        beyond MOST_POINTS). An artifact replaces one of the same name. The write need not be durable.
+        Progress replaces the earlier one. Points are added to their series (at most MAX_SERIES, thinned
+        beyond MAX_POINTS). An artifact replaces one of the same name. The write need not be durable.
         """
         ...
 

@@ -59,7 +59,7 @@ def next_step(
     is_due = job.due_at is not None and now >= job.due_at
     match job.state:
         case JobState.QUEUED:
-            return Save(_given_up(job, now)) if is_due else Rest()
+            return Save(_queued_too_long(job, now)) if is_due else Rest()
         case JobState.BACKOFF:
             return Save(job.queued_again(now)) if is_due else Rest()
     if job.state is JobState.LAUNCHING and not (launched or job.was_launched):
@@ -74,10 +74,10 @@ def next_step(
     master = seen.master.status.phase
     if any(rank.restarts < job.restarts_of(rank.rank) for rank in seen.statuses):
         return Launch()
-    if (lost := _replaceable(job, seen)) is not None:
+    if (lost := _restartable_worker(job, seen)) is not None:
         return Save(current.restarting(*lost, now))
     if seen.first_failure is not None:
-        if (wait := _cause_may_show(seen, now)) is not None:
+        if (wait := _wait_for_root_cause(seen, now)) is not None:
             return Rest(at_most=wait)
         return Save(current.failed(seen.first_failure, now))
     if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
@@ -87,11 +87,11 @@ def next_step(
     if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
         return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.group.ends_with_master)))
     if is_due:
-        return Save(current.failed(_too_slow(current), now))
+        return Save(current.failed(_deadline_exceeded(current), now))
     return Rest() if current == job else Save(current)
 
 
-def _replaceable(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
+def _restartable_worker(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
     """Return a failed worker of an elastic group that may be restarted, and its diagnosis."""
     elastic = job.spec.group.elastic
     if elastic is None or seen.master.status.phase is not Phase.RUNNING:
@@ -101,7 +101,7 @@ def _replaceable(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
     return next(((rank.status.rank, rank.diagnosis) for rank in seen.ranks if rank.diagnosis), None)
 
 
-def _cause_may_show(seen: Observation, now: datetime) -> timedelta | None:
+def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
     """Return how long to wait before a crash counts as the root cause; None: it counts now.
 
     The rank may have crashed because it lost a peer whose end is observed later.
@@ -121,7 +121,7 @@ def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: 
     return Stop(ending)
 
 
-def _given_up(job: Job, now: datetime) -> Job:
+def _queued_too_long(job: Job, now: datetime) -> Job:
     """Fail a job that was queued for too long. It has no group to stop, so it ends at once."""
     why = Diagnosis(
         category=Category.QUEUED_TOO_LONG,
@@ -132,7 +132,7 @@ def _given_up(job: Job, now: datetime) -> Job:
     return job.ended(Ending(JobState.FAILED, now, why), now)
 
 
-def _too_slow(job: Job) -> Diagnosis:
+def _deadline_exceeded(job: Job) -> Diagnosis:
     if job.state is JobState.RUNNING:
         return Diagnosis(
             category=Category.DEADLINE_EXCEEDED,

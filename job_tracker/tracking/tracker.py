@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
-_PAUSES_BATCH = 100
+_BACK_OFFS_BATCH = 100
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
 _REPAIR_PAUSE = timedelta(seconds=1)
@@ -203,7 +203,7 @@ class Tracker:
                 await self._admitting.run()
                 return None
             case PeriodicTask.DUE:
-                return await self._look_at_what_is_due()
+                return await self._queue_due_jobs()
             case PeriodicTask.REPAIR:
                 return await self._repair()
             case PeriodicTask.SWEEP:
@@ -213,7 +213,7 @@ class Tracker:
             case _:
                 return await self._settle(key)
 
-    async def _look_at_what_is_due(self) -> timedelta:
+    async def _queue_due_jobs(self) -> timedelta:
         """Queue the jobs that are due; return when the next one will be."""
         now = self._clock()
         first = await self._store.next_due(_DUE_BATCH)
@@ -239,7 +239,7 @@ class Tracker:
         may_be_late = not self._has_looked or now < self.looked_at
         self._has_looked, self.looked_at = True, now
         if may_be_late:
-            await self._look_at_pauses()
+            await self._queue_back_offs()
         # After the look: jobs that became live or due during the first look were skipped.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
@@ -248,11 +248,11 @@ class Tracker:
         self._queue.add(PeriodicTask.DUE)
         return self._options.repair_period
 
-    async def _look_at_pauses(self) -> None:
+    async def _queue_back_offs(self) -> None:
         """Queue all jobs in their back-off: if the clock was set back, it would end too late."""
         before: int | None = None
         where = JobFilter(states=frozenset({JobState.BACKOFF}))
-        while page := (await self._store.list_jobs(where, limit=_PAUSES_BATCH, before=before)).jobs:
+        while page := (await self._store.list_jobs(where, limit=_BACK_OFFS_BATCH, before=before)).jobs:
             for job in page:
                 self._queue.add(job.id)
             before = page[-1].id

@@ -131,7 +131,7 @@ def test_a_configuration_of_an_earlier_version_is_refused_with_instructions(
     with pytest.raises(SettingsError) as caught:
         load(file)
     assert str(caught.value) == (
-        f"{file}: algorithms.mine: other_parameters is no longer a setting: a variable with any name can run "
-        "any program. Declare the parameters that the program reads, or set free_parameters = true and read "
-        "the others from the JSON object in TRAINING_PARAMETERS"
+        f"{file}: algorithms.mine: other_parameters is no longer a setting: a variable with any name can "
+        "run any program. Declare the parameters that the program reads, or set free_parameters = true and "
+        "read the others from the JSON object in TRAINING_PARAMETERS"
     )

@@ -98,8 +98,7 @@ def wait_for_account(cluster: Cluster, namespace: str) -> None:
     deadline = time.monotonic() + _ACCOUNT_SECONDS
     while True:
         try:
-            cluster.get(namespace, "serviceaccount", "default")
-            cluster.get(namespace, "configmap", "kube-root-ca.crt")
+            cluster.get(namespace, "serviceaccount/default", "configmap/kube-root-ca.crt")
             return
         except CommandFailed:
             if time.monotonic() > deadline:

@@ -14,7 +14,7 @@ from job_tracker.catalog.job_defaults import categories
 from job_tracker.common.config import DEFAULT_PATH, Config, Duration
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.policies import LONGEST, MOST_ATTEMPTS, RetryPolicy
+from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, RetryPolicy
 
 PROCESSES_PER_INSTANCE = 8
 """The number of GPUs of a large machine."""
@@ -90,7 +90,7 @@ class JobSettings(Config):
     )
 
 
-LongDuration = Annotated[Duration, Field(ge=timedelta(0), le=LONGEST)]
+LongDuration = Annotated[Duration, Field(ge=timedelta(0), le=MAX_DURATION)]
 _RETRY = RetryPolicy()
 
 
@@ -105,7 +105,7 @@ class RetrySettings(Config):
     """Default retry policy of jobs. A request can replace each value for its job."""
 
     max_attempts: int = Field(
-        default=3, ge=1, le=MOST_ATTEMPTS, description="Number of attempts of a job, the first included."
+        default=3, ge=1, le=MAX_ATTEMPTS, description="Number of attempts of a job, the first included."
     )
     backoff: LongDuration = Field(
         default=_RETRY.backoff,

@@ -19,7 +19,7 @@ from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.backends.shared.watching import watched
-from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.errors import BackendRefused, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
@@ -58,7 +58,11 @@ class DockerBackend:
 
     async def connect(self) -> None:
         """Check that the engine accepts calls. Raises BackendRefused if it does not."""
-        await self._client.connect()
+        try:
+            await self._client.connect()
+        except BackendRefused:
+            await self._client.close()
+            raise
 
     async def launch(self, job: Job) -> Observation:
         planned = plan(job, self._settings, self._extra_environment(job), most_log=self._spool.most_log)

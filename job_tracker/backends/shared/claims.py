@@ -4,7 +4,7 @@ from enum import Enum, auto
 
 
 class Claim(Enum):
-    """What to do with the object that has the wanted name."""
+    """The action of a launch for the object that has the wanted name."""
 
     TAKEN = auto()
     """It is not ours. Leave it, and fail the launch."""

@@ -3,7 +3,7 @@
 import re
 
 READ_LINES, READ_BYTES = 200, 32 * 1024
-"""How much of the end is read. A report of torchrun has 35 lines, and 10 more for each process."""
+"""The part of the end that is read. A report of torchrun has 35 lines, and 10 more for each process."""
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 
 _TRACEBACK = "Traceback (most recent call last):"

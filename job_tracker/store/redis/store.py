@@ -22,9 +22,9 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, new_job
 from job_tracker.domain.telemetry import (
-    MOST_ARTIFACTS,
-    MOST_POINTS,
-    MOST_SERIES,
+    MAX_ARTIFACTS,
+    MAX_POINTS,
+    MAX_SERIES,
     Artifact,
     AttemptReport,
     MetricSeries,
@@ -145,7 +145,7 @@ class RedisStore:
                 scripts.REPORT,
                 *(write.token, report.job_id, report.attempt, repr(report.at.timestamp())),
                 encoding.text_of(encoding.PROGRESS, report.progress) if report.progress else "",
-                *(MOST_SERIES, MOST_POINTS, MOST_ARTIFACTS),
+                *(MAX_SERIES, MAX_POINTS, MAX_ARTIFACTS),
                 *rows.report_fields(report),
             )
             if outcome == b"done":

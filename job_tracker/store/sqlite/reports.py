@@ -7,9 +7,9 @@ from itertools import groupby
 
 from job_tracker.domain.job import JobState
 from job_tracker.domain.telemetry import (
-    MOST_ARTIFACTS,
-    MOST_POINTS,
-    MOST_SERIES,
+    MAX_ARTIFACTS,
+    MAX_POINTS,
+    MAX_SERIES,
     Artifact,
     AttemptReport,
     MetricPoint,
@@ -75,7 +75,7 @@ def _add_to_series(
     query = "SELECT id, seen, stride FROM metric_series WHERE job_id = ? AND name = ?"
     known = db.execute(query, (job_id, name)).fetchone()
     if known is None:
-        if _count(db, "metric_series", job_id) >= MOST_SERIES:
+        if _count(db, "metric_series", job_id) >= MAX_SERIES:
             return
         insert = "INSERT INTO metric_series (job_id, name, seen, stride) VALUES (?, ?, 0, 1) RETURNING *"
         known = db.execute(insert, (job_id, name)).fetchone()
@@ -83,7 +83,7 @@ def _add_to_series(
     for number, point in enumerate(points, start=seen):
         if number % stride:
             continue
-        if number // stride >= MOST_POINTS:
+        if number // stride >= MAX_POINTS:
             stride *= 2
             db.execute("DELETE FROM metric_points WHERE series = ? AND number % ?", (series, stride))
             if number % stride:
@@ -96,7 +96,7 @@ def _add_to_series(
 
 def _keep_artifact(db: sqlite3.Connection, job_id: int, artifact: Artifact) -> None:
     known = db.execute("SELECT 1 FROM artifacts WHERE job_id = ? AND name = ?", (job_id, artifact.name))
-    if known.fetchone() is None and _count(db, "artifacts", job_id) >= MOST_ARTIFACTS:
+    if known.fetchone() is None and _count(db, "artifacts", job_id) >= MAX_ARTIFACTS:
         return
     content = encoding.text_of(encoding.ARTIFACT, artifact)
     db.execute("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?)", (job_id, artifact.name, content))

@@ -32,7 +32,7 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-_MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
+_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 
 
@@ -85,8 +85,8 @@ class SqliteStore:
             "request_key": request_key.key if request_key else None,
             "request_digest": request_key.digest if request_key else None,
         }
-        # The text has only constant column names; every value is bound. One statement, since for each the
-        # writer's thread and the event loop pass the GIL to each other several times.
+        # The text has only constant column names; every value is bound. A single statement, since each
+        # one passes the GIL between the writer's thread and the event loop several times.
         statement = (
             f"INSERT INTO jobs ({', '.join(values)}) SELECT :{', :'.join(values)} "
             f"WHERE coalesce(({_QUEUED}), 0) < :max_queued"
@@ -109,7 +109,7 @@ class SqliteStore:
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
-            if is_new:  # it is the last in the queue, which moves no other
+            if is_new:  # a new job is the last one, so no position changes
                 self._feed.publish(job.id, job.state)
 
         job, _ = await self._writer.run(insert, committed)
@@ -130,7 +130,7 @@ class SqliteStore:
             raise JobNotFound(job_id)
         job = rows.job_of(row)
         if len(row["spec"]) <= _LARGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[job_id] = job
         return job
@@ -211,7 +211,7 @@ class SqliteStore:
         position = self._positions.get(job.id)
         if position is None:
             position = self._read_position(job)
-            if len(self._positions) >= _MOST_KNOWN:
+            if len(self._positions) >= _MAX_KNOWN:
                 del self._positions[next(iter(self._positions))]
             self._positions[job.id] = position
         return position

@@ -6,9 +6,9 @@ from typing import Any
 
 from job_tracker.domain.job import Ending, Job, JobState, Progress
 from job_tracker.domain.telemetry import (
-    MOST_ARTIFACTS,
-    MOST_POINTS,
-    MOST_SERIES,
+    MAX_ARTIFACTS,
+    MAX_POINTS,
+    MAX_SERIES,
     Artifact,
     AttemptReport,
     MetricPoint,
@@ -50,26 +50,26 @@ async def test_series_are_read_back_whole_by_name(store: Store, reopen: Reopen) 
 
 async def test_a_long_series_is_thinned_evenly_and_never_exceeds_its_limit(store: Store) -> None:
     job = await running(store)
-    total = 5 * MOST_POINTS
+    total = 5 * MAX_POINTS
     for start in range(0, total, 512):
         await report(store, job, points=points("loss", range(start, start + 512)))
         [series] = await store.metrics(job.id)
-        assert len(series.points) <= MOST_POINTS
+        assert len(series.points) <= MAX_POINTS
     steps = [point.step for point in series.points]
     assert steps == list(range(0, total, 8))
 
 
 async def test_the_series_and_artifacts_of_a_job_are_limited(store: Store) -> None:
     job = await running(store)
-    names = [f"m{number:04}" for number in range(MOST_SERIES + 50)]
+    names = [f"m{number:04}" for number in range(MAX_SERIES + 50)]
     await report(store, job, points=tuple(MetricPoint(name, 1, NOON, 1.0) for name in names))
     await report(store, job, points=points(names[0], range(2, 4)))
     series = await store.metrics(job.id)
-    assert [one.name for one in series] == names[:MOST_SERIES]
+    assert [one.name for one in series] == names[:MAX_SERIES]
     assert len(series[0].points) == 3
-    made = tuple(Artifact(name=name, uri="u") for name in names[: MOST_ARTIFACTS + 9])
+    made = tuple(Artifact(name=name, uri="u") for name in names[: MAX_ARTIFACTS + 9])
     await report(store, job, artifacts=made)
-    assert [one.name for one in await store.artifacts(job.id)] == names[:MOST_ARTIFACTS]
+    assert [one.name for one in await store.artifacts(job.id)] == names[:MAX_ARTIFACTS]
 
 
 async def test_an_artifact_replaces_one_of_the_same_name(store: Store, reopen: Reopen) -> None:

@@ -178,7 +178,7 @@ async def test_without_the_right_to_watch_services_they_are_listed(
     await launched(world, cluster, timing=WatchTiming(first_pause=0.01, longest_pause=0.02))
     cluster.delete(SERVICE, kind="services")
     await until(lambda: SERVICE in cluster.names("services"))
-    assert caplog.text.count("the watch of services broke") == 1
+    assert caplog.text.count("the watch of services failed") == 1
 
 
 async def test_a_job_with_one_instance_needs_no_service(
