@@ -142,9 +142,17 @@ def service(
 
 
 @contextmanager
-def ceiling() -> Iterator[Server]:
-    """A grpc.aio server whose handlers of Train and GetTrainingStatus do nothing."""
-    with serving([sys.executable, "-m", "benchmarks.ceiling"]) as server:
+def ceiling(
+    statuses: Iterable[pb.GetTrainingStatusResponse] = (), *, is_raw: bool = False
+) -> Iterator[Server]:
+    """A grpc.aio server with empty handlers, which answer GetTrainingStatus with these messages.
+
+    With `is_raw`, it neither parses requests nor serializes answers: each status is the first of these.
+    """
+    texts = [status.SerializeToString().hex() for status in statuses]
+    with serving(
+        [sys.executable, "-m", "benchmarks.ceiling", *(["--raw"] if is_raw else []), *texts]
+    ) as server:
         yield server
 
 

@@ -7,32 +7,44 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
-_WAITING = ("contract", "integration", "security")
-"""Folders of tests that wait for servers, processes and clocks more than they compute."""
+_ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_images": 4}
+"""Places of the folders with the longest tests, which run before all others with --longest-first.
+
+Those that need scripts/install-frameworks come after those that do not: it may still be running.
+"""
 
 # What helpers assert says as much when it fails as what tests assert.
 pytest.register_assert_rewrite("tests.support")
+
+# A slow example is a sign of a busy machine, and not of a defect.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 # A shell that runs us with & has us ignore it, and our children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--longest-first", action="store_true", help="for processes that share all tests")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a cluster or a Docker engine, and all that wait more than they compute."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a cluster or a Docker engine. With --longest-first, sort the tests."""
     for item in items:
-        if {"cluster", "docker_engine"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker("cluster")
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if item.get_closest_marker("cluster") or folder in _WAITING:
-            item.add_marker("waits")
+        for fixture, marker in (("cluster", "cluster"), ("docker_engine", "engine")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+    if config.option.longest_first:
+        items.sort(key=_place)
 
 
 @pytest.fixture(autouse=True)
 def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail if a child of ours, or a process that works below the tests' folder, outlives the test."""
-    folder = str(tmp_path_factory.getbasetemp())
+    folder = f"{tmp_path_factory.getbasetemp()}/"
     before = {process.pid for process in _ours(folder)}
     yield
     left = [process for process in _ours(folder) if process.pid not in before]
@@ -64,6 +76,12 @@ def storage(tmp_path: Path) -> Path:
     for name in ("examples.csv", "labels.csv"):
         (version / name).write_text("")
     return tmp_path / "storage"
+
+
+def _place(item: pytest.Item) -> int:
+    """The item's place in the order of the folders with the longest tests."""
+    path = item.path.relative_to(Path(__file__).parent)
+    return next((place for folder, place in _ORDER.items() if path.is_relative_to(folder)), len(_ORDER))
 
 
 def _ours(folder: str) -> list[psutil.Process]:

@@ -19,9 +19,14 @@ PROGRAM_IMAGE: Final = os.environ.get("TEST_CLUSTER_PROGRAM_IMAGE", "training-se
 ON_CI: Final = os.environ.get("CI", "") not in ("", "0", "false")
 """There every test must run, so what is missing is a failure; elsewhere the test is skipped."""
 
-_ENVIRONMENT: Final = dict(os.environ)
-"""As this process got it. Parts of the cluster outlive the test that restarts them, so they must not get
-what that test put into the environment, a HOME in its own folder for one."""
+ONE_MORE: Final = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw0")
+"""The name of this worker process if it is not the first one: it has a cluster for itself."""
+
+_STATE: Final = os.environ.get("TEST_CLUSTER_STATE", "/var/tmp/training-service-cluster")
+
+_ENVIRONMENT: Final = {**os.environ, "TEST_CLUSTER_STATE": _STATE + ONE_MORE}
+"""As this process got it, but for the cluster. Parts of the cluster outlive the test that restarts them, so
+they must not get what that test put into the environment, a HOME in its own folder for one."""
 
 _NO_CLUSTER_HERE: Final = 3
 _NOT_POSSIBLE_HERE: Final = 4

@@ -1,7 +1,8 @@
 """Fixtures of tests that need a Kubernetes cluster. A conftest.py imports all that is in __all__.
 
 The cluster is brought up before the first test, outside of the tests' time limit, and stays up for the next
-run; on CI it is taken down. Where there can be none, these tests are skipped; on CI they fail.
+run; on CI it is taken down, and so are those of further worker processes. Where there can be none, these
+tests are skipped; on CI they fail.
 """
 
 import re
@@ -11,7 +12,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.support.cluster import ON_CI, Cluster, CommandFailed, NoClusterHere
+from tests.support.cluster import ON_CI, ONE_MORE, Cluster, CommandFailed, NoClusterHere
 
 __all__ = [
     "cluster",
@@ -50,7 +51,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         pytest.fail(str(outcome), pytrace=False)
     yield outcome
     outcome.heal()
-    if ON_CI:
+    if ON_CI or ONE_MORE:
         outcome.down()
     # else: namespaces are deleted in the background, and a cluster that was handed in is not ours to stop
 
@@ -97,8 +98,7 @@ def wait_for_account(cluster: Cluster, namespace: str) -> None:
     deadline = time.monotonic() + _ACCOUNT_SECONDS
     while True:
         try:
-            cluster.get(namespace, "serviceaccount", "default")
-            cluster.get(namespace, "configmap", "kube-root-ca.crt")
+            cluster.get(namespace, "serviceaccount/default", "configmap/kube-root-ca.crt")
             return
         except CommandFailed:
             if time.monotonic() > deadline:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.support.parameters import declared
+from tests.support.ports import free_port
 from training_service.client import TrainingClient
 
 COMMAND = str(Path(sys.executable).with_name("training-service"))
@@ -36,7 +37,7 @@ class Server:
         self.data_dir = folder
         self.log = folder / f"{name}.log"
         (folder / "config.toml").write_text(CONFIG)
-        self.address = "127.0.0.1:0"
+        self.address = f"127.0.0.1:{free_port()}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str) -> TrainingClient:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.blocking_client import BlockingClient, Connect
 from tests.support.fake_service import Server, ServerInThread
 from tests.support.trainctl import Trainctl
-from training_service.client import TrainingClient, channel
+from training_service.client import TrainingClient, channel, stream_retry
 
 
 @pytest.fixture
@@ -58,6 +58,9 @@ def trainctl_at() -> Callable[[str], Trainctl]:
 def fast_failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let clients give up at once when they cannot connect."""
     monkeypatch.setattr(channel, "_OPTIONS", [("grpc.min_reconnect_backoff_ms", 200)])
+    [methods] = channel._SERVICE_CONFIG["methodConfig"]
+    monkeypatch.setitem(methods, "retryPolicy", {**methods["retryPolicy"], "initialBackoff": "0.01s"})
+    monkeypatch.setattr(stream_retry, "PAUSES", (0.01,) * len(stream_retry.PAUSES))
 
 
 @pytest.fixture

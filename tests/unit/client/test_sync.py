@@ -239,7 +239,7 @@ def test_a_log_from_a_service_without_positions_is_not_retried(
 
 
 def test_a_log_whose_service_goes_away_before_the_first_line_is_unavailable(
-    training: ServerInThread, client: TrainingClient
+    fast_failing: None, training: ServerInThread, client: TrainingClient
 ) -> None:
     training.set_job(1, status=pb.running)
     with ThreadPoolExecutor() as threads:

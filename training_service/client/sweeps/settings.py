@@ -16,10 +16,11 @@ from pydantic import (
     model_validator,
 )
 
+from job_tracker.common.validation import explain
 from training_service._generated.training_service_pb2 import Deadlines, PodOptions, RetryPolicy
 from training_service.client.errors import InvalidRequest
 from training_service.client.requests import INSTANCES_PARAMETER
-from training_service.client.sweeps.space import Axis, Choices, Range, Value
+from training_service.client.sweeps.space import Axis, Value
 
 MOST_TRIALS = 10_000
 
@@ -136,37 +137,4 @@ def checked(document: Mapping[str, Any]) -> Sweep:
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
-        problems = [_explanation(dict(problem)) for problem in error.errors()]
-        raise InvalidRequest("; ".join(dict.fromkeys(problems))) from error
-
-
-_TABLES: dict[str | int, type[BaseModel]] = {
-    "objective": Objective,
-    "pruning": Pruning,
-    "choices": Choices,
-    "range": Range,
-}
-# Tags that pydantic adds to the path of a problem.
-_KINDS = frozenset({"choices", "range", "flag", "table"})
-_MESSAGES = {
-    "model_type": "it must be a table",
-    "dict_type": "it must be a table",
-    "too_short": "it needs at least one entry",
-    "string_too_short": "it must not be empty",
-}
-
-
-def _explanation(problem: Mapping[str, Any]) -> str:
-    path: tuple[str | int, ...] = problem["loc"]
-    named = (part for at, part in enumerate(path) if at == 0 or path[at - 1] == "space" or part not in _KINDS)
-    key, value = ".".join(map(str, named)), problem["input"]
-    if problem["type"] == "extra_forbidden":
-        tables = [_TABLES[part] for part in path[:-1] if part in _TABLES]
-        return f"{key}: unknown key. Allowed: {', '.join((tables or [Sweep])[-1].model_fields)}"
-    if problem["type"] == "missing":
-        return f"{key} is missing"
-    message = _MESSAGES.get(problem["type"], str(problem["msg"]))
-    message = message.removeprefix("Value error, ").replace("Input should be", "it must be")
-    if not key:
-        return message
-    return f"{key}: {message}" if isinstance(value, Mapping) else f"{key}: {value!r} is invalid: {message}"
+        raise InvalidRequest(explain(error, Sweep)) from error
