@@ -1,10 +1,10 @@
-"""All-reduce by hand: what is counted, beside the formula, and time beside the library's own.
+"""Our all-reduce algorithms: bytes and messages beside the formula, time beside gloo's.
 
     python -m benchmarks.all_reduce [--quick]
 
 Each group sums a tensor of MEGABYTES by each algorithm. Bytes and messages are those of the busiest rank; the
-time is the slowest rank's median, as a ratio to gloo's all-reduce, which took turns with it. On a machine
-with fewer cores than processes a ratio tells more of the scheduler than of the algorithm.
+time is the slowest rank's median, as a ratio to gloo's all-reduce, measured in turns with it. With fewer
+cores than processes, the ratio depends more on the scheduler than on the algorithm.
 """
 
 import json
@@ -55,7 +55,7 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
                 _told(formula),
                 f"{taken / library:.1f} x gloo's time",
                 "counted = formula",
-                # Chunks of a tensor that the group does not divide differ by an element.
+                # If the group's size does not divide the tensor, chunks differ by one element.
                 met=abs(float(sent.share - formula.share)) < 1e-5 and sent.messages == formula.messages,
             )
         )
@@ -79,7 +79,7 @@ def _formula(topology: Topology, rank: int, size: int) -> Traffic:
 
 
 def _measured(size: int, rounds: int) -> list[dict[str, Any]]:
-    """What each rank of a group saw; it is forked, since to import PyTorch takes longer than all the rest."""
+    """Run a group and return each rank's result. Ranks are forked: importing PyTorch would take longest."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         start_processes(  # type: ignore[no-untyped-call]
             _be_a_rank, (size, rounds, folder, _free_port()), nprocs=size, start_method="fork"

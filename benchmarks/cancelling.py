@@ -1,9 +1,9 @@
-"""Many jobs are cancelled at once: how soon a new job is launched meanwhile, and when all have ended.
+"""Cancel many jobs at once: how soon a new job is launched meanwhile, and when all have ended.
 
-On processes: 70 jobs that ignore SIGTERM, at a grace of 20 s, with places free beside them. On a cluster:
+On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and some capacity left free. On a cluster:
 1,000 jobs of one pod on simulated nodes, whose containers run for ever and have no logs. New jobs are
-submitted one after the other until the cancelled ones have ended; the slowest launch is what counts. That
-is the time from Train's answer until the job's master was created (a pod) or runs (a process).
+submitted one after another until the cancelled ones have ended; the result is the slowest launch. A launch
+takes from Train's answer until the job's master is created (a pod) or runs (a process).
 
 `--on processes` and `--on cluster` measure one of them.
 """
@@ -38,21 +38,21 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 _PODS_PER_NODE = 100
 _CALLS = 32
 _FREE = 100
-"""Places for new jobs, beside the cancelled ones: new ones are cancelled, too, and wait to be ended."""
+"""Capacity for new jobs. They are cancelled as well, and keep their place until they have ended."""
 _GRACE = 20
 _IGNORES = "[ $EPOCHS = 0 ] || { trap '' TERM; while :; do sleep 1 & wait; done; }"
-"""What the jobs run; new ones, with EPOCHS=0, end at once, so that there is always a place for the next."""
+"""The program of the jobs. New jobs have EPOCHS=0 and end at once, so that the next finds a place."""
 _LAUNCH_TARGET, _END_TARGET = 1.0, 30.0
 _LOOK_SECONDS = 0.02
-_LIST_SECONDS = 0.5  # a list of a thousand jobs costs the service as much as some launches
+_LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as several launches
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
-_LOOKED_AT = 200  # jobs: more than there are new ones; a list of all would slow the service
+_LOOKED_AT = 200  # jobs: more than there are new ones; listing all would slow the service
 
 
 class Cancelled(NamedTuple):
-    """What was seen: each launch of a new job in seconds, and how long it took until the last had ended."""
+    """The seconds of each launch of a new job, and the seconds until the last job had ended."""
 
     launches: Sequence[float]
     seconds: float
@@ -95,7 +95,7 @@ def _pods(quick: bool) -> list[Row]:
         Row(
             f"{name}: all ended",
             f"{seen.seconds:.1f} s",
-            f"{bare:.1f} s: a bare loop that deletes as many pods",
+            f"{bare:.1f} s: a bare loop that deletes the same number of pods",
             f"{bare / seen.seconds:.2f}",
             target=f"≤ {_END_TARGET:.0f} s",
             met=seen.seconds <= _END_TARGET,
@@ -105,7 +105,7 @@ def _pods(quick: bool) -> list[Row]:
 
 
 async def _delete_all(fresh: Cluster, namespace: str, number: int) -> float:
-    """How long a loop of the client library takes to delete as many pods that run, until all are gone."""
+    """Seconds that a loop of the client library takes to delete this many running pods."""
     async with Bare.connected(fresh) as bare:
         pods = [planned(job_id, 1, namespace).pods[0] for job_id in range(1, number + 1)]
         await at_most(_CALLS, [partial(bare.create, "pods", pod) for pod in pods])
@@ -136,7 +136,7 @@ def _launch_row(name: str, seen: Cancelled) -> Row:
 def _cancel_all(
     stub: TrainingServiceStub, number: int, on_start: Callable[[], object] = lambda: None
 ) -> Cancelled:
-    """Start so many jobs, cancel them all at once, and launch new ones until they have ended."""
+    """Start `jobs` jobs, cancel all at once, and launch new ones until the cancelled ones have ended."""
     ids = {answer.result().job_id for answer in [stub.Train.future(request()) for _ in range(number)]}
     _until(lambda: ids <= _with_status(stub, pb.running), "not all jobs run")
     on_start()
@@ -157,11 +157,11 @@ def _cancel_all(
 
 
 def _launch(stub: TrainingServiceStub) -> float:
-    """How long a new job takes from Train's answer until it has left the launch queue; then cancel it."""
+    """Seconds from Train's answer until a new job has left the launch queue. The job is then cancelled."""
     job_id = stub.Train(request(EPOCHS="0")).job_id
     begun = time.monotonic()
     asked = pb.GetTrainingStatusRequest(job_id=job_id)
-    # Its ranks are told from the moment on that its group is there.
+    # The status has ranks as soon as the group exists.
     _until(lambda: bool(stub.GetTrainingStatus(asked).ranks), f"job {job_id} is not launched", _LOOK_SECONDS)
     launched = time.monotonic() - begun
     stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
@@ -169,7 +169,7 @@ def _launch(stub: TrainingServiceStub) -> float:
 
 
 def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SECONDS) -> float:
-    """Wait for it, looking every so many seconds; the time at which it held."""
+    """Wait until the condition holds, polling at this interval. Return the time at which it held."""
     deadline = time.monotonic() + _PATIENCE
     while not condition():
         if time.monotonic() > deadline:
@@ -179,7 +179,7 @@ def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SE
 
 
 def _any_live(stub: TrainingServiceStub, ids: set[int]) -> bool:
-    """Whether one of the jobs has not ended."""
+    """Return whether any of the jobs has not ended."""
     live = [pb.queuing, pb.launch, pb.running]
     page = stub.ListTrainingJobs(pb.ListTrainingJobsRequest(statuses=live, page_size=_LOOKED_AT))
     return any(job.job_id in ids for job in page.jobs)
@@ -210,7 +210,7 @@ on_cluster = or_left_out(_pods, "cancelling on a cluster")
 
 
 def measure(quick: bool) -> list[Row]:
-    """On both, or on what `--on` names."""
+    """Measure on both, or on the one that `--on` names."""
     which = sys.argv[sys.argv.index("--on") + 1] if "--on" in sys.argv else ""
     kinds = {"processes": on_processes, "cluster": on_cluster}
     if which and which not in kinds:

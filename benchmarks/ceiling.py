@@ -1,11 +1,15 @@
-"""The ceiling: a grpc.aio server with the service's own messages, whose handlers do nothing.
+"""The ceiling: a grpc.aio server with empty handlers, which shows the cost of gRPC itself in Python.
 
-Options are those of the service. What is left is what gRPC itself costs in Python.
+    python -m benchmarks.ceiling [--raw] [STATUS]...
+
+Each STATUS is a GetTrainingStatusResponse, serialized, as hexadecimal digits: the answer for its job. With
+--raw, handlers take and return bytes, and every job gets the first status.
 """
 
 import asyncio
 import signal
 import sys
+from collections.abc import Iterable, Sequence
 
 import grpc
 
@@ -24,6 +28,9 @@ Context = grpc.aio.ServicerContext[object, object]
 
 
 class EmptyServicer(TrainingServiceServicer):
+    def __init__(self, statuses: Iterable[pb.GetTrainingStatusResponse]) -> None:
+        self._statuses = {status.job_id: status for status in statuses}
+
     async def Train(self, request: pb.TrainRequest, context: Context) -> pb.TrainResponse:  # noqa: ARG002, N802
         return pb.TrainResponse(job_id=1)
 
@@ -32,7 +39,26 @@ class EmptyServicer(TrainingServiceServicer):
         request: pb.GetTrainingStatusRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.GetTrainingStatusResponse:
-        return pb.GetTrainingStatusResponse(job_id=request.job_id)
+        return self._statuses[request.job_id]
+
+
+def raw_handlers(statuses: Sequence[bytes]) -> grpc.GenericRpcHandler:
+    """The handlers of EmptyServicer without parsing and serializing."""
+    train = pb.TrainResponse(job_id=1).SerializeToString()
+
+    async def answer_train(data: bytes, context: Context) -> bytes:  # noqa: ARG001
+        return train
+
+    async def answer_status(data: bytes, context: Context) -> bytes:  # noqa: ARG001
+        return statuses[0]
+
+    return grpc.method_handlers_generic_handler(
+        "training.TrainingService",
+        {
+            "Train": grpc.unary_unary_rpc_method_handler(answer_train),
+            "GetTrainingStatus": grpc.unary_unary_rpc_method_handler(answer_status),
+        },
+    )
 
 
 class EmptyReporter(TrainingReporterServicer):
@@ -44,12 +70,16 @@ class EmptyReporter(TrainingReporterServicer):
         return reporter_pb.ReportResponse()
 
 
-async def serve() -> None:
+async def serve(statuses: Sequence[bytes], *, is_raw: bool) -> None:
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     # Only the calls that are measured are there.
-    add_TrainingServiceServicer_to_server(EmptyServicer(), server)  # type: ignore[abstract]
+    if is_raw:
+        server.add_generic_rpc_handlers((raw_handlers(statuses),))
+    else:
+        messages = map(pb.GetTrainingStatusResponse.FromString, statuses)
+        add_TrainingServiceServicer_to_server(EmptyServicer(messages), server)  # type: ignore[abstract]
     add_TrainingReporterServicer_to_server(EmptyReporter(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -59,4 +89,5 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    texts = [argument for argument in sys.argv[1:] if argument != "--raw"]
+    asyncio.run(serve(list(map(bytes.fromhex, texts)), is_raw="--raw" in sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The training that `benchmarks.checkpoints` measures: `python -m benchmarks.checkpointed WHAT`."""
+"""The training that `benchmarks.checkpoints` measures: `python -m benchmarks.checkpointed MODE`."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from trainer_kit.checkpoints.keeping import Kept
 from trainer_kit.group import Group
 
 STEPS = 40
-"""In a window."""
+"""Steps in a window."""
 
 
 class Work:
-    """A network of four layers and its optimizer; 1024 wide it has about 50 MB of state in all."""
+    """A network of four layers and its optimizer: about 50 MB of state at a width of 1024."""
 
     def __init__(self, group: Group, width: int = 1024) -> None:
         torch.manual_seed(1)
@@ -36,7 +36,7 @@ class Work:
 
 
 def window(work: Work, run: Kept | None) -> tuple[float, float]:
-    """CPU seconds of the whole process for a window; and those of the longest `run.step`, on the clock."""
+    """Return the CPU seconds of the process in a window, and the clock seconds of the longest `run.step`."""
     longest = 0.0
     began = time.process_time()
     for _ in range(STEPS):
@@ -46,23 +46,23 @@ def window(work: Work, run: Kept | None) -> tuple[float, float]:
             run.step()
             longest = max(longest, time.perf_counter() - called)
     if run is not None:
-        run.wait()  # the save is in the window that began it
+        run.wait()  # the save counts in the window that began it
     return time.process_time() - began, longest
 
 
 def overhead(group: Group) -> None:
-    """Windows with a save in each, and without, in turns."""
+    """Measure windows with one save each and windows without, in turns."""
     os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6", "CHECKPOINT_EVERY_STEPS": str(STEPS)}
     work = Work(group)
     times: dict[str, list[float]] = {"with": [], "without": [], "blocked": [], "step": []}
     with checkpoints.kept(group, work.model, work.optimizer) as run:
         for _ in range(STEPS - 1):
-            run.step()  # so that a save is due after the first step of each window
+            run.step()  # makes a save due after the first step of each window
         for number in range(-1, int(os.environ["WINDOWS"])):
             for kind in ("with", "without") if number % 2 else ("without", "with"):
                 seconds, longest = window(work, run if kind == "with" else None)
                 if number < 0:
-                    continue  # the first round is for memory to be had
+                    continue  # the first round only allocates memory
                 times[kind].append(seconds)
                 if kind == "with":
                     times["blocked"].append(longest)
@@ -72,7 +72,7 @@ def overhead(group: Group) -> None:
 
 
 def agreement(group: Group) -> None:
-    """Windows in which the processes ask each other, and others."""
+    """Measure windows in which the processes agree on saves and windows in which they do not, in turns."""
     os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6"}
     work = Work(group, width=128)
     times: dict[str, list[float]] = {"with": [], "without": []}
@@ -85,7 +85,7 @@ def agreement(group: Group) -> None:
 
 
 def kill(group: Group) -> None:
-    """Trains until it is killed, and tells how many seconds of training there have been in all."""
+    """Train until killed, and print the seconds of training so far."""
     work = Work(group)
     with checkpoints.kept(group, work.model, work.optimizer) as run:
         before = run.values.setdefault("seconds", 0.0)

@@ -1,16 +1,15 @@
-"""What checkpoints cost a training, and what a kill costs with them.
+"""The cost of checkpoints to a training, and the training that a kill loses with them.
 
-**Overhead.** One process trains a model whose state is about 50 MB. Windows of the same number of steps, with
-one asynchronous save in each and with none, follow each other in turns. The CPU time that a window with a
-save takes more is the price of a save, counted as if the training had waited for all of it, though most of it
-is another thread's. On the clock the step waits for the copy alone. Every 30 s it is that price over 30 s.
-Saves follow each other much faster here, so that the run is short.
+**Overhead.** One process trains a model whose state is about 50 MB. Windows of equal length alternate: one
+asynchronous save, no save. The difference in CPU time is the price of a save. It is counted as if the
+training had waited for all of it, though another thread does most of the work: a step waits only for the
+copy. The overhead is that price over a period of 30 s. The benchmark saves more often, to be short.
 
-**Agreement.** The same with two processes, a small model and no save at all: that they ask each other.
+**Agreement.** The cost of the messages by which two processes agree on saves, with a small model and no save.
 
-**A kill.** The group is killed at moments of chance, and started again; the time lost is what was trained
-since the checkpoint that it goes on from. With a period P it should be P/2 at the median and P, and the time
-of a save, at most.
+**A kill.** The group is killed at random moments and started again. The time lost is the training since the
+checkpoint from which it resumes. With a period P, the median should be P/2, and the maximum P plus the
+time of a save.
 """
 
 import json
@@ -28,7 +27,7 @@ from typing import Any
 from benchmarks.support import Row, run_alone, workspace
 
 PERIOD = 30.0
-"""Seconds between saves that the overhead is told for."""
+"""Seconds between saves for which the overhead is shown."""
 _KILL_PERIOD = 1.0
 
 
@@ -53,13 +52,13 @@ def measure(quick: bool) -> list[Row]:
             met=share < 0.02,
         ),
         Row(
-            "… a save: CPU time, all threads together",
+            "… a save: CPU time of all threads",
             f"{price * 1000:.0f} ms",
             f"a step: {step * 1000:.0f} ms",
         ),
         Row("… of which the step waits for the copy", f"{blocked * 1000:.1f} ms"),
         Row(
-            "… two processes that agree, no save: steps with against without",
+            "… two processes that agree on saves: steps with agreement against without",
             f"{talk['with_step'] * 1000:.2f} ms",
             f"{talk['without_step'] * 1000:.2f} ms",
             f"{with_talk:.3f}",
@@ -74,7 +73,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _told(folder: Path, what: str, *, size: int = 1, windows: int) -> Any:
-    """What rank 0 of the training says in its last line."""
+    """Return the JSON that rank 0 of the training prints in its last line."""
     group = [_start(folder, what, rank, size, WINDOWS=str(windows)) for rank in range(size)]
     try:
         outputs = [process.communicate(timeout=900)[0] for process in group]
@@ -87,7 +86,7 @@ def _told(folder: Path, what: str, *, size: int = 1, windows: int) -> Any:
 
 
 def _lost(folder: Path, kills: int) -> Iterator[float]:
-    """Seconds of training lost by each kill."""
+    """Return the seconds of training that each kill lost."""
     trained = 0.0
     chance = random.Random(1)
     for attempt in range(1, kills + 2):

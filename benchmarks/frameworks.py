@@ -1,10 +1,10 @@
-"""Every framework on every engine and on 1, 2 and 3 instances, for real: `python -m benchmarks.frameworks`.
+"""Train with every framework on every engine, on 1, 2 and 3 instances: `python -m benchmarks.frameworks`.
 
-Each cell of the table is a training of the examples in trainer_images through the service: the data, the
-requests and the code are the same, only `backend` differs. It shows the time from the submission to the end,
-and the test accuracy. What cannot run is refused by the service, and says why. A full run takes an hour, most
-of it to build images and give them to the cluster; what was measured is kept in .local/frameworks.json, so
-that it may be done in parts.
+Each cell of the table is a training of an example of trainer_images through the service. Data, requests and
+code are the same; only `backend` differs. A cell shows the time from submission to end, and the test
+accuracy. The service refuses combinations that cannot run; the cell shows its reason. A full run takes an
+hour, mostly to build images and load them into the cluster. Results are kept in .local/frameworks.json, so
+that it can be run in parts.
 
     --backends process,docker,kubernetes  --sizes 1,2,3  --only TEXT  --write (into docs/frameworks/README.md)
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from benchmarks.support import clean_up_when_told_to_end, make_dataset, script, serving, workspace
+from benchmarks.support import clean_up_on_sigterm, make_dataset, script, serving, workspace
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import TrainingServiceError
@@ -43,7 +43,7 @@ _PATIENCE = 300.0
 
 @dataclass(frozen=True)
 class Training:
-    """A row: what is asked for, on however many instances."""
+    """A row of the table: a request, without its number of instances."""
 
     name: str
     algorithm: str
@@ -65,7 +65,7 @@ TRAININGS = (
 
 
 def cell(client: TrainingClient, training: Training, instances: int) -> str:
-    """Train, and say how long that took and how good it is; or why it cannot be."""
+    """Train, and return the time taken and the accuracy, or the reason for a refusal."""
     options = pb.PodOptions(nproc_per_node=training.processes) if training.processes > 1 else None
     try:
         job = client.submit(
@@ -93,13 +93,13 @@ def cell(client: TrainingClient, training: Training, instances: int) -> str:
 
 @contextmanager
 def service(backend: str, folder: Path) -> Iterator[TrainingClient]:
-    """The service of this machine on one of the engines, with the examples to train."""
+    """Run a service on this machine with the examples, on one of the engines."""
     storage = folder / "storage"
     make_dataset(folder, real=True)
     folder.chmod(0o755)
     for writable in (storage, storage / "models", storage / "checkpoints"):
         writable.mkdir(exist_ok=True)
-        writable.chmod(0o777)  # pods and containers are another user
+        writable.chmod(0o777)  # pods and containers run as another user
     config = folder / "frameworks.toml"
     more, environment = {"process": _processes, "docker": _docker, "kubernetes": _pods}[backend](storage)
     config.write_text(f'backend = "{backend}"\n{more}\n{ALGORITHMS.read_text()}')
@@ -135,7 +135,7 @@ def _docker(storage: Path) -> tuple[str, Mapping[str, str]]:
         stdout=sys.stderr,
         env={**os.environ, **environment},
     )
-    # An engine need not have a default network, as that of the tests has none.
+    # An engine may lack a default network, as the one of the tests does.
     docker = ["docker", "network"]
     subprocess.run(
         [*docker, "rm", _NAMESPACE], check=False, capture_output=True, env={**os.environ, **environment}
@@ -193,7 +193,7 @@ def _cluster(*arguments: str, stdin: str | None = None) -> str:
 
 
 def table(cells: Mapping[str, str]) -> str:
-    """As Markdown: a row a training and engine, a column a size."""
+    """Return a Markdown table: a row for each training and engine, a column for each size."""
     sizes = sorted({key.split("|")[2] for key in cells})
     heads = [f"{size} instance" if size == "1" else f"{size} instances" for size in sizes]
     lines = [f"| framework | engine | {' | '.join(heads)} |", "|---|---|" + "---|" * len(sizes)]
@@ -206,7 +206,7 @@ def table(cells: Mapping[str, str]) -> str:
 
 
 def write(cells: Mapping[str, str]) -> None:
-    """Put the table into the page."""
+    """Replace the table in the page."""
     text = PAGE.read_text()
     head, rest = text.split(BEGIN)
     tail = rest.split(END)[1]
@@ -217,13 +217,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--backends", default="process,docker,kubernetes")
     parser.add_argument("--sizes", default="1,2,3")
-    parser.add_argument("--only", default="", help="trainings whose name has this in it")
+    parser.add_argument("--only", default="", help="run only trainings whose name contains this")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     sizes = [int(size) for size in asked.sizes.split(",")]
     trainings = [training for training in TRAININGS if asked.only.lower() in training.name.lower()]
     cells: dict[str, str] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    clean_up_when_told_to_end()
+    clean_up_on_sigterm()
     for backend in asked.backends.split(","):
         with (
             workspace() as folder,

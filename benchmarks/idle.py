@@ -1,8 +1,8 @@
-"""What the service costs when nobody asks anything, and how soon it is ready.
+"""The cost of an idle service, and the time until a restarted service is ready.
 
-Idle: with 100,000 finished jobs in its store and none that runs, its CPU time and its memory over some
-seconds. Ready: from the start of the process until a client's call is answered, after a kill -9 with
-10,000 jobs queued and 1,000 running: real processes, each found again, none of them started twice.
+Idle: CPU time and memory over some seconds, with 100,000 finished jobs in the store and none running.
+Ready: from the start of the process until it answers a call, after a kill -9 with 10,000 jobs queued and
+1,000 running. Those are real processes: each is found again, and none is started twice.
 """
 
 import os
@@ -47,9 +47,9 @@ def _idle(finished: int, seconds: float) -> list[Row]:
 
 
 def ready(running: int, name: str = "ready", *, within: float = 1, **settings: str) -> list[Row]:
-    """How soon a service with these settings answers after a kill -9; the target is `within` seconds."""
+    """Measure the time until a service answers after a kill -9. The target is `within` seconds."""
     queued = 10 * running
-    # Or the one that is killed would wait in the queue again.
+    # Otherwise the killed job would be queued again.
     settings = {"retry__max_attempts": "1", **settings}
     with workspace() as folder:
         with (
@@ -77,7 +77,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             _until(lambda: len(_running(stub)) == running)
             found = _processes_of(folder)
             again = sum(found.get(job) == process for job, process in started.items())
-            # From the last to the first, so that none of them is started meanwhile.
+            # From last to first, so that none is started meanwhile.
             each_of(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=i) for i in reversed(job_ids)])
             _until(lambda: not _running(stub), seconds=300)
     name = f"{name}, {queued:,} queued and {running:,} running"
@@ -88,7 +88,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             target=f"< {within:g} s",
             met=answered < within,
         ),
-        Row(f"{name}: … → what ended meanwhile is told", f"{told:.2f} s"),
+        Row(f"{name}: … → jobs that ended meanwhile are reported", f"{told:.2f} s"),
         Row(
             f"{name}: processes found again",
             f"{again:,} of {running - 1:,}",
@@ -99,7 +99,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
 
 
 def each_of(call: Any, requests: Iterable[Any]) -> list[Any]:
-    """All answers, with some calls under way at a time: gRPC gives up those that have waited for 30 s."""
+    """Return all answers, with a bounded number of calls in flight: each has a deadline of 30 s."""
     left, answers = list(requests), []
     while left:
         batch, left = left[:_TOGETHER], left[_TOGETHER:]
@@ -113,7 +113,7 @@ def _running(stub: TrainingServiceStub) -> set[int]:
 
 
 def _processes_of(data_dir: Path) -> dict[int, psutil.Process]:
-    """The running processes by job."""
+    """Return the running processes by job."""
     found = {}
     for process in psutil.process_iter():
         try:

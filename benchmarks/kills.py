@@ -1,7 +1,7 @@
-"""Nothing is lost or doubled: 200 short jobs, while a random replica is killed every few seconds.
+"""Run 200 short jobs while a random replica is killed every few seconds; none may be lost or run twice.
 
-Two replicas on one Redis, with the default lease of 5 s. Each rank writes a line to a file as it begins and
-as it ends. All jobs must end as they should, in their first attempt, each rank having run exactly once.
+Two replicas share one Redis, with the default lease of 5 s. Each rank writes a line to a file when it begins
+and when it ends. Every job must succeed in its first attempt, and every rank must run exactly once.
 """
 
 import random
@@ -58,7 +58,7 @@ def measure(quick: bool) -> list[Row]:
     )
     return [
         Row(
-            f"kills: jobs that ended as they should, {kills} kills in {seconds:.0f} s (seed {seed})",
+            f"kills: jobs that succeeded, {kills} kills in {seconds:.0f} s (seed {seed})",
             f"{good} of {count}",
             target="all",
             met=good == count == len(listed),

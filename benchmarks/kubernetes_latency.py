@@ -1,10 +1,10 @@
-"""What one job waits for its pods: from Train's answer until the API server has all four of its group.
+"""Time of one job until it has its pods: from Train's answer until the API server has all four.
 
-A watch tells of the pods; service and cluster, a control plane without a node, have nothing else to do.
-The next job is submitted when the group of the one before is gone.
+A watch reports the pods. The cluster is a control plane without nodes; service and cluster are otherwise
+idle. The next job is submitted when the group of the last one is gone.
 
-The peer is the least that it could take: a bare client that has the manifests ready makes the master pod,
-which owns the rest, then three workers and the Service at once, and writes nothing down.
+The peer is the least possible: a bare client with ready manifests creates the master pod, which owns the
+rest, then three workers and the Service at once, and stores nothing.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ measure = or_left_out(_measure, "pods-latency")
 
 
 async def _launches(server: Server, fresh: Cluster, namespace: str, count: int) -> list[tuple[float, float]]:
-    """Milliseconds: ours, and those of the bare client."""
+    """Return the milliseconds of each launch: ours, and those of the bare client."""
     async with (
         grpc.aio.insecure_channel(server.address) as channel,
         Bare.connected(fresh) as bare,
@@ -82,7 +82,7 @@ async def _launches(server: Server, fresh: Cluster, namespace: str, count: int) 
 
 
 class _Pods:
-    """The pods that a watch has told of, by job."""
+    """The pods that a watch has reported, by job."""
 
     def __init__(self) -> None:
         self._names: dict[str, set[str]] = defaultdict(set)
@@ -97,7 +97,7 @@ class _Pods:
         self._changed.set()
 
     async def until(self, job_id: int, number: int) -> float:
-        """Wait until there are so many of the job; the time then."""
+        """Wait until the job has this many pods and return the time."""
         async with asyncio.timeout(60):
             while len(self._names[str(job_id)]) != number:
                 self._changed.clear()

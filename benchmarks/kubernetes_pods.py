@@ -1,13 +1,13 @@
-"""Pods made per second: 200 jobs of 4 instances each, against the control plane alone.
+"""Pods created per second for 200 jobs of 4 instances, on a control plane without nodes.
 
-There is no node, so nothing but making the pods is measured. In turns, in the same run:
+Without nodes, only the creation of pods is measured. In turns, in the same run:
 
-- the service, a process of its own with its usual store on the disk: from the first Train, all 200 being
-  sent at once over gRPC, until the API server has all 800 pods and 200 Services;
-- the Job controller, its client's limits lifted: from the first of 200 Jobs of parallelism 4, made with
-  32 calls in flight, until the API server has the 800 pods. It makes no Services, no owner before the
-  owned, and nothing durable of its own. It works on 5 Jobs at a time, which no flag changes in 1.20;
-- a loop of `kubernetes.aio` that creates the same pods and Services, 32 calls in flight, in no order.
+- The service, in its own process with its usual store on the disk: from the first of 200 concurrent calls
+  of Train until the API server has all 800 pods and 200 Services.
+- The Job controller with its client's limits lifted: from the first of 200 Jobs of parallelism 4, created
+  with 32 calls in flight, until the API server has the 800 pods. It creates no Services and no owner before
+  the owned, and stores nothing. It works on 5 Jobs at a time; Kubernetes 1.20 has no flag for that.
+- A loop of `kubernetes.aio` that creates the same pods and Services, with 32 calls in flight, in no order.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def _measure(quick: bool) -> list[Row]:
     rounds, jobs = (3, 50) if quick else (5, 200)
     with cluster(TEST_CLUSTER_CONTROLLER_MANAGER_ARGS=_NO_LIMITS) as fresh:
         ways = (_by_the_service, _by_the_job_controller, _by_a_bare_loop)
-        _in_a_namespace(fresh, 5, _by_a_bare_loop)  # what the API server does only once
+        _in_a_namespace(fresh, 5, _by_a_bare_loop)  # the one-time work of the API server
         ours, controller, loop = interleaved(
             rounds, *(functools.partial(_in_a_namespace, fresh, jobs, way) for way in ways)
         )
@@ -75,7 +75,7 @@ Way = Callable[[Cluster, Bare, str, int], Awaitable[float]]
 
 
 def _in_a_namespace(fresh: Cluster, jobs: int, way: Way) -> float:
-    """Pods per second of one way to make them, in a namespace that is gone afterwards."""
+    """Return the pods per second of one way to create them, in a temporary namespace."""
 
     async def run() -> float:
         async with Bare.connected(fresh) as bare:
@@ -118,7 +118,7 @@ async def _by_the_job_controller(_: Cluster, bare: Bare, namespace: str, jobs: i
 
 
 def _job(plan: KubernetesPlan) -> dict[str, Any]:
-    """A Job whose pods are like the plan's workers, but for what only one of them may have."""
+    """Return a Job whose pods equal the plan's workers, except for fields that only one pod may have."""
     pod: Any = copy.deepcopy(plan.pods[-1])
     del pod["spec"]["hostname"]
     return {

@@ -1,12 +1,12 @@
-"""What running jobs cost the API server and the service while nothing happens: many jobs against few.
+"""The steady cost of running jobs to the API server and the service: many jobs against few.
 
-The pods run on simulated nodes, for ever. Requests are those that the service itself counts (its metric
-`training_service_kubernetes_requests_total`): watches, lists, writes and logs, over a minute in which no job
+The pods run for ever on simulated nodes. Requests are those that the service counts in its metric
+`training_service_kubernetes_requests_total` (watches, lists, writes, logs), over a minute in which no job
 begins or ends.
 
-Simulated nodes have no logs, so that following a master's log fails, again and again: it is waited until
-that is tried once a minute and no more. Requests for logs are told apart: on a real node there is one for
-each five minutes that a master is silent.
+Simulated nodes have no logs, so following a master's log fails repeatedly. The measurement starts once the
+retries have slowed down to one a minute. Requests for logs have their own row: on a real node there is one
+for every five minutes in which a master prints nothing.
 """
 
 import re
@@ -32,7 +32,7 @@ _CPU_TARGET = 0.05
 
 
 class Cost(NamedTuple):
-    """What the service did, each second."""
+    """The rates of the service, per second."""
 
     requests: float
     log_requests: float
@@ -65,7 +65,7 @@ def _measure(quick: bool) -> list[Row]:
     grown = with_many.requests - with_few.requests
     return [
         Row(
-            f"{name}: API requests/s, but for logs",
+            f"{name}: API requests/s, without logs",
             f"{with_many.requests:.2f}/s",
             f"{with_few.requests:.2f}/s",
             target="+ 0.1/s at most",

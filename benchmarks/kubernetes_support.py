@@ -1,8 +1,8 @@
-"""What the benchmarks on Kubernetes share: a cluster of their own, the service on it, and a bare client.
+"""Shared parts of the Kubernetes benchmarks: a cluster, the service on it, and a bare client.
 
-The cluster is made by tests/cluster, in a folder of its own, and is gone afterwards. It is always the
-Debian one: it alone can be without a node, have simulated nodes, and see this machine's folders. Where it
-cannot be had, `NoCluster` says why.
+tests/cluster makes the cluster, in a separate folder, and removes it afterwards. It is always the Debian
+cluster: only that one can do without nodes, simulate nodes, and see this machine's folders. `NoCluster` says
+why a machine cannot have one.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from training_service.main import make_resolver
 from training_service.settings import settings_model
 
 CALLS = 32
-"""How many calls to the API server are in flight at once: as many as the service makes."""
+"""Calls to the API server in flight at once: the same number as in the service."""
 
 _ROOT = Path(__file__).parents[1]
 _SCRIPT = _ROOT / "tests" / "cluster" / "cluster"
@@ -45,11 +45,11 @@ Resource = Literal["pods", "services"]
 
 
 class NoCluster(Exception):
-    """There is no cluster for this benchmark on this machine."""
+    """This machine cannot run the cluster of this benchmark."""
 
 
 def or_left_out(measure: Callable[[bool], list[Row]], name: str) -> Callable[[bool], list[Row]]:
-    """`measure`, or where there can be no cluster for it a row that says why it was left out."""
+    """Return the rows of `measure`, or a row with the reason why this machine has no cluster."""
 
     def measured(quick: bool) -> list[Row]:
         try:
@@ -65,32 +65,32 @@ def or_left_out(measure: Callable[[bool], list[Row]], name: str) -> Callable[[bo
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One that is up."""
+    """A running cluster."""
 
     kubeconfig: Path
 
     def hollow(self, nodes: int) -> None:
-        """Have so many simulated nodes."""
+        """Set the number of simulated nodes."""
         _run("hollow", str(nodes))
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """What kubectl printed."""
+        """Run kubectl and return its output."""
         return _run("kubectl", *arguments, stdin=stdin)
 
     def load_images(self) -> None:
-        """Give the node the images of the project, built by the Docker engine that is there, or by ours."""
+        """Build the project's images with the present Docker engine, or ours, and load them into the node."""
         environment = _environment()
         subprocess.run(
             [_ROOT / "scripts" / "images", "--load"], check=True, env=environment, stdout=sys.stderr
         )
-        # The engine that was started for it, if there was none; its images stay for the next time.
+        # Stops the engine if it was started for this. Its images stay for the next run.
         subprocess.run([_SCRIPT.with_name("docker-down")], check=False, env=environment, stdout=sys.stderr)
 
 
 @contextmanager
 def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
-    """A fresh one: a control plane alone, or one with a node. `variables` are TEST_CLUSTER settings."""
-    _run("provider")  # before anything is done
+    """Start a fresh control plane, with or without a node. `variables` are TEST_CLUSTER settings."""
+    _run("provider")  # fails early
     try:
         _run("down")
         _run("up", *([] if node else ["--no-node"]), **variables)
@@ -101,7 +101,7 @@ def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
 
 
 def _environment(**variables: str) -> dict[str, str]:
-    # Beside the folder of the tests' cluster, which must not be taken down here.
+    # A separate folder, so that the cluster of the tests stays up.
     folder = os.environ.get(_STATE, _STATE_OF_TESTS).rstrip("/") + "-benchmarks"
     return {**os.environ, "TEST_CLUSTER_PROVIDER": "debian", _STATE: folder, **variables}
 
@@ -135,7 +135,7 @@ def service_on(
     recipe: str = _RECIPE,
     flags: Iterable[str] = (),
 ) -> Iterator[Server]:
-    """The service, on this machine, with its pods in that namespace. `recipe` is TOML."""
+    """Run the service on this machine, with its pods in `namespace`. `recipe` is TOML."""
     make_dataset(data_dir)
     config_file = data_dir / "bench.toml"
     config_file.write_text(
@@ -162,7 +162,7 @@ def planned(
     storage: Path = Path("/storage"),
     **parameters: str,
 ) -> KubernetesPlan:
-    """What the service would make of a job, for those who make the same without it."""
+    """Return the objects that the service would create for a job, for the peers to create."""
     common = request(PARALLEL_INSTANCES=str(instances), **parameters).metadata
     trainers = {"master": 1, **({"worker": instances - 1} if instances > 1 else {})}
     spec = JobSpec(
@@ -192,14 +192,14 @@ def planned(
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """The client library at its fastest: its connections, without its models."""
+    """A fast client: the connections of the client library, without its models."""
 
     api: client.ApiClient
 
     @classmethod
     @asynccontextmanager
     async def connected(cls, cluster: Cluster) -> AsyncIterator["Bare"]:
-        """Connected to the cluster."""
+        """Connect to the cluster."""
         configuration = client.Configuration()
         await config.load_kube_config(str(cluster.kubeconfig), client_configuration=configuration)
         async with client.ApiClient(configuration) as api:
@@ -208,7 +208,7 @@ class Bare:
     async def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing: bool = False
     ) -> Any:
-        """The answer's JSON; None where there is no such object, if that is looked for."""
+        """Return the answer's JSON, or None for a missing object if `missing` is allowed."""
         response = await self.api.rest_client.request(
             method,
             f"{self.api.configuration.host}{path}",
@@ -223,16 +223,16 @@ class Bare:
         return json.loads(data)
 
     async def create(self, kind: Resource, manifest: Manifest) -> Any:
-        """Make it; the object as it is then."""
+        """Create the object and return it as stored."""
         return await self.call("POST", f"{path_of(manifest['metadata']['namespace'])}/{kind}", manifest)
 
     async def count(self, kind: Resource, namespace: str) -> int:
-        """How many there are: the API server counts them, and shows one."""
+        """Return the number of objects. The API server counts them and sends only one."""
         page = await self.call("GET", f"{path_of(namespace)}/{kind}?limit=1")
         return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
     async def watch(self, path: str) -> AsyncIterator[Any]:
-        """Everything that is there, and every change from then on."""
+        """Yield all existing objects, then every change."""
         response = await self.api.rest_client.request(
             "GET", f"{self.api.configuration.host}{path}?watch=true", headers={"Accept": "application/json"}
         )
@@ -243,20 +243,20 @@ class Bare:
                 yield json.loads(line)
 
     async def until(self, kind: Resource, namespace: str, number: int, seconds: float = 300) -> None:
-        """Wait until there are so many."""
+        """Wait until there are this many objects."""
         async with asyncio.timeout(seconds):
             while await self.count(kind, namespace) < number:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def until_there(self, path: str, *, there: bool) -> None:
-        """Wait until the object is there, or is gone."""
+        """Wait until the object exists, or until it is gone."""
         async with asyncio.timeout(300):
             while (await self.call("GET", path, missing=True) is not None) is not there:
                 await asyncio.sleep(0.1)
 
 
 def new_namespace(cluster: Cluster) -> str:
-    """The name of a namespace in which pods can be made."""
+    """Create a namespace, wait until it accepts pods, and return its name."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
 
     async def make() -> None:
@@ -270,11 +270,11 @@ def new_namespace(cluster: Cluster) -> str:
 
 
 def remove_namespace(cluster: Cluster, name: str) -> None:
-    """Remove it with all that is in it, so that nobody is still at that in the next round."""
+    """Remove the namespace and its objects completely, so that the next round is undisturbed."""
 
     async def remove() -> None:
         async with Bare.connected(cluster) as bare:
-            # Jobs first, which would replace their pods; and pods at once, without grace.
+            # Jobs first, since they would replace their pods. Pods are deleted without grace.
             await bare.call("DELETE", jobs_path(name), {"propagationPolicy": "Background"})
             await bare.call("DELETE", f"{path_of(name)}/pods", {"gracePeriodSeconds": 0})
             await bare.call("DELETE", path_of(name))
@@ -292,7 +292,7 @@ def jobs_path(namespace: str) -> str:
 
 
 async def at_most(limit: int, calls: Iterable[Callable[[], Awaitable[object]]]) -> None:
-    """Make all calls, so many at a time."""
+    """Make all calls, with a bounded number in flight."""
     left = iter(calls)
 
     async def worker() -> None:

@@ -1,9 +1,9 @@
-"""The real thing: from the submission until a model is trained by three pods, against the same pods by hand.
+"""A real training on three pods, from submission to model, against the same pods made by hand.
 
-The image, the data, the parameters and the pods are the same; the storage is a folder of this machine.
-By hand: `kubectl apply` of the Service and the three pods, and a look at them, 20 times a second, until
-all have succeeded. Under the service: Train, until WatchTraining says that the job has succeeded, by which
-time it has also kept the logs, and stopped what was left of the group.
+Image, data, parameters and pods are the same; the storage is a folder of this machine. By hand: `kubectl
+apply` of the Service and the three pods, then polling 20 times a second until all have succeeded. With the
+service: from Train until WatchTraining reports success. By then the service has also kept the logs and
+stopped the group.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ measure = or_left_out(_measure, "pods-torch")
 
 
 def _make_storage(fresh: Cluster, folder: Path, namespace: str) -> Path:
-    """A folder with the data, which service and pods see at the same path, and pods may write to."""
+    """Make a folder with the data that service and pods see at the same path. Pods may write to it."""
     make_dataset(folder, real=True)
     storage = folder / "storage"
     folder.chmod(0o755)

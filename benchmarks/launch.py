@@ -1,15 +1,15 @@
-"""Launch: from the moment that Train has returned to the client until every process of the group runs.
+"""Time of a launch: from Train's answer at the client until every process of the group runs.
 
-Three instances, capacity free, a service that has nothing else to do. The program is `date +%s%N`: the
-first thing that it does is to print the time, so neither a shell's nor Python's start-up is in the
-figure, and no trainee's. Client, service and processes read the same clock of the same machine. When the
-group has ended, its log says when each of its processes ran; the next job is submitted after that.
+A job has three instances; capacity is free and the service is otherwise idle. The program is `date +%s%N`,
+which prints the time at once, so the figure has no start-up of a shell, of Python or of a training in it.
+Client, service and processes read the same clock. The group's log says when each process ran. The next
+job is submitted when the group has ended.
 
-The peer is the least that it could take: the same three programs started by `posix_spawn` from a Python
-process that has nothing else to do. That keeps no exit codes and outlives nothing, so it is no target.
+The peer is the least possible: the same three programs started by `posix_spawn` from an idle Python
+process. It keeps no exit codes and its children do not outlive it, so it is not a target.
 
-The parts are told by the files of the process backend (files.py), which bear the times of their steps;
-the kernel writes those to the nearest 4 ms, so a mean of many launches is taken.
+The parts are read from the times of the process backend's files (files.py). The kernel rounds these to
+4 ms, so the mean of many launches is taken.
 """
 
 import itertools
@@ -64,7 +64,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _launch(stub: TrainingServiceStub, data_dir: Path) -> tuple[float, list[float]]:
-    """Milliseconds from the answer to the last process's start; and how they divide into parts."""
+    """Return the milliseconds from the answer to the last process's start, whole and by part."""
     job_id = stub.Train(request(PARALLEL_INSTANCES=str(INSTANCES))).job_id
     answered = time.time_ns()
     for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
@@ -85,7 +85,7 @@ def _last_written(group: Path, pattern: str) -> int:
 
 
 def _spawn() -> float:
-    """Milliseconds that it takes to start the same programs with no service around."""
+    """Return the milliseconds that starting the same programs takes without a service."""
     asked = time.time_ns()
     pipes = []
     for _ in range(INSTANCES):

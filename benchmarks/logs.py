@@ -1,9 +1,8 @@
-"""Logs: the memory of the service with followers on a log of 1 GB, and what a rank that prints a lot pays.
+"""Logs: the memory of the service with followers on a log of 1 GB, and the cost to a rank that prints it.
 
-The rank prints 1 GB as fast as it can, in lines of 100 bytes, while two followers read: one as fast as it
-can, and one that reads for a while and then stops reading without leaving. Then the job ends, its log goes
-into storage, and is read again from there. The memory is the most that the service had resident in all
-that time, over what it had before.
+The rank prints 1 GB as fast as it can, in lines of 100 bytes. Two followers read: one as fast as it can; one
+stops reading after a while, but stays connected. Then the job ends, and its log is moved to storage and
+read again from there. The memory is the peak of the resident set in all that time, less the value before.
 
 The peer of the printing is the same program with a file as its output.
 """
@@ -38,7 +37,7 @@ _STORAGE_SECONDS = 120.0
 
 
 class _Peak:
-    """The most memory that a process had resident, over what it had at first, in bytes."""
+    """The peak of a process's resident set, less its value at the start, in bytes."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -52,7 +51,7 @@ class _Peak:
             self.most = max(self.most, self._process.memory_info().rss)
 
     def growth(self) -> int:
-        """What it was until now; it is not measured any further."""
+        """Stop measuring and return the peak so far."""
         self._done.set()
         self._thread.join()
         return self.most - self._before
@@ -66,7 +65,7 @@ def measure(quick: bool) -> list[Row]:
         service(folder, command=command, logs__max_bytes_per_rank=str(4 * size)) as server,
         server.stub() as stub,
     ):
-        _read_whole(stub, stub.Train(request(SIZE="1000000")).job_id)  # so that all is loaded once
+        _read_whole(stub, stub.Train(request(SIZE="1000000")).job_id)  # loads all code once
         directly = _printed_into_a_file(command, size, folder)
         peak = _Peak(server.pid)
         started = time.monotonic()
@@ -101,14 +100,14 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _read_whole(stub: TrainingServiceStub, job_id: int) -> int:
-    """Follow the log to its end; how many bytes there were."""
+    """Follow the log to its end and return its bytes."""
     wanted = pb.GetTrainingLogsRequest(job_id=job_id, follow=True)
     return sum(len(chunk.text) for chunk in stub.GetTrainingLogs(wanted))
 
 
 @contextmanager
 def _slow_follower(stub: TrainingServiceStub, job_id: int) -> Iterator[None]:
-    """One who has stopped reading, but not left."""
+    """A follower that has stopped reading but stays connected."""
     call = stub.GetTrainingLogs(pb.GetTrainingLogsRequest(job_id=job_id, follow=True))
     read = 0
     while read < _READ_BY_THE_SLOW:
@@ -120,7 +119,7 @@ def _slow_follower(stub: TrainingServiceStub, job_id: int) -> Iterator[None]:
 
 
 def _printed_into_a_file(command: tuple[str, ...], size: int, folder: Path) -> float:
-    """Seconds that the program takes by itself."""
+    """Return the seconds that the program takes without the service."""
     started = time.monotonic()
     with (folder / "printed").open("wb") as file:
         subprocess.run(command, env={"SIZE": str(size)}, stdout=file, check=True)
@@ -136,7 +135,7 @@ def _ended(stub: TrainingServiceStub, job_id: int) -> None:
 
 
 def _in_storage(folder: Path, job_id: int) -> None:
-    """Wait until the log is in storage, and nowhere else."""
+    """Wait until the log is in storage only."""
     deadline = time.monotonic() + _STORAGE_SECONDS
     kept = folder / "storage" / "logs" / str(job_id) / "1" / "0.log.gz"
     while not kept.exists() or any((folder / "groups" / "ended").iterdir()):

@@ -1,17 +1,17 @@
-"""What strangers can make the service keep: its memory before an attack, at the peak, and a while after.
+"""Memory of the service under attack by clients: before, at the peak, and a while after.
 
-Each attack meets a service of its own, with the fake backend, in a control group that may have 256 MB (where
-this user can make one): beyond, the kernel kills it, and the row says so.
+Each attack has its own service, with the fake backend, in a control group limited to 256 MB (if this user can
+make one). Beyond the limit the kernel kills the service, and the row says so.
 
-- 260,000 streams that are opened and reset at once, on 8 connections;
-- 60 calls of 15 MiB of zeros that gzip makes small, and calls of which gzip makes 200 MiB;
-- lists of 1,000 jobs of 60 kB, of which each page is asked for by 8 clients at once, beside another client
-  whose calls for the status of a job are timed; and 200 such lists of which no client reads a byte;
-- 4 connections with 1,000 calls each of which the client reads no byte: of a log of an ended job, and of a
-  watch of a job of 60 kB; beside them, another address reads one;
-- a kept log of 256 MiB without a line break, and one of 16 MiB that is all line breaks, read by 8 clients.
+- 260,000 streams, each reset right after it is opened, on 8 connections.
+- 60 calls of 15 MiB of zeros, compressed with gzip, and 8 calls that decompress to 200 MiB.
+- Lists of 1,000 jobs of 60 kB, read by 8 clients at once, while another client's status calls are timed; and
+  200 such lists of which the clients read nothing.
+- 4 connections with 1,000 calls each of which the client reads nothing: the log of an ended job, and the
+  watch of a job of 60 kB. Meanwhile a client at another address reads one.
+- A kept log of 256 MiB without a line break, and one of 16 MiB of only line breaks, read by 8 clients.
 
-Memory is the resident set, as the kernel shows it in /proc. Its peak is the kernel's own.
+Memory is the resident set in /proc; the peak is the kernel's own counter.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ BACK_WITHIN = 20
 _MB = 10**6
 _AFTER_SECONDS = 60.0
 _CLIENTS = 8
-_UNREAD_SECONDS = 30.0  # beyond what a call has to be read, if others wait
+_UNREAD_SECONDS = 30.0  # longer than a call may stay unread while others wait
 _STRANGER = "127.0.0.2"
 _CGROUPS = Path("/sys/fs/cgroup")
 _FINISHED = Filling(finished=1, holder=False)
@@ -61,7 +61,7 @@ _FINISHED = Filling(finished=1, holder=False)
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What is done to a service; `prepare` is given its data folder before it starts."""
+    """An attack on a service. `prepare` gets the data folder before the service starts."""
 
     name: str
     run: Callable[[Server], str]
@@ -104,7 +104,7 @@ def _measured(attack: Attack, seconds: float) -> Row:
                 remark = attack.run(server)
                 _until_calm(server.pid, before + BACK_WITHIN, seconds)
                 peak, after = _memory(server.pid, "VmHWM"), _memory(server.pid, "VmRSS")
-                _status(server)  # it still answers
+                _status(server)  # the service still answers
             except (OSError, grpc.RpcError, LookupError) as error:
                 return Row(
                     f"memory: {attack.name}", f"the service is gone ({type(error).__name__})", met=False
@@ -124,7 +124,7 @@ def _until_calm(pid: int, wanted: float, seconds: float) -> None:
 
 
 def _memory(pid: int, field: str) -> float:
-    """In MB, as /proc/PID/status has it: VmRSS is now, VmHWM the peak so far."""
+    """Return a field of /proc/PID/status in MB: VmRSS is the present value, VmHWM the peak."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024 / _MB
@@ -133,7 +133,7 @@ def _memory(pid: int, field: str) -> float:
 
 @contextmanager
 def _limited(pid: int) -> Iterator[str]:
-    """Bound the memory of a process where that is possible; says whether it is."""
+    """Limit the memory of a process. Return whether this machine can."""
     root = _CGROUPS / "memory" if (_CGROUPS / "memory").is_dir() else _CGROUPS
     name = "memory.limit_in_bytes" if root != _CGROUPS else "memory.max"
     group = root / f"bench-{os.getpid()}"
@@ -228,7 +228,7 @@ def _unread_watches(server: Server, calls: int) -> str:
 
 @contextmanager
 def _unread(server: Server, method: str, calls: int, message: bytes) -> Iterator[None]:
-    """So many calls on each of 4 connections, from another address than ours."""
+    """Make the calls on each of 4 connections, from another address than ours."""
     with ExitStack() as open_connections:
         for _ in range(4):
             path = f"/training.TrainingService/{method}"
@@ -251,7 +251,7 @@ def _logs(server: Server) -> str:
 
 @contextmanager
 def _timed_statuses(server: Server) -> Iterator[list[float]]:
-    """The longest call for a status meanwhile, in seconds."""
+    """Measure the longest status call meanwhile, in seconds."""
     longest, over = [0.0], threading.Event()
 
     def ask() -> None:
@@ -275,7 +275,7 @@ def _status(server: Server) -> None:
         stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=1), timeout=30)
 
 
-# --- what is there before -----------------------------------------------------------------------
+# --- data before the attack -----------------------------------------------------------------------
 
 
 def _fill_large(data_dir: Path, jobs: int) -> None:
@@ -291,7 +291,7 @@ def _fill_large(data_dir: Path, jobs: int) -> None:
 
 
 def _fill_log(data_dir: Path, content: bytes) -> None:
-    """Put this in place of the log of a job that has ended."""
+    """Replace the kept log of an ended job with this text."""
     fill(data_dir, _FINISHED)
 
     async def folder() -> str:

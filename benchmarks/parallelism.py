@@ -1,9 +1,9 @@
-"""The same model trained by the service under each strategy: losses, memory and traffic beside theory.
+"""Train one model under each strategy: losses, memory and traffic beside theory.
 
     python -m benchmarks.parallelism --dataset ID --version HASH
 
-The service is that of TRAINING_SERVICE_ADDRESS, and its models must lie where this machine can read them.
-`make demo-parallel` sets all of that up.
+The service is the one at TRAINING_SERVICE_ADDRESS. This machine must be able to read its models.
+`make demo-parallel` sets this up.
 """
 
 import argparse
@@ -40,11 +40,11 @@ STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "ZeRO-3 x tensor, sequence": (4, {"STRATEGY": "zero3", **SEQUENCE}),
     "1F1B x ZeRO-1": (4, {**PIPELINE, "STRATEGY": "zero1"}),
 }
-"""How many processes each takes, and what they are told."""
+"""The number of processes and the parameters of each strategy."""
 
 
 class Measured(NamedTuple):
-    """What a job came to."""
+    """The result of a job."""
 
     name: str
     layout: Layout
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def table_of(measured: list[Measured]) -> Table:
-    """One row a strategy; every formula beside what was counted."""
+    """Print one row for each strategy, with each formula beside the measured value."""
     table = Table(title="counted beside theory: KB that a rank holds, and that it sends in a step")
     for column in ("strategy", "ranks", "loss", "states", "theory", "peak", "sent", "theory", "bubble"):
         table.add_column(column, justify="left" if column == "strategy" else "right")
@@ -106,7 +106,7 @@ def _kilobytes(size: float) -> str:
 
 
 def metrics_of(model_uri: str) -> dict[str, float]:
-    """What the model's manifest says of its training; nothing where there is no model."""
+    """Return the training figures in the model's manifest, or nothing without a model."""
     try:
         with fsspec.open(f"{model_uri}/manifest.json") as file:
             manifest: dict[str, Any] = json.load(file)
@@ -117,7 +117,7 @@ def metrics_of(model_uri: str) -> dict[str, float]:
 
 
 def _layout_of(name: str, steps: str) -> Layout:
-    """As the processes of the job have read it."""
+    """Return the layout as the processes of the job have read it."""
     ranks, parameters = STRATEGIES[name]
     with _environment({**parameters, "STEPS": steps, "WORLD_SIZE": str(ranks)}):
         return Layout.from_environment()

@@ -1,12 +1,12 @@
-"""The store on Redis beside the one on SQLite: Train, how soon a killed service is ready, memory a job.
+"""The Redis store beside SQLite: calls of Train, time until a killed service is ready, memory of a job.
 
-Train: the same client (64 calls in flight, a process of its own) calls three services in turn, in the same
-run: on SQLite, on Redis with `appendfsync everysec`, and on Redis with `always`. Only the first and the
-last have every call on the disk when it returns. Here the server takes part of the same two cores.
+Train: one client process with 64 calls in flight calls three services in turn: on SQLite, on Redis with
+`appendfsync everysec`, and on Redis with `always`. Only with the first and the last is every call on the disk
+when it returns. The Redis server shares the two cores of this machine.
 
-Ready: as in idle.py. Who leads after a kill -9 has to wait until the lease of the killed one is over.
+Ready: as in idle.py. After a kill -9, the new leader has to wait for the end of the old lease.
 
-Memory: what INFO says of used_memory, before and after 20,000 jobs were submitted.
+Memory: the difference of `used_memory` (INFO) before and after 20,000 jobs are submitted.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ def _train(quick: bool) -> list[Row]:
         for fsync in ("everysec", "always"):
             redis = stack.enter_context(running(folder / fsync, "--appendfsync", fsync))
             server = stack.enter_context(service(folder / fsync, store__url=redis.url))
-            with server.stub() as stub:  # it holds the capacity, so what is accepted is not started
+            with server.stub() as stub:  # holds the capacity, so that accepted jobs do not start
                 stub.Train(request(RUN_SECONDS="forever"))
             services.append(server)
         sqlite, *on_redis = interleaved(

@@ -1,8 +1,8 @@
-"""How long nobody leads: from the end of the leading replica until the other one has run a job.
+"""Time without a leader: from the end of the leading replica until another has run a job.
 
-Two replicas on one Redis, with the default lease of 5 s and plain processes. The leader gets SIGKILL, or
-SIGTERM; a job is submitted to the other at that moment, and the time is taken until it has succeeded,
-with what the same job takes while somebody leads taken off. Then the stopped one is started again.
+Two replicas share one Redis, with the default lease of 5 s and plain processes. The leader gets SIGKILL or
+SIGTERM, and a job is submitted to the other at that moment. The result is the time until the job has
+succeeded, less the time that the same job takes with a leader. Then the stopped replica is started again.
 """
 
 import signal

@@ -1,8 +1,8 @@
-"""Reports: calls that one service takes against an empty handler, and what reporting costs a training step.
+"""Reports: calls per second against an empty handler, and the cost of reporting to a training step.
 
-- 100 running jobs report in turn, 64 calls in flight, a step and two metrics each;
-- a training loop of one process (a small model, about 10 ms a step) that reports every step, against
-  one that does not, in turns.
+- 100 running jobs report in turn, with 64 calls in flight; each call has a step and two metrics.
+- A training loop of one process (a small model, about 10 ms a step) reports every step, in turns with
+  one that does not report.
 """
 
 import sqlite3
@@ -61,7 +61,7 @@ def measure(quick: bool) -> list[Row]:
             against_ceiling >= 0.5,
         ),
         Row(
-            "reports: time of a training step that reports, more than of one that does not",
+            "reports: time that reporting adds to a training step",
             f"{statistics.median(reporting) * 1000:.2f} ms",
             f"{statistics.median(silent) * 1000:.2f} ms",
             f"{overhead:+.2%}",
@@ -72,7 +72,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def running_jobs(server: Server, folder: Path) -> list[str]:
-    """A token of each of the jobs, which run when this returns."""
+    """Start the jobs and return their tokens once all run."""
     with server.stub() as stub:
         for _ in range(_JOBS):
             stub.Train(request(RUN_SECONDS="forever"))
@@ -85,7 +85,7 @@ def running_jobs(server: Server, folder: Path) -> list[str]:
 
 
 def steps(server: Server, token: str, rounds: int) -> list[list[float]]:
-    """Seconds a step without and with reports, in each round."""
+    """Return the seconds of a step without and with reports, for each round."""
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -103,7 +103,7 @@ def steps(server: Server, token: str, rounds: int) -> list[list[float]]:
         return (time.perf_counter() - started) / count
 
     calls = Reporter(GrpcSink(server.address, token))
-    train(calls)  # the first steps are slower, and gRPC is imported beside them
+    train(calls)  # the first steps are slower, and import gRPC
     try:
         return interleaved(rounds, lambda: train(Reporter(NullSink())), lambda: train(calls))
     finally:

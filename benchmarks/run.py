@@ -1,4 +1,4 @@
-"""All benchmarks, one table: `make benchmarks`, or `python -m benchmarks.run [--quick] [NAME…]`."""
+"""Run all benchmarks, print one table: `make benchmarks`, or `python -m benchmarks.run [--quick] [NAME…]`."""
 
 import sys
 
@@ -27,7 +27,7 @@ from benchmarks import (
     torchrun,
     train,
 )
-from benchmarks.support import Row, clean_up_when_told_to_end, print_table
+from benchmarks.support import Row, clean_up_on_sigterm, print_table
 
 BENCHMARKS = {
     "status": status.measure,
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     if unknown := set(names) - set(BENCHMARKS):
         print(f"there is no {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
-    clean_up_when_told_to_end()
+    clean_up_on_sigterm()
     with Progress(transient=True) as progress:
         for name in progress.track(names, description="measuring"):
             rows += BENCHMARKS[name](quick)

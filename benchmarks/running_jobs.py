@@ -1,9 +1,9 @@
-"""The memory that a running job costs the service, and what of it is left when the jobs have ended.
+"""The memory that running jobs cost the service, and the memory that remains when they have ended.
 
-A thousand jobs of one pod run, on an API server in memory in a process of its own: it speaks TLS, its pods
-have all the fields that a cluster gives them, they run as soon as they are made, and each log that is
-followed stays open, as a kubelet's does. Then all jobs are cancelled at once, and the memory is read again
-a minute later. `--on cluster` has a real API server and simulated nodes, whose pods have no logs.
+A thousand jobs of one pod run on an in-memory API server, which is a separate process. It speaks TLS, fills
+all the fields of a pod that a cluster fills, runs pods as soon as they are created, and keeps each followed
+log open, as a kubelet does. Then all jobs are cancelled at once, and the memory is read again a minute
+later. `--on cluster` uses a real API server and simulated nodes, whose pods have no logs.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def _number(quick: bool) -> int:
 
 def _measured(name: str, server: Server, jobs: int, rest: float) -> list[Row]:
     with server.stub() as stub:
-        warm = stub.Train(request()).job_id  # what is made once is no cost of a job
+        warm = stub.Train(request()).job_id  # excludes one-time costs
         _until(lambda: _count(stub, pb.running) == 1)
         stub.CancelTraining(pb.CancelTrainingRequest(job_id=warm))
         _until(lambda: _count(stub, pb.cancelled) == 1)
@@ -134,14 +134,14 @@ def _api_server(folder: Path) -> Iterator[Cluster]:
 
 
 class _Cluster(FakeCluster):
-    """Its pods run at once, have what a cluster gives them, and logs that do not end before they do."""
+    """A fake API server whose pods run at once and whose logs end with their pods."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
         name, below = request.match_info["name"], request.match_info["below"]
         if below == "log" and request.query.get("follow"):
             response = web.StreamResponse()
-            with suppress(ConnectionError):  # its reader has gone
+            with suppress(ConnectionError):  # the reader has left
                 await response.prepare(request)
                 await response.write(b"2026-11-21T12:00:00.000000001Z a line of the program\n")
                 while ("pods", name) in self._objects:
@@ -222,7 +222,7 @@ on_cluster = or_left_out(_on_cluster, "running jobs on a cluster")
 
 
 def measure(quick: bool) -> list[Row]:
-    """On the one in memory, or on a cluster with `--on cluster`."""
+    """Measure on the in-memory API server, or with `--on cluster` on a cluster."""
     return on_cluster(quick) if "--on" in sys.argv else _on_memory(quick)
 
 

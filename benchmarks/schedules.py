@@ -1,10 +1,10 @@
-"""What a pipeline waits for, and what is computed anew: counted, beside the formulas.
+"""Idle time of pipelines and repeated work of checkpointing: measured beside the formulas.
 
     python -m benchmarks.schedules [--quick]
 
-Waiting: the order in which the ranks of a real pipeline do their passes is written down, and played with
-passes that take one unit of time each: what is left idle is the bubble, whatever the machine. Work done
-twice: the floating point operations of a step, by PyTorch's own counter, beside those of one without.
+Idle time: the order of passes of each rank of a real pipeline is recorded, then replayed with passes of one
+unit of time. The idle share is the bubble, independent of the machine. Repeated work: the floating point
+operations of a step, by PyTorch's own counter, beside those of a step without checkpointing.
 """
 
 import json
@@ -66,7 +66,7 @@ def _waiting(layout: Layout) -> Row:
 
 
 def idle_share(orders: Sequence[Sequence[Pass]], stages: int) -> float:
-    """The share of their time that ranks wait, which do their passes in these orders, a unit of time each."""
+    """Return the idle share of ranks that do their passes in these orders, one unit of time each."""
     ends: dict[Pass, int] = {}
     now, done = [0] * len(orders), [0] * len(orders)
     while any(count < len(order) for count, order in zip(done, orders, strict=True)):
@@ -78,7 +78,7 @@ def idle_share(orders: Sequence[Sequence[Pass]], stages: int) -> float:
                 now[rank] = ends[wanted] = max(now[rank], ready) + 1
                 done[rank] += 1
         if len(ends) == before:
-            raise RuntimeError("these orders wait for each other for ever")
+            raise RuntimeError("these orders form a deadlock")
     return 1 - len(ends) / (len(orders) * max(now))
 
 
@@ -93,7 +93,7 @@ def _needs(wanted: Pass, stages: int) -> Iterator[Pass]:
 
 
 def _passes_of(layout: Layout) -> list[list[Pass]]:
-    """What each rank of a real pipeline does in a step, in order."""
+    """Return the passes of a step of each rank of a real pipeline, in order."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -148,7 +148,7 @@ def _done_twice() -> Iterator[Row]:
 
 
 def _operations(layout: Layout) -> int:
-    """Floating point operations of a step's products of matrices, by one process."""
+    """Return the floating point operations of the matrix products in a step of one process."""
     with FlopCounterMode(display=False) as counter:
         _take_a_step(layout, Group(rank=0, size=1, device=torch.device("cpu")))
     return int(counter.get_total_flops())

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a service, the ceiling next to it, load, stores with many jobs, the table."""
+"""Shared parts of the benchmarks: a service, its ceiling, load, stores with many jobs, the table."""
 
 import asyncio
 import functools
@@ -33,9 +33,9 @@ Measured = TypeVar("Measured")
 IN_FLIGHT = 64
 ALGORITHM = "bench"
 PARAMETERS = ("LR", "EPOCHS", "BATCH_SIZE", "FC_SIZE", "RUN_SECONDS", "SECONDS_TO_RUN", "RECORD", "SIZE")
-"""Of any text: those that clients send, and those that the programs of the benchmarks read."""
+"""Names of parameters without a type: those that clients send and those that the programs read."""
 DECLARED = f"parameters = {{ {', '.join(f'{name} = {{}}' for name in PARAMETERS)} }}"
-"""The line of the algorithm's table, in TOML, that declares them."""
+"""The TOML line that declares them for the algorithm."""
 _START_SECONDS = 60.0
 _SEED_IN_FLIGHT = 256
 
@@ -53,7 +53,7 @@ class Row:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """As Markdown, which is also readable as it is."""
+    """Print the table as Markdown."""
     words = {True: "yes", False: "**no**", None: ""}
     lines = [("name", "measured", "peer", "ratio", "target", "met?")]
     lines += [(row.name, row.measured, row.peer, row.ratio, row.target, words[row.met]) for row in rows]
@@ -64,19 +64,19 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def run_alone(measure: Callable[[bool], list[Row]]) -> None:
-    """What `python -m benchmarks.NAME [--quick]` does."""
-    clean_up_when_told_to_end()
+    """Run one benchmark: `python -m benchmarks.NAME [--quick]`."""
+    clean_up_on_sigterm()
     print_table(measure("--quick" in sys.argv[1:]))
 
 
-def clean_up_when_told_to_end() -> None:
-    """Have SIGTERM, as of `timeout`, end servers and groups too, as Ctrl-C does."""
+def clean_up_on_sigterm() -> None:
+    """Make SIGTERM (as sent by `timeout`) end servers and groups, as Ctrl-C does."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A folder for everything that a benchmark writes. Groups outlive their service, but not the folder."""
+    """Make a folder for all that a benchmark writes. At the end, groups that still run in it are ended."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         try:
             yield Path(folder)
@@ -87,7 +87,7 @@ def workspace() -> Iterator[Path]:
 
 
 def processes_in(folder: str) -> Iterator[psutil.Process]:
-    """Those that run in the folder, or were started with a path in it."""
+    """Return the processes that run in the folder or were started with a path in it."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if any(place.startswith(folder) for place in (process.cwd(), *process.cmdline())):
@@ -99,12 +99,12 @@ def processes_in(folder: str) -> Iterator[psutil.Process]:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     pid: int
     address: str
     ready_seconds: float
-    """From the start of the process until it said that it serves."""
+    """Seconds from the start of the process until it said that it serves."""
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the process."""
@@ -112,7 +112,7 @@ class Server:
 
     @contextmanager
     def stub(self) -> Iterator[TrainingServiceStub]:
-        """A plain client."""
+        """Return a plain client."""
         with grpc.insecure_channel(self.address) as channel:
             yield TrainingServiceStub(channel)
 
@@ -121,9 +121,9 @@ class Server:
 def service(
     data_dir: Path, *, command: Sequence[str] = (), capacity: int = 1, **settings: str
 ) -> Iterator[Server]:
-    """The service on `data_dir`: with plain processes that run `command`, or with the fake backend.
+    """Run the service on `data_dir`, with plain processes that run `command` or with the fake backend.
 
-    Settings are given as `jobs__stop_grace="1"`. Its one algorithm takes PARAMETERS.
+    Settings are passed as `jobs__stop_grace="1"`. The only algorithm takes PARAMETERS.
     """
     make_dataset(data_dir)
     config = data_dir / "bench.toml"
@@ -142,16 +142,24 @@ def service(
 
 
 @contextmanager
-def ceiling() -> Iterator[Server]:
-    """A grpc.aio server whose handlers of Train and GetTrainingStatus do nothing."""
-    with serving([sys.executable, "-m", "benchmarks.ceiling"]) as server:
+def ceiling(
+    statuses: Iterable[pb.GetTrainingStatusResponse] = (), *, is_raw: bool = False
+) -> Iterator[Server]:
+    """A grpc.aio server with empty handlers, which answer GetTrainingStatus with these messages.
+
+    With `is_raw`, it neither parses requests nor serializes answers: each status is the first of these.
+    """
+    texts = [status.SerializeToString().hex() for status in statuses]
+    with serving(
+        [sys.executable, "-m", "benchmarks.ceiling", *(["--raw"] if is_raw else []), *texts]
+    ) as server:
         yield server
 
 
 @contextmanager
 def serving(argv: list[str]) -> Iterator[Server]:
-    """A process that says where it serves, once it does."""
-    # The log goes to a file, as it would in earnest: a pipe would have to be read all the time.
+    """Start a server process and wait until it logs its address."""
+    # The log goes to a file: a pipe would have to be read all the time.
     with tempfile.NamedTemporaryFile("r", prefix="bench-", suffix=".log") as log:
         started = time.monotonic()
         process = subprocess.Popen(argv, stderr=log.fileno(), stdin=subprocess.DEVNULL)
@@ -177,7 +185,7 @@ def _address(process: "subprocess.Popen[bytes]", log: str) -> str:
 
 
 def script(name: str) -> str:
-    """The path of a command of our environment."""
+    """Return the path of a command of our environment."""
     return str(Path(sys.executable).with_name(name))
 
 
@@ -185,7 +193,7 @@ def script(name: str) -> str:
 
 
 class Client:
-    """A client in a process of its own, which keeps 64 calls in flight."""
+    """A client in its own process that keeps 64 calls in flight."""
 
     def __init__(self) -> None:
         argv = [sys.executable, "-m", "benchmarks.load"]
@@ -200,7 +208,7 @@ class Client:
         job_ids: Sequence[int] = (),
         tokens: Sequence[str] = (),
     ) -> float:
-        """The rate at which `server` answers; about these jobs, or with these tokens, in turn."""
+        """Return the calls per second of `server`, about these jobs or with these tokens in turn."""
         assert self._process.stdin
         assert self._process.stdout
         order = {"address": server.address, "method": method, "seconds": seconds}
@@ -214,7 +222,7 @@ class Client:
 
 
 def interleaved(rounds: int, *measures: Callable[[], Measured]) -> list[list[Measured]]:
-    """What each measure gave in each of the rounds A B C, C B A, A B C, …: noise meets all alike."""
+    """Return the results by measure. Rounds run as A B C, C B A, …, so that noise affects all alike."""
     found: list[list[Measured]] = [[] for _ in measures]
     for number in range(rounds):
         order = list(zip(measures, found, strict=True))
@@ -224,7 +232,7 @@ def interleaved(rounds: int, *measures: Callable[[], Measured]) -> list[list[Mea
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the ratios round by round, in which slow noise cancels out."""
+    """Return the median of the ratios by round, in which slow noise cancels out."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
@@ -232,7 +240,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def make_dataset(data_dir: Path, *, real: bool = False) -> None:
-    """Version v1 of dataset 1: empty, or the questions that the demo trains on."""
+    """Make version v1 of dataset 1: empty, or the questions of the demo."""
     folder = data_dir / "storage" / "versionedDatasets" / "1" / "v1"
     folder.mkdir(parents=True, exist_ok=True)
     if real:
@@ -247,7 +255,7 @@ def make_dataset(data_dir: Path, *, real: bool = False) -> None:
 
 
 def request(**parameters: str) -> pb.TrainRequest:
-    """What a client sends to train the benchmarks' algorithm on that dataset."""
+    """Return a request to train the benchmarks' algorithm on that dataset."""
     return pb.TrainRequest(
         metadata=pb.TrainingJobMetadata(
             algorithm=ALGORITHM,
@@ -262,7 +270,7 @@ def request(**parameters: str) -> pb.TrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What a store holds: first of all a job that takes one instance for ever, then these."""
+    """The jobs of a store: first one that takes one instance for ever, then these."""
 
     finished: int = 0
     queued: int = 0
@@ -270,17 +278,17 @@ class Filling:
 
     @property
     def finished_ids(self) -> range:
-        """The jobs that ended."""
+        """The ids of the ended jobs."""
         return range(1 + self.holder, 1 + self.holder + self.finished)
 
     @property
     def queued_ids(self) -> range:
-        """The jobs that wait."""
+        """The ids of the queued jobs."""
         return range(self.finished_ids.stop, self.finished_ids.stop + self.queued)
 
 
 def fill(data_dir: Path, filling: Filling) -> None:
-    """Put the jobs into the service's store; a file once made in this run is copied."""
+    """Put the jobs into the service's store. Later calls of a run copy the file of the first."""
     data_dir.mkdir(parents=True, exist_ok=True)
     shutil.copy(_filled(filling), data_dir / "jobs.db")
 
@@ -296,13 +304,13 @@ def _filled(filling: Filling) -> Path:
 
 
 def group_of_one() -> GroupSpec:
-    """A group of one instance, as the service resolves it for the algorithm of `request`."""
+    """Return a group of one instance, as the service resolves it for the algorithm of `request`."""
     instance = InstanceSpec(command=("python", "-m", "intent_classification.train"), nproc_per_node=1)
     return GroupSpec(roles={"master": 1}, backend="process", trainers=instance)
 
 
 def stored_spec(**parameters: str) -> JobSpec:
-    """What the service makes of `request`; it would run for ever."""
+    """Return the spec that the service makes of `request`. The job would run for ever."""
     common = request(**parameters).metadata
     sent = dict(common.parameters)
     return JobSpec(
@@ -341,8 +349,8 @@ async def _fill(path: Path, filling: Filling) -> None:
 
 
 async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:
-    """Do the work for each key, with many under way at a time."""
-    # A shared iterator is all the queue that a few workers need.
+    """Do the work for each key, with a bounded number in flight."""
+    # A shared iterator serves as the queue of the workers.
     left = iter(keys)
 
     async def worker() -> None:
@@ -353,7 +361,7 @@ async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:
 
 
 def commits(data_dir: Path) -> int:
-    """How many transactions were committed since the service opened its store.
+    """Return the transactions committed since the service opened its store.
 
     SQLite counts them in the header of the WAL index (sqlite.org/walformat.html, "iChange").
     """

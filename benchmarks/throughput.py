@@ -1,10 +1,10 @@
-"""Short jobs: how many of `true` the service brings to their end a second, at capacity 50 on processes.
+"""Short jobs: jobs of `true` completed per second, at capacity 50 on processes.
 
-From the first Train until the last job has succeeded; 64 calls are in flight, as by many users at once.
+Measured from the first Train until the last job has succeeded, with 64 calls in flight.
 
-The peer is a loop with nothing to keep: it starts and reaps as many supervisors, 50 at a time. A supervisor
-is what each rank has around it; it writes its records and its log, so a disk that is slow slows both. What
-is ours alone: the queue, a durable record of each step, the groups' folders, the logs in storage.
+The peer is a loop that starts and reaps the same number of supervisors, 50 at a time. Every rank runs under
+a supervisor, which writes its records and its log, so a slow disk slows both. Only the service has the
+queue, a durable record of each step, the groups' folders, and the logs in storage.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ def _cpu_seconds(server: Server) -> float:
 
 
 def _start(path: Path) -> int:
-    """Start a supervisor of a rank; returns the pipe in which it would say why it cannot work."""
+    """Start the supervisor of a rank and return the pipe in which it reports a failure to start."""
     (path / "work").mkdir(parents=True)
     fields = ("", str(_MOST_LOG), "1", _PROGRAM, f"PATH={os.environ['PATH']}")
     (path / "command").write_bytes(b"".join(os.fsencode(field) + b"\0" for field in fields))

@@ -1,9 +1,9 @@
 """The same training under the service and under bare torchrun: submit → first step, submit → end.
 
-Three processes train the questions for a few epochs, in turn under each, in the same run. The first step
-is taken as seen by who waits for it: the first report of progress on torchrun's output, and the first
-status with a step on the stream of WatchTraining. So all that the service adds is in its figures: the
-queue, the commits, the start of processes, reading their logs, and the way to the client.
+Three processes train the questions for a few epochs, in turns under each. The first step is taken as the
+user sees it: the first report of progress in torchrun's output, and the first status with a step from
+WatchTraining. So the figures contain all that the service adds: the queue, commits, starting processes,
+reading their logs, and the way to the client.
 """
 
 import json
@@ -36,7 +36,7 @@ _TARGET = 1.1
 
 
 class Times(NamedTuple):
-    """Seconds from the submission."""
+    """Seconds since the submission."""
 
     first_step: float
     end: float
@@ -91,7 +91,7 @@ def _under_torchrun(folder: Path, epochs: int) -> Times:
         **parameters,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
         "EPOCHS": str(epochs),
-        "OMP_NUM_THREADS": "1",  # as under the service, on a machine of fewer than six cores
+        "OMP_NUM_THREADS": "1",  # as under the service on a machine with fewer than six cores
         "JOB_ID": "0",
         "JOB_ATTEMPT": "1",
         "ALGORITHM_NAME": ALGORITHM,

@@ -1,4 +1,4 @@
-"""What users may do with jobs: the operations behind the API, without its protocol."""
+"""The operations on jobs behind the API, independent of its protocol."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -26,7 +26,7 @@ from job_tracker.store.reports import ReportStore
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, and how many are queued before it (0 unless it is queued itself)."""
+    """A job, and the number of jobs queued before it (0 unless it is queued itself)."""
 
     job: Job
     position: int
@@ -34,21 +34,18 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some jobs, newest first, and where the next page begins; None on the last."""
+    """A page of jobs, newest first, and the `before` of the next page; None on the last page."""
 
     jobs: Sequence[JobView]
     next_before: int | None
 
 
 class _Store(JobStore, QueueView, ReportStore, Protocol):
-    """What the operations need of a store."""
+    """The parts of a store that the operations use."""
 
 
 class Jobs:
-    """Submits, shows and cancels jobs. What happens to them then is the tracker's.
-
-    Each operation takes its caller first.
-    """
+    """Submits, reads and cancels jobs. The tracker runs them."""
 
     def __init__(
         self,
@@ -63,7 +60,7 @@ class Jobs:
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
     ) -> None:
-        """Each of `preflights` raises InvalidField for a spec that would fail once it is launched."""
+        """Each of `preflights` raises InvalidField for a spec whose launch would fail."""
         self._store = store
         self._logs = logs
         self._admission = admission
@@ -76,9 +73,9 @@ class Jobs:
         self._queue_moves = QueueMoves(store)
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
-        """Queue a job; it is durable when this returns. Raises as Admission.check and JobStore.submit."""
+        """Queue a job, and return it once it is durable. Raises as Admission.check and JobStore.submit do."""
         key = self._admission.key_of(request)
-        # First of all: a repeated request gets its job even if it would not be let in any more.
+        # First, so that a repeated request gets its job even if admission would now refuse it.
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
         spec = await self._admission.check(caller, request)
@@ -89,21 +86,20 @@ class Jobs:
         return await self._store.submit(spec, self._clock(), key, self._max_queued)
 
     async def get(self, caller: Caller, job_id: int) -> JobView:
-        """The job as it is now. Raises JobNotFound."""
+        """Return the current job. Raises JobNotFound."""
         return await self._view(await self._store.get(job_id))
 
     async def list(self, caller: Caller, where: JobFilter, *, limit: int, before: int | None) -> Page:
-        """At most `limit` jobs with ids below `before`; fewer if they are large."""
+        """Return at most `limit` jobs with ids below `before`; fewer if the jobs are large."""
         found = await self._store.list_jobs(where, limit=limit, before=before)
-        views = await asyncio.gather(*map(self._view, found.jobs))  # together, as the store may be far
+        views = await asyncio.gather(*map(self._view, found.jobs))  # concurrently: the store may be remote
         return Page(views, found.jobs[-1].id if found.has_more else None)
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
-        """See to it that the job ends as cancelled, unless its outcome is decided. May be repeated.
+        """Cancel the job, unless its outcome is decided. May be repeated.
 
-        A job without a group (queued, or between two attempts) has ended when this returns; the group
-        of a live one is about to be stopped, also if its outcome is decided and its workers had been
-        given time to end.
+        A job without a group (queued, or in its back-off) has ended when this returns. The group of a live
+        job is stopped soon. If a succeeded master has left workers with time to end, that time is over.
         """
         while True:
             job = await self._store.get(job_id)
@@ -124,12 +120,12 @@ class Jobs:
             return await self._view(cancelled)
 
     async def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
-        """The job now and after every change, until it has ended. Raises JobNotFound."""
+        """Yield the job now and after every change, until it has ended. Raises JobNotFound."""
         with self._store.changes(job_id) as changes, ExitStack() as stack:
             stack.callback(self._queue_moves.leave, changes)
             last: tuple[int, Progress | None, int] | None = None
             while True:
-                # No view is kept while its reader takes its time: the parameters of a job may be large.
+                # Keep no reference to the view while its reader is slow: a job's parameters may be large.
                 views = [await self.get(caller, job_id)]
                 job, state = views[0].job, views[0].job.state
                 before, last = last, (job.version, job.progress, views[0].position)
@@ -145,26 +141,26 @@ class Jobs:
                 await anext(changes)
 
     def logs(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
-        """What the job's processes printed, and with `follow` what they are going to; see LogReader.read."""
+        """Yield the output of the job's processes, with `follow` also the future one; see LogReader.read."""
         return self._logs.read(caller, job_id, wanted)
 
     async def metrics(self, caller: Caller, job_id: int, names: Collection[str]) -> Sequence[MetricSeries]:
-        """The job's series of these names, or all. Raises JobNotFound."""
+        """Return the job's series of these names, or all if there are none. Raises JobNotFound."""
         await self._store.get(job_id)
         found = await self._store.metrics(job_id)
         return [series for series in found if not names or series.name in names]
 
     async def artifacts(self, caller: Caller, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
-        """The job, and what it has made, each with whether `fetch` gives it.
+        """Return the job and its artifacts, each with whether `fetch` can read it.
 
-        Raises JobNotFound, and StorageUnavailable.
+        Raises JobNotFound and StorageUnavailable.
         """
         job = await self._store.get(job_id)
         files, reported = await asyncio.gather(self._models.list(job), self._store.artifacts(job_id))
         return job, merged(files, reported)
 
     async def fetch(self, caller: Caller, job_id: int, name: str) -> AsyncGenerator[bytes, None]:
-        """The content of one of the job's artifacts.
+        """Yield the content of one of the job's artifacts.
 
         Raises JobNotFound, InvalidField, UnknownReference and StorageUnavailable.
         """

@@ -1,4 +1,4 @@
-"""Where groups run, as configured."""
+"""Opens the configured backend."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ async def open_backend(
     extra_environment: ExtraEnvironment = nothing_more,
     metrics: Metrics | None = None,
 ) -> Opened:
-    """The backend that is chosen, for the jobs of a store; connected, and observed by `metrics`.
+    """Open the configured backend for the jobs of a store, observed by `metrics`.
 
     Raises BackendRefused.
     """

@@ -1,4 +1,4 @@
-"""`training-service backup` and `restore`: a copy of the job store, and a service that goes on from one."""
+"""`training-service backup` and `restore`: copy the job store, and prepare a service to use a copy."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from training_service.backend_opening import open_backend
 from training_service.settings import Settings
 from training_service.store_opening import open_store, sqlite_path
 
-_IN_REDIS = "store.url: jobs are in Redis, which makes its own copies (dump.rdb, AOF): see docs/upgrading.md"
+_IN_REDIS = "store.url: the jobs are in Redis. Use its own backups (dump.rdb, AOF); see docs/upgrading.md"
 _LEASE = timedelta(minutes=10)
 _RETRY_SECONDS = 0.2
 
@@ -32,28 +32,28 @@ def back_up(settings: Settings, target: Path) -> None:
 
 
 async def restore(settings: Settings, source: Path | None) -> str:
-    """Have the next service go on from a backup; returns what was done, in lines for people.
+    """Prepare the next service to use a backup. Returns a summary for people.
 
-    With SQLite `source` becomes the job store. The data of a Redis server are restored before, by its own
-    means, and `source` is None. Raises TrackerError, the job store being as it was.
+    With SQLite, `source` becomes the job store. With Redis, `source` is None, and the operator restores the
+    data of the server first. Raises TrackerError; then the job store is unchanged.
     """
     if settings.store.url is None:
         return await _restore_file(settings, source)
     if source is not None:
         raise StoreRefused(
-            f"{source}: jobs are in Redis (store.url): restore the data of that server first, and then run "
+            f"{source}: the jobs are in Redis (store.url). Restore the data of that server first, then run "
             "this command without a file"
         )
     store = await open_store(settings)
     try:
-        return _told(await _catch_up(settings, store))
+        return _summary(await _catch_up(settings, store))
     finally:
         await store.close()
 
 
 async def _restore_file(settings: Settings, source: Path | None) -> str:
     if source is None:
-        raise StoreRefused("name the backup that is to be restored, a file of training-service backup")
+        raise StoreRefused("FILE is missing; name a backup that training-service backup has made")
     path = sqlite_path(settings)
     lock = files.lock(path)
     try:
@@ -65,20 +65,20 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
                 restored = await _catch_up(settings, store, last_given)
             finally:
                 await store.close()
-            # Not before it is prepared: until here nothing has changed.
+            # Only now, when the copy is prepared. Until here the job store is unchanged.
             aside = await asyncio.to_thread(backup.put_in_place, staged, path)
         except BaseException:
             backup.discard(staged)
             raise
     finally:
         os.close(lock)
-    moved = f"\nThe store that was here is in {aside}." if aside else ""
-    return f"{path} is restored from {source}.\n{_told(restored)}{moved}"
+    moved = f"\nThe previous store is in {aside}." if aside else ""
+    return f"{path} is restored from {source}.\n{_summary(restored)}{moved}"
 
 
 async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Restored:
     async with AsyncExitStack() as stack:
-        # A term of our own: no tracker of a replica works meanwhile, nor writes from before.
+        # Hold the lease, so that no tracker of a replica runs or writes.
         term = await _lead(settings, store)
         stack.push_async_callback(store.resign, term)
         store_id = await store.store_id()
@@ -90,13 +90,11 @@ async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Re
 
 
 async def _lead(settings: Settings, store: Store) -> Term:
-    """Win the lease, as soon as that of a service which was killed is over. Raises StoreRefused."""
+    """Take the lease; that of a killed service expires first. Raises StoreRefused."""
     deadline = time.monotonic() + 2 * settings.store.lease_seconds
     while (term := await store.lead(f"restore on {socket.gethostname()}/{os.getpid()}", _LEASE)) is None:
         if time.monotonic() > deadline:
-            raise StoreRefused(
-                "a service uses this job store; stop it, and all its replicas, before a restore"
-            )
+            raise StoreRefused("a service uses this job store; stop all its replicas before a restore")
         await asyncio.sleep(_RETRY_SECONDS)
     return term
 
@@ -105,19 +103,19 @@ def _refuse_if_elsewhere(store_id: str, data_dir: Path) -> None:
     groups = data_dir.absolute() / "groups"
     if found := supervised_elsewhere(store_id, groups):
         raise StoreRefused(
-            f"{len(found)} processes of this store's jobs run on this machine with files below another data "
-            f"folder, where this service would not see them and run their jobs a second time: {found[0]}. "
+            f"{len(found)} processes of this store's jobs run on this machine with files in another data "
+            f"folder, such as {found[0]}. This service would not find them and would run their jobs again. "
             "Restore into that data folder (storage.data_dir), or end these processes first"
         )
 
 
-def _told(restored: Restored) -> str:
+def _summary(restored: Restored) -> str:
     return "\n".join(
         (
             f"{restored.unfinished} jobs had not ended at the time of the backup.",
-            f"{restored.taken_up} of them have a group that is there, and is taken up.",
-            f"{restored.repeated} get another attempt, since it is not known how theirs ended.",
-            f"{restored.strays} jobs that are unknown, or had ended, have a group; the service ends it.",
-            f"New jobs get ids from {restored.last_skipped_id + 1} on.",
+            f"{restored.taken_up} of them have a running group, which is adopted.",
+            f"{restored.repeated} get another attempt, since the outcome of the last one is unknown.",
+            f"{restored.strays} groups belong to unknown or ended jobs; the service stops them.",
+            f"The next job gets the id {restored.last_skipped_id + 1} or a higher one.",
         )
     )

@@ -1,4 +1,4 @@
-"""`training-service`: the command line of the server."""
+"""The command line `training-service`."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from training_service.settings.loading import SettingsError, load
 
 app = typer.Typer(
     name="training-service",
-    help="Queues training jobs and runs each on a group of machines.",
+    help="Runs training jobs on groups of machines.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,14 +25,16 @@ _Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", envvar="TRAINING_SERVICE_CONFIG", help="TOML file with settings."),
 ]
-_Address = Annotated[str | None, typer.Option(help="Where to listen. [default: 127.0.0.1:51001]")]
-_Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Listen beyond this machine, though there is no authentication.")
+_Address = Annotated[
+    str | None, typer.Option(help="Listening address, HOST:PORT. [default: 127.0.0.1:51001]")
 ]
-_DataDir = Annotated[Path | None, typer.Option(help="Where jobs and the files of processes are kept.")]
-_Capacity = Annotated[int | None, typer.Option(help="Instances that may run at once. [default: 8]")]
+_Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Allow other machines to connect, without authentication.")
+]
+_DataDir = Annotated[Path | None, typer.Option(help="Folder of the job store and of process files.")]
+_Capacity = Annotated[int | None, typer.Option(help="Instances that may run at the same time. [default: 8]")]
 _Backend = Annotated[
-    str | None, typer.Option(help="Where groups run: process, docker, kubernetes or fake. [default: process]")
+    str | None, typer.Option(help="Backend: process, docker, kubernetes or fake. [default: process]")
 ]
 _Set = Annotated[
     list[str] | None,
@@ -40,7 +42,7 @@ _Set = Annotated[
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="Any setting, as in -s jobs.stop_grace=30; lists and tables as JSON.",
+        help="Any setting, such as -s jobs.stop_grace=30. Lists and tables are JSON.",
     ),
 ]
 
@@ -55,7 +57,7 @@ def serve(
     capacity: _Capacity = None,
     backend: _Backend = None,
 ) -> None:
-    """Start the server. Without any option it works on embedded defaults."""
+    """Start the service. Every option has a default."""
     settings = _settings(
         config,
         set_,
@@ -67,7 +69,7 @@ def serve(
             "backend": backend,
         },
     )
-    # Here, since the server's libraries take a while to import.
+    # Imported here, since the server's libraries are slow to import.
     from job_tracker.domain.errors import BackendRefused, StoreRefused, StoreUnavailable
     from training_service.main import CannotServe, run
 
@@ -80,9 +82,11 @@ def serve(
 @app.command()
 def health(
     config: _Config = None,
-    address: Annotated[str | None, typer.Option(help="The server; by default the configured one.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of the service. [default: the configured one]")
+    ] = None,
 ) -> None:
-    """Ask a running server, by gRPC health, whether it serves: exit code 0 if so. For probes."""
+    """Check a running service with a gRPC health check, for probes. Exit code 0: it serves."""
     target = address or _settings(config, None, {}).server.address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -100,12 +104,12 @@ def health(
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, which must not be there yet.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The new file.")],
     config: _Config = None,
     set_: _Set = None,
     data_dir: _DataDir = None,
 ) -> None:
-    """Copy the job store to a file, while the service runs or not. See docs/upgrading.md."""
+    """Copy the job store to a file. The service may run. See docs/upgrading.md."""
     settings = _settings(config, set_, {"storage.data_dir": data_dir})
     from job_tracker.domain.errors import StoreRefused
     from training_service.backups import back_up
@@ -120,14 +124,14 @@ def backup(
 @app.command()
 def restore(
     source: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A backup; none if jobs are in Redis.")
+        Path | None, typer.Argument(metavar="FILE", help="The backup. None with Redis.")
     ] = None,
     config: _Config = None,
     set_: _Set = None,
     data_dir: _DataDir = None,
     backend: _Backend = None,
 ) -> None:
-    """Go on from a backup: to be run once, while no service runs. See docs/upgrading.md."""
+    """Prepare the next service to use a backup. Stop the service first. See docs/upgrading.md."""
     settings = _settings(config, set_, {"storage.data_dir": data_dir, "backend": backend})
     from job_tracker.domain.errors import TrackerError
     from training_service import backups
@@ -150,7 +154,7 @@ def _settings(file: Path | None, assignments: list[str] | None, named: dict[str,
     for assignment in assignments or ():
         key, equals, value = assignment.partition("=")
         if not equals:
-            _fail(f"--set {assignment}: give it as KEY=VALUE, such as scheduling.capacity=4")
+            _fail(f"--set {assignment}: not allowed; write KEY=VALUE, such as scheduling.capacity=4")
         _assign(flags, key, _value(assignment, value))
     for key, value in named.items():
         if value is not None:
@@ -167,7 +171,7 @@ def _value(assignment: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        _fail(f"--set {assignment}: a list or a table is given as JSON ({error})")
+        _fail(f"--set {assignment}: not valid JSON ({error}); write lists and tables as JSON")
 
 
 def _assign(flags: dict[str, Any], key: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the log says at each start about who may use the service, and as which user its jobs run."""
+"""Logs at the start who can use the service, and warns of insecure settings."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 def log_exposure(settings: Settings) -> None:
-    """Log who can reach the service, and warn of what an operator should know."""
+    """Log who can reach the service. Warn if other machines can, or if jobs run as root."""
     address = settings.server.address
     if is_loopback(address):
         log.info(
@@ -20,9 +20,9 @@ def log_exposure(settings: Settings) -> None:
         )
     else:
         log.warning(
-            "server.insecure: there is no authentication or encryption, and whoever reaches %s can submit, "
-            "read and cancel every job",
+            "server.insecure: there is no authentication or encryption; anyone who can connect to %s can "
+            "submit, read and cancel every job",
             address,
         )
     if settings.backend == "process" and os.geteuid() == 0:
-        log.warning("the service runs as root, and so do all jobs: start it as a user of its own")
+        log.warning("the service and all its jobs run as root; start it as another user")

@@ -1,6 +1,6 @@
-"""The service's own log: one line a record, for people or for machines, with what it is about.
+"""The service's own log: one line for each record, as text or JSON, with its context.
 
-That is the job and its attempt for work on a job, and the request id for what is done within a call.
+The context is the job and its attempt during work on a job, and the request id during a call.
 """
 
 import json
@@ -20,13 +20,13 @@ class _Console(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s %(about)s%(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        about = " ".join(f"{name}={value!s:.8}" for name, value in _about().items())
+        about = " ".join(f"{name}={value!s:.8}" for name, value in _context().items())
         record.about = f"[{about}] " if about else ""
         record.message = printable(record.message)
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        # The lines of a traceback begin as no record does: what a tenant sent may be in them.
+        # Mark the lines of a traceback: they may contain text from users that looks like a record.
         return "\n    | ".join(printable(line) for line in super().format(record).splitlines())
 
 
@@ -36,7 +36,7 @@ class _Json(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,
-            **_about(),
+            **_context(),
             "message": printable(record.getMessage()),
         }
         if record.exc_info:
@@ -44,8 +44,8 @@ class _Json(logging.Formatter):
         return json.dumps(content)
 
 
-def _about() -> dict[str, Any]:
-    """What is being logged is about, as far as that is known: records are formatted where they are made."""
+def _context() -> dict[str, Any]:
+    """The known context. Records are formatted in the task that logs them."""
     facts: dict[str, Any] = {}
     if subject := log_context.subject.get():
         facts = {"job": subject.job_id, **({"attempt": subject.attempt} if subject.attempt else {})}
@@ -60,3 +60,5 @@ def set_up(settings: LoggingSettings) -> None:
     handler.setFormatter(_Json() if settings.format == "json" else _Console())
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+    # Neither format has these, and every call that changes something logs a line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -1,4 +1,4 @@
-"""The composition root: settings in, a running service, an orderly stop."""
+"""The composition root: builds the service from its settings, runs it, and stops it in order."""
 
 import asyncio
 import gc
@@ -19,8 +19,9 @@ from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
 from job_tracker.common.clock import utc_now
+from job_tracker.common.tasks import background, end
 from job_tracker.domain import naming
-from job_tracker.domain.errors import StoreLost, TrackerError
+from job_tracker.domain.errors import StoreLost
 from job_tracker.domain.job import Job
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
@@ -57,12 +58,12 @@ SERVICE_NAMES = tuple(
 )
 _CAMPAIGN = "the campaign for leadership"
 _UMASK = 0o077
-"""What is written belongs to this user only, what jobs write included: they inherit it."""
+"""Only this user can read files of the service, and those of its jobs, which inherit the umask."""
 _EXIT_KILLED = 128 + signal.SIGTERM
 
 
 class CannotServe(Exception):
-    """The service cannot start, with the reason in one line."""
+    """The service cannot start. The message is one line."""
 
 
 def run(settings: Settings) -> None:
@@ -70,13 +71,13 @@ def run(settings: Settings) -> None:
     os.umask(_UMASK)
     service_logs.set_up(settings.logging)
     _allow_many_files()
-    gc.freeze()  # what is imported stays: the collector of garbage need not look through it again and again
+    gc.freeze()  # keep imported objects out of garbage collection
     asyncio.run(serve(settings))
 
 
 async def serve(settings: Settings) -> None:
-    """Serve until told to stop, then let go of everything in order. Groups run on."""
-    told_to_stop = _stop_signal()
+    """Serve until a stop signal, then close everything in order. Groups continue to run."""
+    stop_requested = _stop_signal()
     async with AsyncExitStack() as stack:
         metrics = Metrics()
         store = observed(await open_store(settings), Store, metrics.observe_outside("store"))
@@ -84,22 +85,19 @@ async def serve(settings: Settings) -> None:
         metrics.observe_store(store, settings.scheduling.capacity)
         store_id = await store.store_id()
         tokens = ReportTokens(await store.secret())
-        told = ReportEnvironment(tokens, settings.reports.address)
-        opened = await open_backend(settings, store_id, told, metrics)
+        report_environment = ReportEnvironment(tokens, settings.reports.address)
+        opened = await open_backend(settings, store_id, report_environment, metrics)
         stack.push_async_callback(opened.backend.close)
         metrics.observe_watch(opened.silent_seconds)
         reports = ReportBuffer(store, utc_now)
-        stack.push_async_callback(_end, asyncio.create_task(reports.run(), name="reports"), "the reports")
+        stack.push_async_callback(end, background(reports.run(), "reports"))
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
-        collecting = asyncio.create_task(collector.run(), name="logs")
-        stack.push_async_callback(_end, collecting, "the collection of logs")
+        stack.push_async_callback(end, background(collector.run(), "collection of logs"))
         leadership = make_leadership(settings, store, opened, collector, reports, metrics)
         stack.callback(_metrics_server(metrics, settings).close)
-        lag = asyncio.create_task(metrics.observe_loop(), name="loop-lag")
-        stack.push_async_callback(_end, lag, "the measurement of the event loop")
-        giving_back = asyncio.create_task(give_back(), name="memory")
-        stack.push_async_callback(_end, giving_back, "the return of memory")
+        stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
+        stack.push_async_callback(end, background(give_back(), "return of memory"))
         servicer = TrainingServicer(
             make_jobs(settings, store, store_id, opened, metrics),
             cancelled_as_failure=settings.server.cancelled_as_failure,
@@ -107,30 +105,31 @@ async def serve(settings: Settings) -> None:
         server, serving = _make_server(servicer, ReporterServicer(tokens, reports), metrics)
         port = _bind(server, settings.server.address)
         host = settings.server.address.rpartition(":")[0]
-        told.address = told.address or settings.plugin.address_for_ranks(host, port)
-        leading = asyncio.create_task(leadership.run(), name="leadership")
-        stack.push_async_callback(_end, leading, _CAMPAIGN)
+        if report_environment.address is None:
+            report_environment.address = settings.plugin.address_for_ranks(host, port)
+        leading = background(leadership.run(), _CAMPAIGN, expected=(StoreLost,))
+        stack.push_async_callback(end, leading)
         await server.start()
         for name in ("", *SERVICE_NAMES):
             await serving.set(name, health_pb2.HealthCheckResponse.SERVING)
-        log_exposure(settings)  # not before: one that cannot start says why in one line
+        log_exposure(settings)  # after the start: a failed start logs one line only
         log.info("serving at %s:%d, pid %d", settings.server.address.rpartition(":")[0], port, os.getpid())
 
-        stopping = asyncio.create_task(told_to_stop.wait())
+        stopping = asyncio.create_task(stop_requested.wait())
         await asyncio.wait([stopping, leading], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
 
         log.info("stopping; running groups are left alone")
         await serving.enter_graceful_shutdown()
         servicer.close()
-        # Another replica may lead while calls are still answered here.
-        await asyncio.gather(_end(leading, _CAMPAIGN), server.stop(settings.server.shutdown_seconds))
-    if not told_to_stop.is_set():
+        # Resign first: another replica may lead while this one still answers calls.
+        await asyncio.gather(end(leading), server.stop(settings.server.shutdown_seconds))
+    if not stop_requested.is_set():
         error = leading.exception()
         raise (
             error
             if isinstance(error, StoreLost)
-            else CannotServe(f"{_CAMPAIGN} ended, which it never should; see the log")
+            else CannotServe(f"{_CAMPAIGN} ended unexpectedly; see the log")
         )
     log.info("stopped")
 
@@ -162,7 +161,7 @@ def make_jobs(settings: Settings, store: Store, store_id: str, opened: Opened, m
 
 
 def log_archive(settings: Settings) -> LogArchive:
-    """Where the logs of ended groups are."""
+    """The archive of the logs of ended groups."""
     root = settings.storage.root
     return LogArchive(f"{root}/logs", within=root)
 
@@ -175,7 +174,7 @@ def make_leadership(
     reports: ReportBuffer,
     metrics: Metrics,
 ) -> Leadership:
-    """What makes this replica track whenever no other does."""
+    """The leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings)
 
     def saved(before: Job, after: Job) -> None:
@@ -209,7 +208,7 @@ def make_leadership(
 
 
 def tracker_options(settings: Settings) -> TrackerOptions:
-    """The tracker's share of the settings."""
+    """The settings of the tracker."""
     return TrackerOptions(
         capacity=settings.scheduling.capacity,
         stop_grace=settings.jobs.stop_grace,
@@ -221,7 +220,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
 
 
 def make_resolver(settings: Settings) -> Resolver:
-    """What resolves the groups of jobs, for the backend that is chosen."""
+    """The resolver of groups for the configured backend."""
     return Resolver(settings.algorithms, settings.backend, settings.plugin)
 
 
@@ -233,7 +232,7 @@ def _make_server(
         options=[
             *connection_options(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
             *call_options(LARGEST_MESSAGE),
-            ("grpc.so_reuseport", 0),  # a second service on the port is an error, not a lottery
+            ("grpc.so_reuseport", 0),  # a second service on this port must fail to start
         ],
     )
     add_TrainingServiceServicer_to_server(servicer, server)
@@ -250,8 +249,8 @@ def _bind(server: grpc.aio.Server, address: str) -> int:
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise CannotServe(
-            f"server.address: cannot listen at {address}; another program may have the port, or the host is "
-            "not this machine's (choose another one with --address)"
+            f"server.address: cannot listen at {address}: another program may use the port, or the host is "
+            "not an address of this machine. Choose another one with --address"
         ) from error
 
 
@@ -260,32 +259,25 @@ def _metrics_server(metrics: Metrics, settings: Settings) -> MetricsServer:
         return MetricsServer(metrics.registry, settings.metrics)
     except OSError as error:
         raise CannotServe(
-            f"metrics.port: cannot listen at {settings.metrics.port}: {error.strerror}"
+            f"metrics.port: cannot listen at {settings.metrics.port}: {error.strerror}. Choose another port"
         ) from error
 
 
 def _stop_signal() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second ends the process at once."""
-    told = asyncio.Event()
+    """An event that the first SIGTERM or SIGINT sets. The second one ends the process at once."""
+    stopping = asyncio.Event()
 
     def stop() -> None:
-        if told.is_set():
+        if stopping.is_set():
             os._exit(_EXIT_KILLED)
-        told.set()
+        stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    return told
-
-
-async def _end(task: asyncio.Task[None], what: str) -> None:
-    task.cancel()
-    result = (await asyncio.gather(task, return_exceptions=True))[0]
-    if isinstance(result, Exception) and not isinstance(result, TrackerError):
-        log.critical("%s failed", what, exc_info=result)
+    return stopping
 
 
 def _allow_many_files() -> None:
-    """Every running rank takes a descriptor or two; the usual soft limit of 1024 is not meant for us."""
+    """Raise the soft limit of descriptors, which is often 1024: each running rank takes one or two."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

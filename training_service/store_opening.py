@@ -1,4 +1,4 @@
-"""Where jobs are recorded, as configured."""
+"""Opens the configured job store."""
 
 import asyncio
 import hashlib
@@ -10,23 +10,23 @@ from job_tracker.store.base import Store
 from training_service.settings import Settings
 from training_service.settings.service import StorageSettings
 
-# Those of a job that was admitted; datasets are there before the first one.
+# Folders that only jobs create. Datasets exist before the first job.
 _OF_JOBS = ("groups/live", "groups/kept", "groups/ended", "logs")
 _OF_JOBS_IN_STORAGE = ("models", "checkpoints", "logs")
 
 
 async def open_store(settings: Settings) -> Store:
-    """The store that `settings.store` names, opened. Raises StoreRefused."""
+    """Open the configured store. Raises StoreRefused."""
     if settings.store.url is None:
         from job_tracker.store.sqlite import SqliteStore
 
         used = () if settings.storage.start_anew else await asyncio.to_thread(_used_folders, settings.storage)
         return await SqliteStore.open(sqlite_path(settings), used)
-    # Its client takes a while to import, and only this store needs it.
+    # Imported here, since the client library is slow to import.
     from job_tracker.store.redis import Address, RedisStore
 
     address = Address(settings.store.url.get_secret_value(), settings.store.prefix)
-    # One memory for each store that was ever used from this folder: str(address) has no password.
+    # A file with the id of each store used from this folder. str(address) has no password.
     name = hashlib.sha256(str(address).encode()).hexdigest()[:16]
     return await RedisStore.open(
         address,
@@ -36,12 +36,12 @@ async def open_store(settings: Settings) -> Store:
 
 
 def sqlite_path(settings: Settings) -> Path:
-    """The file that jobs are in, unless they are in Redis."""
+    """The file of the SQLite store."""
     return settings.storage.data_dir / "jobs.db"
 
 
 def _used_folders(storage: StorageSettings) -> list[Path]:
-    """The folders below data_dir in which jobs have left something."""
+    """The folders below data_dir with files of jobs."""
     folders = [storage.data_dir / name for name in _OF_JOBS]
     root = Path(storage.root.removeprefix("file://"))
     if root.is_relative_to(storage.data_dir.absolute()):

@@ -1,4 +1,4 @@
-"""The door: what is asked for becomes a spec that can run, or an error that names the field."""
+"""Turns a request into a job spec that can run, or into an error that names the field."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from typing import Any
 from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.admission.resolution import Resolver
 from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefaults
+from job_tracker.catalog.groups import GROUP_PARAMETERS
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
 from job_tracker.domain.caller import Caller
@@ -22,15 +23,16 @@ from job_tracker.store.jobs import RequestKey
 MAX_NAME = 128
 MAX_PARAMETERS = 256
 MAX_PARAMETER_BYTES = 64 * 1024
+_MOST_GROUPS = 1024
 
-# Ends up in paths and URIs: no separators, no "..", nothing that a shell or a URL would read otherwise.
-# "=" and "+" are there for hashes in base 64.
+# It becomes part of paths and URIs: no separators, no "..", no character with a meaning in shells or URLs.
+# "=" and "+" are allowed for hashes in base 64.
 _PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """A submission as it arrived; nothing of it is checked. An empty text is one that was not sent."""
+    """A submission, unchecked. An empty text was not sent."""
 
     algorithm: str
     dataset_id: str
@@ -50,9 +52,8 @@ _YOUNGER_FIELDS = ("pod_options", "retry", "deadlines")
 class Admission:
     """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity.
 
-    `resolver` knows the backend that jobs run on. `defaults` is what holds of the job's life where a request
-    does not say otherwise. `max_processes` bounds the training processes of one job. `home` is that of new
-    jobs.
+    `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
+    that set none. `max_processes` bounds the training processes of one job. `home` is the home of new jobs.
     """
 
     def __init__(
@@ -77,29 +78,30 @@ class Admission:
         self._home = home
         self._resolver = resolver
         self._defaults = defaults or JobDefaults()
+        self._groups: dict[tuple[object, ...], tuple[GroupSpec, InstanceOptions]] = {}
 
     def key_of(self, request: JobRequest) -> RequestKey | None:
-        """What makes the request repeatable, if it has a key. Raises InvalidField."""
+        """Return the key that makes the request repeatable; None if it has none. Raises InvalidField."""
         key = request.request_key
         if not key:
             return None
         if len(key) > MAX_NAME or not key.isprintable():
             raise InvalidField(
                 "request_key",
-                f"{quoted(key)} is not allowed: it has at most {MAX_NAME} characters, all of them printable",
+                f"{quoted(key)} is not allowed: use at most {MAX_NAME} printable characters",
             )
         values = {**asdict(request), "request_key": ""}
         for name in _YOUNGER_FIELDS:
             if not values[name]:
-                del values[name]  # keys that were written before there were any still fit
+                del values[name]  # so that digests of versions without these fields still match
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest())
 
     async def check(self, caller: Caller, request: JobRequest) -> JobSpec:
-        """The spec of the job that was asked for.
+        """Return the spec of the requested job.
 
-        Raises InvalidField or UnknownReference, naming the first field that is wrong, its value and
-        what is allowed; StorageUnavailable if the dataset cannot be looked at.
+        Raises InvalidField or UnknownReference with the first invalid field, its value and what is allowed,
+        and StorageUnavailable if the dataset's storage does not answer.
         """
         for required, text in (
             ("algorithm", request.algorithm),
@@ -116,10 +118,7 @@ class Admission:
             _check_path_part("output_model_name", request.model_name)
         _check_amount(request.parameters)
         environment = algorithm.resolve(request.parameters)
-        composition = algorithm.composer.compose(request.parameters, self._capacity)
-        pod_options = self._pod_options(request.pod_options)
-        group = self._resolver.resolve(request.algorithm, composition, pod_options)
-        self._check_processes(group, composition.trainers, pod_options)
+        group, pod_options = self._group(request, algorithm)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines)
         return JobSpec(
@@ -141,6 +140,22 @@ class Admission:
             home=self._home,
         )
 
+    def _group(self, request: JobRequest, algorithm: Algorithm) -> tuple[GroupSpec, InstanceOptions]:
+        """The resolved group, and the checked options of its instances."""
+        # It depends on few of the parameters, and most jobs of an algorithm ask for the same. Groups with
+        # options of the request are not kept: these may be large, and differ with each request.
+        asked = [part for part in request.parameters.items() if part[0] in GROUP_PARAMETERS]
+        key = (request.algorithm, *asked)
+        if not request.pod_options and (known := self._groups.get(key)):
+            return known
+        composition = algorithm.composer.compose(request.parameters, self._capacity)
+        pod_options = self._pod_options(request.pod_options)
+        group = self._resolver.resolve(request.algorithm, composition, pod_options)
+        self._check_processes(group, composition.trainers, pod_options)
+        if not request.pod_options and len(self._groups) < _MOST_GROUPS:
+            self._groups[key] = group, pod_options
+        return group, pod_options
+
     def _algorithm(self, name: str) -> Algorithm:
         if name not in self._algorithms:
             known = ", ".join(sorted(self._algorithms)) or "none"
@@ -154,9 +169,9 @@ class Admission:
         return limits.check(sent) if limits else InstanceOptions()
 
     def _check_processes(self, group: GroupSpec, trainers: int, sent: InstanceOptions) -> None:
-        """Raise InvalidField if the job has more training processes than one may have.
+        """Raise InvalidField if the job has too many training processes.
 
-        The capacity counts instances, however many processes are in each.
+        The capacity does not limit them: it counts instances, however many processes each has.
         """
         each, total = group.trainers.processes, group.training_processes
         if total <= self._max_processes:
@@ -177,7 +192,7 @@ class Admission:
 
 
 def _checked_name(name: str) -> str:
-    if len(name) > MAX_NAME:  # looked at first: to normalise takes time with the square of the length
+    if len(name) > MAX_NAME:  # checked first: the time to normalize grows with the square of the length
         raise InvalidField("name", f"has {len(name)} characters; at most {MAX_NAME} are allowed")
     name = unicodedata.normalize("NFC", name)
     if name and not (name[0].isalnum() and all(c.isalnum() or c in " ._-" for c in name)):
@@ -192,8 +207,8 @@ def _check_path_part(field: str, text: str) -> None:
     if not _PATH_PART.fullmatch(text):
         raise InvalidField(
             field,
-            f"{quoted(text)} is not allowed: at most {MAX_NAME} of the letters A to Z, digits and . _ - + =, "
-            "the first a letter, a digit or _, no two dots in a row",
+            f"{quoted(text)} is not allowed: use at most {MAX_NAME} of the letters A to Z, digits and "
+            ". _ - + =; begin with a letter, a digit or _, and put no two dots in a row",
         )
 
 

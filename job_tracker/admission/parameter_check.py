@@ -1,4 +1,4 @@
-"""An algorithm's own rules at the door: a program of it says whether its parameters can be."""
+"""Runs an algorithm's own program to check the parameters of a request."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from job_tracker.domain.job import JobSpec
 log = logging.getLogger(__name__)
 
 REFUSED = os.EX_DATAERR
-"""The exit code of a program that refuses: 65, by sysexits.h."""
+"""The exit code of a program that refuses the parameters: 65, as in sysexits.h."""
 
 _AT_ONCE = 4
 _OF_ONE_CALLER = 3
@@ -26,9 +26,9 @@ _LONGEST_REASON = 1000
 
 
 class ParameterCheck:
-    """Runs the `check` of algorithms that have one. One that cannot be run refuses nothing.
+    """Runs the `check` program of algorithms that have one. A program that fails to run refuses nothing.
 
-    Its environment is the job's parameters, WORLD_SIZE and PATH; no secret, and nothing of the service's own.
+    Its environment is the job's parameters, WORLD_SIZE and PATH, without secrets or variables of the service.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ParameterCheck:
         seconds: float = _SECONDS,
         turns: FairTurns | None = None,
     ) -> None:
-        """`path` is where programs are looked up, `seconds` how long a check may take, the wait included."""
+        """`path` is the PATH of programs; `seconds` bounds a check, including the wait for a turn."""
         self._algorithms = algorithms
         self._path = path
         self._seconds = seconds
@@ -47,7 +47,7 @@ class ParameterCheck:
     async def check(self, caller: Caller, spec: JobSpec) -> None:
         """Raise InvalidField with the program's last line if it refuses the parameters.
 
-        Raises LimitExceeded if there was no turn for it in half of the time: that is no fault of the program.
+        Raises LimitExceeded after half of the time without a turn, since the program is not to blame.
         """
         algorithm = self._algorithms[spec.algorithm]
         if not algorithm.check:
@@ -62,17 +62,17 @@ class ParameterCheck:
         await self._wait_for_turn(caller)
         try:
             async with asyncio.timeout_at(end):
-                code, told = await _run(algorithm.check, environment)
-        except OSError as error:  # a TimeoutError is one as well
-            code, told = None, str(error) or f"no answer within {self._seconds:g} s"
+                code, output = await _run(algorithm.check, environment)
+        except OSError as error:  # includes TimeoutError
+            code, output = None, str(error) or f"no answer within {self._seconds:g} s"
         finally:
             self._turns.give(caller.key)
-        lines = told.strip().splitlines() or [""]
+        lines = output.strip().splitlines() or [""]
         if code == REFUSED:
             raise InvalidField("parameters", _printable(lines[-1]) or "refused by the algorithm")
         if code != 0:
             log.warning(
-                "algorithms.%s.check could not be made, and refuses nothing: %s",
+                "algorithms.%s.check failed, so the parameters are accepted unchecked: %s",
                 spec.algorithm, quoted(lines[-1] or f"exit code {code}"),
             )  # fmt: skip
 
@@ -83,14 +83,14 @@ class ParameterCheck:
                 await self._turns.take(caller.key)
         except TimeoutError as error:
             raise LimitExceeded(
-                f"the parameters could not be checked within {patience:g} s, as {self._turns.length} other "
-                f"requests are being checked or wait for it; {self._turns.at_once} are checked at once, at "
-                f"most {self._turns.for_one} from one address: send fewer at once, or try again later"
+                f"the parameters could not be checked within {patience:g} s, because {self._turns.length} "
+                f"other requests are being checked or waiting. At most {self._turns.at_once} are checked at "
+                f"once, and {self._turns.for_one} of one address. Send fewer at once, or try again later"
             ) from error
 
 
 async def _run(command: tuple[str, ...], environment: Mapping[str, str]) -> tuple[int | None, str]:
-    """The exit code, and what was printed to stderr."""
+    """Run the command; return its exit code and its stderr."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=environment,
@@ -99,15 +99,15 @@ async def _run(command: tuple[str, ...], environment: Mapping[str, str]) -> tupl
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        _, told = await process.communicate()
+        _, output = await process.communicate()
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
-                # process.kill would take the exit code of one that has ended away from asyncio, which
-                # then tells the log of an unknown child (cpython 127049).
+                # Not process.kill: it may reap a process that has just ended, and asyncio then logs an
+                # unknown child (https://github.com/python/cpython/issues/127049).
                 os.kill(process.pid, signal.SIGKILL)
             await process.wait()
-    return process.returncode, told.decode(errors="replace")
+    return process.returncode, output.decode(errors="replace")
 
 
 def _printable(line: str) -> str:

@@ -1,25 +1,24 @@
-"""Configuration, algorithm and request resolved into one: what the group of a job is to be."""
+"""Resolves configuration, algorithm and request into the group spec of a job."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-
-from pydantic import ValidationError
 
 from job_tracker.backends.registry import BackendPlugin
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.catalog.groups import Composition
 from job_tracker.catalog.request_limits import check_processes
+from job_tracker.common.validation import explain
 from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec
 from job_tracker.domain.job import JobSpec
 
-_MOST_KNOWN = 1024
+_MAX_KNOWN = 1024
 
 
 class Resolver:
-    """Resolves groups for one backend, as it and the algorithms are configured."""
+    """Resolves groups for one backend, by its configuration and that of the algorithms."""
 
     def __init__(self, algorithms: Mapping[str, Algorithm], backend: str, plugin: BackendPlugin) -> None:
         self._algorithms = algorithms
@@ -29,25 +28,26 @@ class Resolver:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """What a request may set of its instances; None: nothing."""
+        """Return the limits of instance options in requests; None if none are allowed."""
         return self._plugin.limits
 
     def resolve(self, name: str, group: Composition, sent: InstanceOptions) -> GroupSpec:
-        """The spec of a group of the algorithm. Raises InvalidField."""
+        """Return the spec of a group of the algorithm. Raises InvalidField."""
         composed = GroupSpec(
             roles=group.roles, elastic=group.elastic, ends_with_master=group.ends_with_master
         )
         try:
             resolved = self._resolved(name, composed, sent)
         except ValueError as error:
-            raise InvalidField("pod_options", _reason_of(error)) from error
+            raise InvalidField("pod_options", explain(error)) from error
         check_processes(resolved.trainers, resolved.framework)
         return resolved
 
     def completed(self, spec: JobSpec) -> JobSpec:
-        """The spec, resolved now if it is not for this backend, as of jobs of earlier versions.
+        """Return the spec, resolved now if it is not resolved for this backend.
 
-        Raises LaunchFailed if the configuration no longer has what it needs.
+        Specs of earlier versions, or of another backend, are not. Raises LaunchFailed if the algorithm is no
+        longer configured, or the options no longer fit.
         """
         if spec.group.backend == self._backend:
             return spec
@@ -58,7 +58,7 @@ class Resolver:
                 Diagnosis(
                     category=Category.ALGORITHM_GONE,
                     summary=f"The algorithm {name!r} is no longer configured for backend {self._backend}.",
-                    resolution=f"Put algorithms.{name}.{self._backend} back into the configuration, and "
+                    resolution=f"Restore algorithms.{name}.{self._backend} in the configuration, and "
                     "submit the job again.",
                 )
             )
@@ -70,9 +70,9 @@ class Resolver:
                 Diagnosis(
                     category=Category.LAUNCH_FAILED,
                     summary="The options of the job no longer fit the configuration.",
-                    resolution=f"Mend {self._backend} and algorithms.{name}.{self._backend} in the "
+                    resolution=f"Correct {self._backend} and algorithms.{name}.{self._backend} in the "
                     "configuration, and submit the job again.",
-                    detail=_reason_of(error),
+                    detail=explain(error),
                 )
             ) from error
         return replace(spec, group=group)
@@ -94,16 +94,11 @@ class Resolver:
         )
 
     def _instance(self, name: str, role: str, sent: InstanceOptions) -> InstanceSpec:
-        # Most jobs of an algorithm ask for the same, and to lay options over each other takes its time.
+        # Cached, since resolving is slow and most jobs of an algorithm send the same options.
         key = name, role, repr(sent)
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             known = self._known[key] = self._plugin.resolve(self._algorithms[name], role, sent)
         return known
-
-
-def _reason_of(error: Exception) -> str:
-    reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-    return reason.removeprefix("Value error, ")

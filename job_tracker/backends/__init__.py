@@ -1,1 +1,1 @@
-"""Where groups of instances run."""
+"""Backends: where groups of instances run."""

@@ -1,4 +1,4 @@
-"""The protocol of a backend, and the words it answers in, which are ours and no engine's."""
+"""The protocol of a backend and its data types, which do not depend on an engine."""
 
 from collections.abc import AsyncGenerator, Collection, Iterable
 from dataclasses import dataclass
@@ -20,21 +20,21 @@ _NEVER = 1e12
 
 @dataclass(frozen=True, slots=True)
 class RankObservation:
-    """What one rank was seen doing; with why, if it failed."""
+    """The state of one rank, with a diagnosis if it failed."""
 
     status: RankStatus
     diagnosis: Diagnosis | None = None
     ended_at: float | None = None
-    """Seconds since 1970, if that is known."""
+    """Seconds since 1970, if the time is known."""
     last_lines: str = ""
-    """The end of the log of a rank that ended with exit code 0, if that is known."""
+    """The end of the log of a rank that ended with exit code 0, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a group was seen doing: one entry a rank, in order.
+    """The state of a group: one entry for each rank, in order.
 
-    `program` is what the master runs, if that is known: an image with its digest, or a command.
+    `program` is the program of the master, if it is known: an image with its digest, or a command.
     """
 
     ranks: tuple[RankObservation, ...]
@@ -42,17 +42,17 @@ class Observation:
 
     @property
     def master(self) -> RankObservation:
-        """Rank 0, which stands for the progress of the group."""
+        """Rank 0. Its progress is that of the group."""
         return self.ranks[MASTER_RANK]
 
     @property
     def first_failure(self) -> Diagnosis | None:
-        """Why the rank that failed first did so; None while none has.
+        """The diagnosis of the rank that failed first; None if no rank has failed.
 
-        One that failed later often did because of it. Of those that failed at once, it is the lowest. A
-        crash is no cause beside something else at about the same time: who loses a peer crashes too, and
-        may be seen to do so before the peer. Nor is a crash that tells of a lost peer the cause, if another
-        rank had left before with exit code 0: it left too early.
+        Later failures are often consequences. If several ranks fail at the same time, the lowest counts. A
+        crash is not the root cause if another rank failed in another way within 5 s: losing a peer crashes a
+        rank, which may be seen first. If the crash is about a lost peer, and another rank had left before
+        with exit code 0, that rank is the cause: it left too early.
         """
         failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
         together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]
@@ -66,24 +66,24 @@ class Observation:
 
     @property
     def failed_at(self) -> float | None:
-        """When the first rank failed, in seconds since 1970, if that is known."""
+        """When the first rank failed, in seconds since 1970, if it is known."""
         return min((rank.ended_at for rank in self.ranks if rank.diagnosis and rank.ended_at), default=None)
 
     @property
     def has_ended(self) -> bool:
-        """Whether every rank is gone."""
+        """Return whether every rank has ended."""
         return all(rank.status.phase.has_ended for rank in self.ranks)
 
     @property
     def statuses(self) -> tuple[RankStatus, ...]:
-        """The ranks alone, as a job keeps them."""
+        """The statuses of the ranks, which a job stores."""
         return tuple(rank.status for rank in self.ranks)
 
 
 def _left_early(
     ranks: Iterable[RankObservation], failed: RankObservation, why: Diagnosis
 ) -> Diagnosis | None:
-    """Why the group failed if `failed` only lost a peer: the rank that left first, with exit code 0."""
+    """Diagnose that another rank left too early, with exit code 0, if `failed` only lost a peer."""
     if why.category is not Category.CRASHED or failed.ended_at is None:
         return None
     if not LOST_PEER.search(failure_in(why.detail)):
@@ -102,9 +102,9 @@ def _left_early(
         category=Category.CRASHED,
         summary=f"Rank {number} left with exit code 0 before the others had finished, and rank {other} then "
         "failed without it.",
-        resolution=f"See in the log of rank {number} why it ended so early, before it joined the group or in "
-        f"the middle of training (its share of the data, an early exit); the log of rank {other} shows what "
-        "it was waiting for.",
+        resolution=f"Find out in the log of rank {number} why it ended before it joined the group, or during "
+        f"training (its share of the data, an early exit). The log of rank {other} shows what it was waiting "
+        "for.",
         detail=f"{why.summary}\n{why.detail}{last_lines}",
         retryable=why.retryable,
         rank=number,
@@ -116,7 +116,7 @@ def _ended_at(rank: RankObservation) -> float:
 
 
 class Mark(Enum):
-    """What a watch yields besides observations."""
+    """Values of a watch that are not observations."""
 
     END_OF_SNAPSHOT = "end of snapshot"
 
@@ -126,7 +126,7 @@ Watch = AsyncGenerator[tuple[GroupRef, Observation] | Mark, None]
 
 
 async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
-    """Read a watch up to its mark: all groups that are there. The watch then goes on with changes.
+    """Read a watch up to its mark, and return all groups. The watch then continues with changes.
 
     Raises BackendUnavailable, also if the watch ends before its mark.
     """
@@ -142,57 +142,57 @@ async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
 class Backend(LiveLogs, Protocol):
     """Runs groups: `launch`, `watch`, `stop`, `sweep`, `close`, and the `logs` of LiveLogs.
 
-    One contract suite (tests/contract) says in detail what each method owes.
+    The contract tests (tests/contract) define each method in detail.
 
-    A group lives from `launch` to `stop`. It does not depend on this service's process: after a restart,
-    `watch` finds it again. What it printed can be read until it is in storage (see Spool), or until the
-    group is forgotten. What else is left of a stopped group (pods, folders) may be kept for people to look
-    at; it is no group any more, and runs nothing.
+    A group lives from `launch` to `stop`. It does not depend on the process of this service: `watch` finds it
+    again after a restart. Its logs can be read until they are in storage (see Spool), or until the group is
+    forgotten. Other objects of a stopped group (pods, folders) may be kept for inspection. They are not a
+    group, and run nothing.
     """
 
     async def launch(self, job: Job) -> Observation:
-        """Start the group of the job's attempt, and say how it is.
+        """Start the group of the job's attempt, and return its state.
 
-        Repeating it is harmless: what is there already is adopted, and what may have run is never made
-        again. So a group whose master is gone stays without, and LaunchFailed says so; of a job whose
-        launch was complete (`was_launched`) no rank is made that is gone. A rank that has failed, and that
-        the job wants started more often than it was, is started anew, and prints into the same log.
-        Raises LaunchFailed when trying again is pointless and BackendUnavailable when it is not. What was
-        made until then is there in both cases, for the next `launch` or for `stop`: the caller writes down
-        why it failed before anything is cleaned up.
+        A launch may be repeated: existing instances are adopted, and an instance that may have run is never
+        created again. So a group whose master is gone raises LaunchFailed. If the launch of the job was
+        complete (`was_launched`), missing ranks are not created. A rank that has failed is restarted if the
+        job wants more restarts than it has had, and continues its log.
+
+        Raises LaunchFailed if a retry is pointless, and BackendUnavailable if it may help. In both cases the
+        instances that were created stay, for the next `launch` or for `stop`: the caller stores the diagnosis
+        before they are removed.
         """
         ...
 
     def watch(self) -> Watch:
-        """Every group between launch and stop as it is now, END_OF_SNAPSHOT, then groups as they change.
+        """Yield every group between launch and stop, then END_OF_SNAPSHOT, then groups as they change.
 
-        A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken:
-        changes do not say that a group is gone, so who follows them takes a new snapshot now and then. The
-        mark always comes, also if there is no group. A snapshot takes O(1) calls to the outside, from the
-        first `anext` on. Of the changes, values in between may be skipped. Raises BackendUnavailable if the
-        snapshot cannot be taken now, or changes cannot be followed any more.
+        A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken.
+        Changes do not say that a group is gone, so callers must take a new snapshot from time to time. The
+        mark also comes if there are no groups. A snapshot takes O(1) calls to the engine, from the first
+        `anext` on. Intermediate changes may be left out. Raises BackendUnavailable if the snapshot or later
+        changes cannot be read.
         """
         ...
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """End every process of the group, politely for `grace`, and return when it is gone.
+        """End every process of the group, at the latest after `grace`, and return when all have ended.
 
-        Says how the ranks ended; None if the group is unknown, which is fine. Repeating it is too. With
-        `keep_until`, what can stay of it without a process stays until a `sweep` after that moment.
+        Returns how the ranks ended, or None if the group is unknown. A stop may be repeated. With
+        `keep_until`, objects of the group that run nothing stay until a `sweep` after that time.
         """
         ...
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove what was kept of stopped groups until `now` or before; their logs stay.
+        """Remove what was kept of stopped groups until `now` or earlier, but not their logs.
 
-        Of those that are `forgotten` remove all, whatever its time: their logs, too, and every other trace.
-        Repeating it is harmless, and it does not matter which service kept it. Raises BackendUnavailable if
-        that cannot be done now.
+        Of `forgotten` groups, remove everything at once, including logs. A sweep may be repeated, and also
+        removes what other replicas kept. Raises BackendUnavailable if this is not possible now.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of the outside. Groups run on."""
+        """Close all connections. Groups run on."""
         ...

@@ -1,11 +1,11 @@
-"""A backend without machines: groups that live in memory and do what their parameters say.
+"""A backend that simulates groups in memory. Their parameters say what they do.
 
-For tests, for trying clients out, and for load that is not to start processes. It keeps the whole
-contract of Backend (the same suite runs over it), down to being found again: the groups are in a
-`FakeWorld`, which outlives the backend as machines outlive the service.
+It serves tests, trials of clients, and load tests without processes. It fulfils the whole contract of
+Backend, which the same tests check. Its groups are in a `FakeWorld`, which outlives the backend, as machines
+outlive the service.
 
-The simulated program understands, as parameters: RUN_SECONDS (default 0; "forever"), EXIT_CODE,
-FAIL_RANK (only this rank exits with EXIT_CODE, default all), and PRINT (a line that it prints).
+The simulated program has these parameters: RUN_SECONDS (default 0; "forever"), EXIT_CODE, FAIL_RANK (only
+this rank exits with EXIT_CODE; default all), and PRINT (a line that it prints).
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from job_tracker.logs.writing import RecordMaker
 
 @dataclass(frozen=True, slots=True)
 class FakePlan:
-    """A group that will run for `seconds` (None: for ever)."""
+    """A group that runs for `seconds` (None: until it is stopped)."""
 
     group: GroupRef
     seconds: float | None
     exit_codes: tuple[int, ...]
     text: str
     restarts: tuple[int, ...]
-    """How often each rank is to have been started anew."""
+    """The wanted number of restarts of each rank."""
 
 
 @dataclass(slots=True)
 class FakeGroup:
-    """A simulated group: what each rank is doing, and what it printed."""
+    """A simulated group: the states of its ranks, and their logs."""
 
     plan: FakePlan
     ranks: list[RankObservation]
@@ -54,7 +54,7 @@ class FakeGroup:
 
 @dataclass(slots=True)
 class FakeWorld:
-    """What is outside: it stays when a backend goes. It is the spool as well."""
+    """The simulated machines and their spool. They outlive the backend."""
 
     live: dict[GroupRef, FakeGroup] = field(default_factory=dict)
     stopped: dict[GroupRef, FakeGroup] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class FakeWorld:
     launches: list[GroupRef] = field(default_factory=list)
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int) -> None:
-        """One rank exits."""
+        """End one rank."""
         found = self.live[group]
         if found.ranks[rank].status.phase.has_ended:
             return
@@ -76,7 +76,7 @@ class FakeWorld:
         self.feed.publish(group, Observation(tuple(found.ranks)))
 
     def vanish(self, group: GroupRef) -> None:
-        """The group is removed behind everybody's back."""
+        """Remove the group from outside the backend."""
         found = self.live.pop(group)
         found.ended.set()
         if found.timer:
@@ -187,15 +187,15 @@ class FakeBackend:
 
 
 def _plan(job: Job) -> FakePlan:
-    told = job.spec.environment
-    seconds = told.get("RUN_SECONDS", "0")
-    code, only = int(told.get("EXIT_CODE", "0")), told.get("FAIL_RANK")
+    parameters = job.spec.environment
+    seconds = parameters.get("RUN_SECONDS", "0")
+    code, only = int(parameters.get("EXIT_CODE", "0")), parameters.get("FAIL_RANK")
     codes = (code if only in (None, str(rank)) else 0 for rank in range(job.spec.instances))
     return FakePlan(
         group=job.group,
         seconds=None if seconds == "forever" else float(seconds),
         exit_codes=tuple(codes),
-        text=told.get("PRINT", "") + "\n",
+        text=parameters.get("PRINT", "") + "\n",
         restarts=tuple(job.restarts_of(rank) for rank in range(job.spec.instances)),
     )
 
@@ -208,13 +208,13 @@ def _crashed(rank: int, exit_code: int) -> Diagnosis:
     return Diagnosis(
         category=Category.CRASHED,
         summary=f"Rank {rank} exited with code {exit_code}.",
-        resolution="It was told to: this is a simulation.",
+        resolution="Its parameters say so: this is a simulation.",
         rank=rank,
     )
 
 
 class FakeSettings(Config):
-    """There is nothing to set."""
+    """The fake backend has no settings."""
 
 
 class FakePlugin(BackendPlugin):

@@ -1,4 +1,4 @@
-"""What may run and what there is to train on: algorithms and datasets, as configuration names them."""
+"""The algorithms and datasets of the configuration."""
 
 from job_tracker.catalog.algorithms import Algorithm, algorithm_model
 from job_tracker.catalog.datasets import Dataset

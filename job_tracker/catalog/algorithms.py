@@ -1,4 +1,4 @@
-"""Training code that may be run, and how each backend runs it."""
+"""Algorithms of the configuration: training code, its parameters, and how each backend runs it."""
 
 import json
 from collections.abc import Mapping
@@ -19,66 +19,86 @@ _MAX_FREE_BYTES = 96 * 1024  # Linux takes at most 128 KiB a variable
 
 
 class Recipe(Protocol):
-    """What the recipes of all backends have in common."""
+    """The common part of the recipes of all backends."""
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The program and its arguments; empty: what the image starts."""
+        """The program and its arguments; empty: the command of the image."""
         ...
 
     @property
     def nproc_per_node(self) -> int:
-        """Training processes in each instance."""
+        """Number of training processes in each instance."""
         ...
 
 
 def _parameter_name(name: str) -> str:
     if not PARAMETER_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a name for an environment variable")
+        raise ValueError(
+            f"{quoted(name)} is not a name of an environment variable; allowed are letters, digits and _, no "
+            "digit first, at most 128"
+        )
     if is_reserved(name) or name in GROUP_PARAMETERS:
         raise ValueError(
-            f"{name!r} is a reserved name: the service sets it, or it can change which code runs, so no "
-            "request may set it; a value of your own goes into the algorithm's environment"
+            f"{quoted(name)} is a reserved name: the service sets it, or it can change which code runs. No "
+            "request may set it; put a fixed value into the algorithm's environment"
         )
     return name
 
 
 def _framework_name(name: str) -> str:
     if name not in FRAMEWORKS:
-        raise ValueError(f"{name!r} is not known; allowed are {', '.join(sorted(FRAMEWORKS))}")
+        raise ValueError(f"{quoted(name)} is not a framework; allowed are {', '.join(sorted(FRAMEWORKS))}")
     return name
 
 
 class Algorithm(Config):
-    """Training code that may be run: its framework, its parameters, and how each backend runs it."""
+    """Training code: its framework, its parameters, and a recipe for each backend that can run it."""
 
-    description: str = ""
+    description: str = Field(default="", description="Text for users, shown in the list of algorithms.")
     version: str = Field(
-        default="", max_length=256, description="of the training code, as a commit: recorded with each job"
+        default="",
+        max_length=256,
+        description="Version of the training code, such as a commit. It is recorded with each job.",
     )
-    framework: Annotated[str, AfterValidator(_framework_name)] = "pytorch"
-    parameters: dict[Annotated[str, AfterValidator(_parameter_name)], Parameter] = Field(default={})
+    framework: Annotated[str, AfterValidator(_framework_name)] = Field(
+        default="pytorch",
+        description=f"Framework that sets up the group: {', '.join(sorted(FRAMEWORKS))}.",
+    )
+    parameters: dict[Annotated[str, AfterValidator(_parameter_name)], Parameter] = Field(
+        default={},
+        description="Parameters that a request may set, by name. Each becomes an environment variable of the "
+        "processes.",
+    )
     free_parameters: bool = Field(
         default=False,
-        description="whether a request may send parameters that are not declared: they are passed as one "
-        f"JSON object of texts in {FREE_PARAMETERS}, never as variables of their own",
+        description="Accept parameters that are not declared. They are passed together as one JSON object of "
+        f"strings in {FREE_PARAMETERS}, since a variable with any name could run any program.",
     )
     max_instances: int | None = Field(
-        default=None, ge=1, description="the most PARALLEL_INSTANCES that a job may have"
+        default=None,
+        ge=1,
+        description="Largest PARALLEL_INSTANCES of a job. Unset: `scheduling.capacity`.",
     )
     roles: dict[str, RoleRecipe] = Field(
-        default={}, description="instances besides the master and its workers, as ps = {instances = 1}"
+        default={},
+        description="Roles of instances besides the master and its workers, by name, such as "
+        "`ps = {instances = 1}`. The framework defines the possible roles.",
     )
     elastic: ElasticRecipe | None = Field(
-        default=None, description="that the group goes on when it loses workers; none: it ends with any"
+        default=None,
+        description="Lets the group continue when it loses workers. Unset: the loss of one instance ends the "
+        "attempt.",
     )
     check: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
-        description="a program and its arguments that the service runs itself, at the door, with the "
-        "parameters and WORLD_SIZE as environment; exit code 65 refuses them, for the reason on stderr",
+        description="Program and arguments that the service runs at submission, with the parameters and "
+        "WORLD_SIZE as environment. Exit code 65 refuses the request with the text on standard error.",
     )
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
-        default={}, description="variables set for every process; nothing secret"
+        default={},
+        description="Environment variables of every process. Put no secrets here: backends have settings for "
+        "those.",
     )
 
     @model_validator(mode="before")
@@ -86,8 +106,8 @@ class Algorithm(Config):
     def _no_variables_of_any_name(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and "other_parameters" in values:
             raise ValueError(
-                "other_parameters is no longer a setting, since a variable of any name can run any program: "
-                "declare the parameters that the program reads, or set free_parameters = true and read the "
+                "other_parameters is no longer a setting: a variable with any name can run any program. "
+                "Declare the parameters that the program reads, or set free_parameters = true and read the "
                 f"others from the JSON object in {FREE_PARAMETERS}"
             )
         return values
@@ -100,19 +120,20 @@ class Algorithm(Config):
         for engine, recipe in self.recipes.items():
             if recipe.nproc_per_node > 1 and not self.composer.traits.starts_processes:
                 raise ValueError(
-                    f"{engine}.nproc_per_node: framework {self.framework} has one process in each instance"
+                    f"{engine}.nproc_per_node: {recipe.nproc_per_node} is not allowed: framework "
+                    f"{self.framework} starts one process in each instance; only 1 is allowed"
                 )
         return self
 
     @property
     def recipes(self) -> Mapping[str, Recipe]:
-        """How it runs, by backend."""
+        """The recipes, by backend."""
         names = type(self).model_fields.keys() - Algorithm.model_fields.keys()
         return {name: recipe for name in sorted(names) if (recipe := getattr(self, name)) is not None}
 
     @property
     def composer(self) -> Composer:
-        """What makes its groups out of parameters."""
+        """The composer of this algorithm's groups."""
         return Composer(
             framework=self.framework,
             roles=self.roles,
@@ -121,21 +142,22 @@ class Algorithm(Config):
         )
 
     def command_of(self, role: str, command: tuple[str, ...]) -> tuple[str, ...]:
-        """What instances of a role run, where an engine's recipe has that command; nothing: the image's."""
+        """The command of a role: its own, or `command` of the recipe. Empty: the command of the image."""
         own = self.roles.get(role)
         return (own.command if own else ()) or command
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """The variables that the processes get: what was sent, checked, and the defaults of the others.
+        """The variables of the processes: the sent parameters, and the defaults of the others.
 
-        Raises InvalidField with the name of the first parameter that is not allowed.
+        Raises InvalidField for the first parameter that is not allowed.
         """
         free = {}
         for name, value in sent.items():
             field = f"parameters.{quoted(name)[1:-1]}"
             if not PARAMETER_NAME.fullmatch(name):
                 raise InvalidField(
-                    field, "a parameter's name has letters, digits and _, no digit first, 128 at most"
+                    field,
+                    "the name is not allowed; allowed are letters, digits and _, no digit first, at most 128",
                 )
             if name in GROUP_PARAMETERS:
                 self.composer.check_name(name)
@@ -146,7 +168,7 @@ class Algorithm(Config):
                 free[name] = value
             else:
                 allowed = ", ".join([*self.parameters, *self.composer.parameters])
-                raise InvalidField(field, f"is not a parameter of this algorithm; allowed are {allowed}")
+                raise InvalidField(field, f"the algorithm has no such parameter; allowed are {allowed}")
         defaults = {n: p.default for n, p in self.parameters.items() if p.default is not None}
         variables = {name: value for name, value in sent.items() if name not in free}
         together = {FREE_PARAMETERS: _as_json(free)} if self.free_parameters else {}
@@ -154,13 +176,13 @@ class Algorithm(Config):
 
 
 def _as_json(free: Mapping[str, str]) -> str:
-    # Characters stay as they are: escaped, the largest request that is allowed would not fit into a variable.
+    # Not escaped: with \\u escapes, the largest allowed request would not fit into a variable.
     text = json.dumps(free, ensure_ascii=False, sort_keys=True)
     if len(text.encode()) > _MAX_FREE_BYTES:
         raise InvalidField(
             "parameters",
-            f"those that the algorithm does not declare have {len(text.encode())} bytes as JSON; at most "
-            f"{_MAX_FREE_BYTES} are allowed",
+            f"the parameters that the algorithm does not declare have {len(text.encode())} bytes as JSON; at "
+            f"most {_MAX_FREE_BYTES} are allowed",
         )
     return text
 
@@ -168,18 +190,27 @@ def _as_json(free: Mapping[str, str]) -> str:
 def algorithm_model(
     recipes: Mapping[str, type[BaseModel]], role_options: Mapping[str, type[BaseModel]]
 ) -> type[Algorithm]:
-    """The model of algorithms where there are these backends: a field for the recipe of each.
+    """The model of an algorithm, with a field for the recipe of each backend.
 
-    `role_options` are what the backends let roles have of their own.
+    `role_options` has the model of the options that a role can have, by backend.
     """
     role_fields: dict[str, Any] = {
         name: (
             model,
-            Field(default=model(), description="options of their instances, laid over the algorithm's"),
+            Field(
+                default=model(),
+                description=f"Options for this role on backend {name}; they override the algorithm's.",
+            ),
         )
         for name, model in role_options.items()
     }
     role = create_model("RoleRecipe", __base__=RoleRecipe, __doc__=RoleRecipe.__doc__, **role_fields)
-    fields: dict[str, Any] = {name: (model | None, None) for name, model in recipes.items()}
+    fields: dict[str, Any] = {
+        name: (
+            model | None,
+            Field(default=None, description=f"How backend {name} runs the algorithm. Unset: it cannot."),
+        )
+        for name, model in recipes.items()
+    }
     fields["roles"] = (dict[str, role], Algorithm.model_fields["roles"])  # type: ignore[valid-type]
     return create_model("Algorithm", __base__=Algorithm, __doc__=Algorithm.__doc__, **fields)

@@ -1,20 +1,22 @@
-"""Where the versions of datasets are."""
+"""Locations of datasets."""
 
 from pydantic import Field, model_validator
 
 from job_tracker.common.config import Config
+from job_tracker.common.printable import quoted
 
 
 class Dataset(Config):
-    """Where the versions of a dataset are."""
+    """The location of a dataset's versions."""
 
     uri: str = Field(
-        description="folder of a version, an fsspec URI; {dataset_id} and {version} are filled in"
+        description="fsspec URI of the folder of one version. `{dataset_id}` and `{version}` are filled in."
     )
     files: tuple[str, ...] = Field(
-        # Configurations that name no files rely on these two being looked for.
+        # Not empty: configurations without `files` rely on the check for these two.
         default=("examples.csv", "labels.csv"),
-        description="what a version must hold before a job may train on it",
+        description="Files that the folder of a version must contain. A job on a version without them is "
+        "refused.",
     )
 
     @model_validator(mode="after")
@@ -23,7 +25,8 @@ class Dataset(Config):
             self.folder("1", "v")
         except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
             raise ValueError(
-                f"uri: only {{dataset_id}} and {{version}} can be filled in ({error})"
+                f"uri: {quoted(self.uri)} is not allowed ({error}); only {{dataset_id}} and {{version}} can "
+                "be filled in"
             ) from error
         return self
 

@@ -1,4 +1,4 @@
-"""What a group is made of: how many instances of which role, and whether it may lose some of them."""
+"""The composition of a group: the instances of each role, and whether the group may lose some."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,54 +19,70 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """Instances besides the master and its workers, as far as they differ from these."""
+    """One role besides the master and its workers. Its other options are those of the algorithm."""
 
     instances: int = Field(
-        default=1, ge=0, le=_MOST, description="how many, if a request does not say by ROLE_INSTANCES"
+        default=1,
+        ge=0,
+        le=_MOST,
+        description="Number of instances if the request does not set ROLE_INSTANCES, such as PS_INSTANCES.",
     )
-    max_instances: int | None = Field(default=None, ge=1, le=_MOST, description="the most a request may have")
+    max_instances: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST,
+        description="Largest number of instances in a request. Unset: `scheduling.capacity`.",
+    )
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="what they run; none: what the others do"
+        default=(),
+        description="Program and arguments of this role. Unset: the command of the algorithm.",
     )
 
     def options(self, backend: str) -> Any:
-        """The options of their own that they have on a backend; None if it knows none."""
+        """The options of this role on a backend; None if the backend has none for roles."""
         return getattr(self, backend, None)
 
 
 class ElasticRecipe(Config):
-    """How a group goes on that has lost workers."""
+    """Elastic groups: lost workers are restarted while the others go on training."""
 
     min_instances: int = Field(
-        default=1, ge=1, le=_MOST, description="the fewest that train, if a request does not say otherwise"
+        default=1,
+        ge=1,
+        le=_MOST,
+        description="Fewest instances that train, if the request does not set MIN_INSTANCES. With fewer, "
+        "training waits.",
     )
     max_restarts: int = Field(
-        default=10, ge=0, le=1000, description="how often workers are started anew, in each attempt"
+        default=10,
+        ge=0,
+        le=1000,
+        description="Number of restarts of workers in one attempt. The next loss ends the attempt.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A group as it was asked for: instances by role, in the order of their ranks."""
+    """A group as requested: the number of instances of each role, in the order of ranks."""
 
     roles: Mapping[str, int]
     elastic: Elastic | None
     ends_with_master: bool
-    """Whether nobody but the master ends by itself."""
+    """True if only the master ends by itself."""
 
     @property
     def size(self) -> int:
-        """How many instances there are in all."""
+        """Number of all instances."""
         return sum(self.roles.values())
 
     @property
     def trainers(self) -> int:
-        """How many of them train: the master and its workers."""
+        """Number of instances that train: the master and its workers."""
         return sum(count for role, count in self.roles.items() if role in TRAINERS)
 
 
 def instances_parameter(role: str) -> str:
-    """The parameter by which a request says how many instances of a role there are."""
+    """The name of the parameter for the number of instances of a role."""
     return f"{role.upper()}_INSTANCES"
 
 
@@ -77,12 +93,12 @@ GROUP_PARAMETERS = frozenset(
         *(instances_parameter(role) for framework in FRAMEWORKS.values() for role in framework.traits.roles),
     }
 )
-"""Parameters that say what the group is: no algorithm may have its own of these names."""
+"""Parameters that define the group. No algorithm may declare one of these names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composer:
-    """Reads a group out of a request's parameters, for an algorithm as it is configured."""
+    """Composes the groups of one configured algorithm from the parameters of requests."""
 
     framework: str
     roles: Mapping[str, RoleRecipe]
@@ -91,49 +107,51 @@ class Composer:
 
     @property
     def traits(self) -> Traits:
-        """Of the algorithm's framework."""
+        """The traits of the algorithm's framework."""
         return FRAMEWORKS[self.framework].traits
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that say what the group is."""
+        """The names of the parameters that define the group."""
         least = (MIN_INSTANCES_PARAMETER,) if self.elastic else ()
         return (INSTANCES_PARAMETER, *least, *map(instances_parameter, self.roles))
 
     def problem(self) -> str | None:
-        """What of the configuration the framework does not know, if there is something."""
+        """The first conflict between the configuration and the framework, or None."""
         for role, recipe in self.roles.items():
             known = self.traits.roles.get(role)
             if known is None:
                 allowed = ", ".join(self.traits.roles) or "none"
-                return f"roles.{role}: framework {self.framework} has no such role; it has {allowed}"
+                return f"roles.{role}: framework {self.framework} has no such role; allowed are {allowed}"
             most = known.at_most
             if most is not None and max(recipe.instances, recipe.max_instances or 0) > most:
-                return f"roles.{role}: framework {self.framework} has at most {most} of it"
+                return (
+                    f"roles.{role}: framework {self.framework} allows at most {most} instances of this role"
+                )
             if recipe.max_instances is not None and recipe.instances > recipe.max_instances:
                 return (
-                    f"roles.{role}: instances {recipe.instances} is above max_instances "
+                    f"roles.{role}.instances: {recipe.instances} is not allowed: max_instances is "
                     f"{recipe.max_instances}"
                 )
         if self.elastic is not None and not self.traits.is_elastic:
             able = ", ".join(name for name, each in FRAMEWORKS.items() if each.traits.is_elastic)
-            return f"elastic: framework {self.framework} is not; {able} is"
+            return f"elastic: framework {self.framework} does not support it; allowed are {able}"
         if self.elastic is not None and self.elastic.min_instances > (self.max_instances or _MOST):
             return (
-                f"elastic.min_instances {self.elastic.min_instances} is above max_instances "
+                f"elastic.min_instances: {self.elastic.min_instances} is not allowed: max_instances is "
                 f"{self.max_instances}"
             )
         return None
 
     def check_name(self, name: str) -> None:
-        """Raise InvalidField if one of GROUP_PARAMETERS says something that this algorithm does not know."""
+        """Raise InvalidField if the algorithm does not support this one of GROUP_PARAMETERS."""
         field = f"parameters.{name}"
         if name == INSTANCES_PARAMETER:
             return
         if name == MIN_INSTANCES_PARAMETER:
             if self.elastic is None:
                 raise InvalidField(
-                    field, "is not allowed: the algorithm is not elastic, so its group cannot be smaller"
+                    field, "not allowed: the algorithm is not elastic; leave the parameter out"
                 )
             return
         known = {instances_parameter(role): role for role in self.roles}
@@ -142,12 +160,12 @@ class Composer:
             reason = (
                 f"the algorithm has no role {of_framework[name]}"
                 if name in of_framework
-                else f"its framework, {self.framework}, has no such role"
+                else f"framework {self.framework} has no such role"
             )
-            raise InvalidField(field, f"is not allowed: {reason}")
+            raise InvalidField(field, f"not allowed: {reason}; leave the parameter out")
 
     def compose(self, sent: Mapping[str, str], capacity: int) -> Composition:
-        """The group that the parameters ask for. Raises InvalidField with the rule that it breaks."""
+        """The requested group. Raises InvalidField if the parameters break a rule."""
         most = min(capacity, self.max_instances or capacity)
         trainers = _number(sent, INSTANCES_PARAMETER, default=1, minimum=1, maximum=most)
         others = {role: count for role in self.traits.roles if (count := self._count(role, sent, capacity))}
@@ -155,15 +173,15 @@ class Composer:
             if self.traits.roles[role].needs_worker and trainers < 2:
                 raise InvalidField(
                     f"parameters.{INSTANCES_PARAMETER}",
-                    f"{trainers} is the chief alone: with {instances_parameter(role)} {count} there must be "
-                    "workers besides; at least 2 is allowed",
+                    f"{trainers} is not allowed with {instances_parameter(role)} {count}: the group needs a "
+                    "worker besides the chief; at least 2 is allowed",
                 )
         if trainers + sum(others.values()) > capacity:
             words = " and ".join(f"{count} of role {role}" for role, count in others.items())
             raise InvalidField(
                 f"parameters.{INSTANCES_PARAMETER}",
-                f"{trainers} with {words} makes {trainers + sum(others.values())} instances; the service "
-                f"has a capacity of {capacity}",
+                f"{trainers} with {words} makes {trainers + sum(others.values())} instances; at most the "
+                f"service's capacity, {capacity}, is allowed",
             )
         return Composition(
             self._in_order(trainers, others),
@@ -195,7 +213,7 @@ class Composer:
         if least > trainers:
             raise InvalidField(
                 f"parameters.{MIN_INSTANCES_PARAMETER}",
-                f"{least} is more than {INSTANCES_PARAMETER}, which is {trainers}: the range is upside down",
+                f"{least} is not allowed: {INSTANCES_PARAMETER} is {trainers}; at most {trainers} is allowed",
             )
         return Elastic(min_instances=least, max_restarts=self.elastic.max_restarts)
 

@@ -1,4 +1,4 @@
-"""What a request says of its job's life, laid over what is configured."""
+"""Retry policy and deadlines of a job: the request's values over the configured defaults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from typing import Any
 from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.policies import LONGEST, MOST_ATTEMPTS, Deadlines, RetryPolicy
+from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, Deadlines, RetryPolicy
 
 ANY_FAILURE = "any"
 """Stands for every category in `retry_on`."""
@@ -16,18 +16,19 @@ ANY_FAILURE = "any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefaults:
-    """The defaults of every job. What a request sends is a field's value by its name; times in seconds."""
+    """The configured policies. Requests send values by the name of the field; times are in seconds."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     def retry_of(self, sent: Mapping[str, Any]) -> RetryPolicy:
-        """When the job is tried again. Raises InvalidField."""
+        """The retry policy of a job. Raises InvalidField."""
         policy = self.retry
         if "max_attempts" in sent:
-            if not 1 <= sent["max_attempts"] <= MOST_ATTEMPTS:
+            if not 1 <= sent["max_attempts"] <= MAX_ATTEMPTS:
                 raise InvalidField(
-                    "retry_policy.max_attempts", f"{sent['max_attempts']} is not from 1 to {MOST_ATTEMPTS}"
+                    "retry_policy.max_attempts",
+                    f"{sent['max_attempts']} is not allowed; allowed are 1 to {MAX_ATTEMPTS}",
                 )
             policy = replace(policy, max_attempts=sent["max_attempts"])
         if "backoff" in sent:
@@ -37,31 +38,31 @@ class JobDefaults:
         if policy.backoff > policy.max_backoff:
             raise InvalidField(
                 "retry_policy.backoff",
-                f"{policy.backoff} is more than max_backoff, which is {policy.max_backoff}",
+                f"{policy.backoff} is not allowed: max_backoff is {policy.max_backoff}",
             )
         if sent.get("retry_on"):
             policy = replace(policy, retry_on=categories("retry_policy.retry_on", sent["retry_on"]))
         return policy
 
     def deadlines_of(self, sent: Mapping[str, float]) -> Deadlines:
-        """How long the job may be in each state; 0 stands for ever. Raises InvalidField."""
+        """The deadlines of a job; 0 means none. Raises InvalidField."""
         durations = {name: _duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
 
 
 def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
-    """The categories of diagnoses that the words name. Raises InvalidField."""
+    """The categories with these names; `any` stands for all. Raises InvalidField."""
     known = set(Category)
     for word in words:
         if word != ANY_FAILURE and word not in known:
             raise InvalidField(
                 field,
-                f"{quoted(word)} is no category of diagnoses; there are {ANY_FAILURE}, {', '.join(Category)}",
+                f"unknown category {quoted(word)}; allowed are {ANY_FAILURE}, {', '.join(Category)}",
             )
     return tuple(Category) if ANY_FAILURE in words else tuple(sorted(Category(word) for word in set(words)))
 
 
 def _duration(field: str, seconds: float) -> timedelta:
-    if not 0 <= seconds <= LONGEST.total_seconds():
-        raise InvalidField(field, f"{seconds:g} s is not from 0 to {LONGEST.days} days")
+    if not 0 <= seconds <= MAX_DURATION.total_seconds():
+        raise InvalidField(field, f"{seconds:g} s is not allowed; allowed are 0 to {MAX_DURATION.days} days")
     return timedelta(seconds=seconds)

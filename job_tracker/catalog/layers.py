@@ -1,4 +1,4 @@
-"""Options of instances in layers: for all algorithms, for one, for a request."""
+"""Layers of options of instances: of all algorithms, of one algorithm, of a request."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -9,10 +9,10 @@ Options = TypeVar("Options", bound=BaseModel)
 
 
 def overlay(kind: type[Options], below: Options, over: BaseModel) -> Options:
-    """The options `below` with those of this kind that `over` sets on top.
+    """Options `below`, overridden by those that `over` sets. Options that `kind` does not have are dropped.
 
-    Tables are merged key by key, lists are joined (a volume replaces the one at its path), and any
-    other value is replaced.
+    Tables are merged by key. Lists are joined; a volume replaces another at the same path. Other values are
+    replaced.
     """
     values = {name: getattr(below, name) for name in below.model_fields_set & kind.model_fields.keys()}
     for name in over.model_fields_set & kind.model_fields.keys():

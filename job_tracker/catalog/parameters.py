@@ -1,4 +1,4 @@
-"""The values that parameters of an algorithm may take."""
+"""Parameters of algorithms, and the check of their values."""
 
 import math
 import re
@@ -16,17 +16,21 @@ _MAX_VALUE_LENGTH = 4096
 
 
 class Parameter(Config):
-    """What values one parameter of an algorithm may take."""
+    """A parameter of an algorithm, and its allowed values."""
 
-    type: Literal["int", "float", "bool", "str"] = "str"
-    default: str | None = Field(
-        default=None, description="the value when a request sends none; none: it stays unset"
+    type: Literal["int", "float", "bool", "str"] = Field(
+        default="str", description="Type of the value. A `bool` is true, false, 1 or 0."
     )
-    minimum: float | None = None
-    maximum: float | None = None
-    exclusive_minimum: float | None = Field(default=None, description="the value must be greater than this")
-    choices: tuple[str, ...] = Field(default=(), description="if given, the value is one of these")
-    description: str = ""
+    default: str | None = Field(
+        default=None, description="Value if the request sends none. Unset: the variable is not set."
+    )
+    minimum: float | None = Field(default=None, description="Smallest allowed number. Unset: no bound.")
+    maximum: float | None = Field(default=None, description="Largest allowed number. Unset: no bound.")
+    exclusive_minimum: float | None = Field(
+        default=None, description="Bound that the number must exceed. Unset: no bound."
+    )
+    choices: tuple[str, ...] = Field(default=(), description="The allowed values. Empty: any of the type.")
+    description: str = Field(default="", description="Text for users, shown in the list of algorithms.")
 
     @model_validator(mode="after")
     def _default_is_allowed(self) -> "Parameter":
@@ -38,12 +42,14 @@ class Parameter(Config):
         return self
 
     def check(self, field: str, value: str) -> None:
-        """Raise InvalidField, naming `field` and what is allowed, unless `value` is allowed."""
+        """Raise InvalidField with the name `field` if the value is not allowed."""
         if len(value) > _MAX_VALUE_LENGTH:
-            raise InvalidField(field, f"has {len(value)} characters; at most {_MAX_VALUE_LENGTH} are allowed")
+            raise InvalidField(
+                field, f"the value has {len(value)} characters; at most {_MAX_VALUE_LENGTH} are allowed"
+            )
         if not value.isprintable():
             raise InvalidField(
-                field, f"{quoted(value)} has control characters or line breaks, which are not allowed"
+                field, f"{quoted(value)} is not allowed: it contains control characters or line breaks"
             )
         if self.choices and value not in self.choices:
             raise InvalidField(
@@ -86,7 +92,7 @@ class Parameter(Config):
 
 
 def _finite(text: str) -> float | None:
-    # Not float() alone: it takes "nan", "1_000" and blanks, which other languages' parsers do not.
+    # Not float() alone: it accepts "nan", "1_000" and blanks, which parsers of other languages refuse.
     if len(text) > 64 or not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
         return None
     number = float(text)

@@ -1,4 +1,4 @@
-"""What a request may set of its instances, as it arrives: PodOptions on the wire."""
+"""Options that a request sets for its instances: PodOptions on the wire."""
 
 from dataclasses import asdict
 from typing import Literal
@@ -23,16 +23,22 @@ _OPTIONS = TypeAdapter(InstanceOptions)
 
 
 class Toleration(Config):
-    """A taint that the pods put up with."""
+    """A toleration of pods, as Kubernetes defines it."""
 
-    key: Key | None = Field(default=None, description="none, with operator Exists: every taint")
-    operator: Literal["Equal", "Exists"] = "Equal"
-    value: LabelValue = ""
+    key: Key | None = Field(
+        default=None, description="Key of the taint. Unset, with operator Exists: every taint."
+    )
+    operator: Literal["Equal", "Exists"] = Field(
+        default="Equal", description="`Equal`: the taint has this value. `Exists`: any value."
+    )
+    value: LabelValue = Field(default="", description="Value of the taint, for operator Equal.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        default=None, description="none: every effect"
+        default=None, description="Effect of the taint. Unset: every effect."
     )
     toleration_seconds: int | None = Field(
-        default=None, ge=0, description="how long a NoExecute taint is put up with; none: for ever"
+        default=None,
+        ge=0,
+        description="Time for which a NoExecute taint is tolerated, in seconds. Unset: for ever.",
     )
 
     @model_validator(mode="after")
@@ -40,39 +46,50 @@ class Toleration(Config):
         if self.operator == "Exists" and self.value:
             raise ValueError(f"value {self.value!r} is not allowed with operator Exists; leave it out")
         if self.operator == "Equal" and self.key is None:
-            raise ValueError("key is missing; only operator Exists can do without")
+            raise ValueError("key: a value is required with operator Equal")
         if self.toleration_seconds is not None and self.effect != "NoExecute":
-            raise ValueError("toleration_seconds is allowed with effect NoExecute only")
+            raise ValueError("toleration_seconds is allowed only with effect NoExecute")
         return self
 
 
 class RequestedPodOptions(Config):
-    """What a request may set, as far as configuration allows it."""
+    """Options that a request can set, if `allowed_request_options` has their names."""
 
     resources: Resources = Field(
         default={},
         max_length=_MANY,
-        description="what each instance gets, GPUs included: requested, and the limit",
+        description="Resources of each instance by name, such as cpu, memory and nvidia.com/gpu. They are "
+        "both request and limit of the pod.",
     )
     nproc_per_node: int = Field(
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
-        description="training processes in each instance; more than one are started by torchrun",
+        description="Number of training processes in each instance. If more than 1, torchrun starts them.",
     )
-    node_selector: dict[Key, LabelValue] = Field(default={}, max_length=_MANY)
-    tolerations: tuple[Toleration, ...] = Field(default=(), max_length=_MANY)
-    priority_class: ObjectName | None = None
-    labels: dict[LabelKey, LabelValue] = Field(default={}, max_length=_MANY)
-    annotations: dict[OwnKey, AnnotationValue] = Field(default={}, max_length=_MANY)
+    node_selector: dict[Key, LabelValue] = Field(
+        default={}, max_length=_MANY, description="Labels that a node must have to run the pods."
+    )
+    tolerations: tuple[Toleration, ...] = Field(
+        default=(), max_length=_MANY, description="Taints of nodes that the pods tolerate."
+    )
+    priority_class: ObjectName | None = Field(
+        default=None, description="PriorityClass of the pods. Unset: the cluster's default."
+    )
+    labels: dict[LabelKey, LabelValue] = Field(
+        default={}, max_length=_MANY, description="Labels of the pods, besides those of the service."
+    )
+    annotations: dict[OwnKey, AnnotationValue] = Field(
+        default={}, max_length=_MANY, description="Annotations of the pods, besides those of the service."
+    )
 
     def as_options(self) -> InstanceOptions:
-        """What was set, and no defaults."""
+        """The options that are set, without defaults."""
         return _OPTIONS.validate_python(self.model_dump(exclude_unset=True))
 
 
 def requested(options: InstanceOptions) -> RequestedPodOptions:
-    """The options that were set, to be laid over others. Raises ValueError for what is no longer allowed."""
+    """The options that are set, as a layer. Raises ValueError for one that is no longer allowed."""
     return RequestedPodOptions.model_validate(
         {name: value for name, value in asdict(options).items() if value}
     )

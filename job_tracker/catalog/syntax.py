@@ -1,4 +1,4 @@
-"""What Kubernetes takes as a name, a label, a quantity: types for configuration, each with its message."""
+"""Types of configuration with the syntax of Kubernetes: names, labels, quantities."""
 
 import re
 from decimal import Decimal
@@ -27,7 +27,7 @@ _SUFFIXES = {
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
 }
 _LARGEST = Decimal(2) ** 63 - 1
-# Prefixes whose owners are this service and Kubernetes itself.
+# Prefixes that belong to this service and to Kubernetes.
 _SERVICE_DOMAIN = "training-service"
 _RESERVED_DOMAINS = (_SERVICE_DOMAIN, "kubernetes.io", "k8s.io")
 _SET_BY_SERVICE = ("app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "app.kubernetes.io/name")
@@ -38,7 +38,7 @@ _BYTES = ("memory", "ephemeral-storage")
 
 
 def amount(quantity: str) -> Decimal:
-    """The number that a quantity stands for, such as 0.5 for "500m". Raises ValueError."""
+    """The number of a quantity, such as 0.5 for "500m". Raises ValueError."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(
@@ -52,23 +52,23 @@ def amount(quantity: str) -> Decimal:
 
 
 def check_resource(name: str, quantity: str) -> None:
-    """Raise ValueError unless so much of the resource can be asked for."""
+    """Raise ValueError if the quantity of the resource is not allowed."""
     number = amount(quantity)
     if number <= 0:
         raise ValueError(f"{quoted(quantity)} of {name} is not allowed: it must be more than 0")
     if name == CPU and number % _SUFFIXES["m"]:
-        raise ValueError(f"{quoted(quantity)} of cpu is not allowed: a thousandth (1m) is the least")
+        raise ValueError(f"{quoted(quantity)} of cpu is not allowed: it must be a multiple of 1m")
     if name != CPU and number % 1:
         raise ValueError(f"{quoted(quantity)} of {name} is not allowed: it must be a whole number")
 
 
 def is_reserved_key(key: str) -> bool:
-    """Whether a label or annotation of this name is set by the service or by Kubernetes alone."""
+    """Return whether only the service or Kubernetes may set a label or annotation with this key."""
     return _is_below(key_prefix(key), *_RESERVED_DOMAINS)
 
 
 def is_key_of_service(key: str) -> bool:
-    """Whether the service sets the label or annotation of this name."""
+    """Return whether the service sets the label or annotation with this key."""
     return _is_below(key_prefix(key), _SERVICE_DOMAIN) or key in _SET_BY_SERVICE
 
 
@@ -77,13 +77,13 @@ def _is_below(domain: str, *domains: str) -> bool:
 
 
 def key_prefix(key: str) -> str:
-    """The domain that the key of a label or annotation belongs to; empty if it is the user's own."""
+    """The prefix (domain) of the key of a label or annotation; empty if it has none."""
     prefix, slash, _ = key.partition("/")
     return prefix if slash else ""
 
 
 def _number_as_text(value: Any) -> Any:
-    # Files have numbers as numbers: cpu = 2. A bool is one only for Python.
+    # TOML files have numbers: cpu = 2. In Python a bool is an int, too.
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -160,7 +160,7 @@ def _label_value(value: str) -> str:
 def _annotation_value(value: str) -> str:
     if len(value) > _MAX_ANNOTATION:
         raise ValueError(
-            f"an annotation of {len(value)} characters is not allowed: at most {_MAX_ANNOTATION} are"
+            f"an annotation of {len(value)} characters is not allowed; at most {_MAX_ANNOTATION} are allowed"
         )
     return value
 
@@ -191,7 +191,10 @@ def _secret_key(key: str) -> str:
 
 def _environment_name(name: str) -> str:
     if not _ENVIRONMENT_NAME.fullmatch(name):
-        raise ValueError(f"{quoted(name)} is not a name for an environment variable")
+        raise ValueError(
+            f"{quoted(name)} is not a name of an environment variable; allowed are letters, digits and _, no "
+            "digit first, at most 128"
+        )
     if is_set_by_service(name):
         raise ValueError(f"{quoted(name)} is a reserved name: it is set by the service")
     return name
@@ -209,13 +212,13 @@ def _image(image: str) -> str:
 def _absolute_path(path: str) -> str:
     parts = path.split("/")
     if not path.startswith("/") or path == "/" or ":" in path or any(p in ("", ".", "..") for p in parts[1:]):
-        raise ValueError(f"{quoted(path)} is not a path; allowed are absolute ones without : or ..")
+        raise ValueError(f"{quoted(path)} is not a path; allowed are absolute paths without : or ..")
     return path
 
 
 def _relative_path(path: str) -> str:
     if not path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ValueError(f"{quoted(path)} is not a path in a volume; allowed are relative ones without ..")
+        raise ValueError(f"{quoted(path)} is not a path in a volume; allowed are relative paths without ..")
     return path
 
 

@@ -1,1 +1,1 @@
-"""Small means that know nothing of jobs."""
+"""Small tools that do not depend on jobs."""

@@ -1,4 +1,4 @@
-"""Who wants to know of changes is told: the latest value of each key, once, however fast it changes."""
+"""Broadcasts changes: each subscriber gets the latest value of each changed key once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Iterator
@@ -10,29 +10,29 @@ V = TypeVar("V")
 
 
 class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
-    """The changes since the last one taken, a key at a time. A slow reader skips values, never the last."""
+    """Yields each changed key with its latest value. A slow reader misses values, but never the last."""
 
     def __init__(self) -> None:
         self._pending: dict[K, V] = {}
         self._arrived = asyncio.Event()
 
     def put(self, key: K, value: V) -> None:
-        """Take in that `value` is what `key` is now."""
+        """Record the latest value of a key."""
         self._pending[key] = value
         self._arrived.set()
 
     async def __anext__(self) -> tuple[K, V]:
-        await self._some()
+        await self._wait_for_change()
         key = next(iter(self._pending))
         return key, self._pending.pop(key)
 
     async def batch(self) -> dict[K, V]:
-        """All changes since the last one taken, at least one."""
-        await self._some()
+        """Wait for at least one change, and return all that have not been read."""
+        await self._wait_for_change()
         batch, self._pending = self._pending, {}
         return batch
 
-    async def _some(self) -> None:
+    async def _wait_for_change(self) -> None:
         while not self._pending:
             self._arrived.clear()
             await self._arrived.wait()
@@ -46,21 +46,18 @@ class Broadcast(Generic[K, V]):
         self._of_key: dict[K, set[Subscription[K, V]]] = {}
 
     def publish(self, key: K, value: V, *, by: Subscription[K, V] | None = None) -> None:
-        """Pass a change on to those who subscribed to `key`, or to every key; but not to its author.
-
-        Costs nothing for the others.
-        """
+        """Pass a change on to the subscribers of `key` and of all keys, except `by`, its author."""
         for subscription in (*self._of_all, *self._of_key.get(key, ())):
             if subscription is not by:
                 subscription.put(key, value)
 
     def watched(self) -> list[K]:
-        """The keys that have subscribers of their own."""
+        """Return the keys with subscribers of just that key."""
         return list(self._of_key)
 
     @contextmanager
     def subscribe(self, key: K | None = None) -> Iterator[Subscription[K, V]]:
-        """Changes of `key`, or of every key, from now on."""
+        """Subscribe to the changes of `key`, or of every key, from now on."""
         subscription = Subscription[K, V]()
         group = self._of_all if key is None else self._of_key.setdefault(key, set())
         group.add(subscription)

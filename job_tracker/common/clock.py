@@ -1,17 +1,17 @@
-"""The time of day, and the clock that leases are measured with."""
+"""The time of day, and the clock of leases."""
 
 import time
 from datetime import UTC, datetime
 
-# Not everywhere, and where it is missing a machine that was asleep has its lease for longer.
+# Some systems lack CLOCK_BOOTTIME. There a machine believes in its lease for longer after a sleep.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boot_seconds() -> float:
-    """Seconds since the machine started, those included in which it slept or this process was stopped."""
+    """Return the seconds since the machine started, including sleep and pauses of this process."""
     return time.clock_gettime(_CLOCK)
 
 
 def utc_now() -> datetime:
-    """The time, with its zone."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""What configuration is made from."""
+"""Building blocks of configuration models."""
 
 import os
 import re
@@ -10,19 +10,19 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 DEFAULT_PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
-"""PATH of programs that the service starts: first the folder of its own python."""
+"""The PATH of programs that the service starts. The folder of its own python comes first."""
 
 
 class Config(BaseModel):
-    """Values that are read from configuration: none unknown, and they never change."""
+    """A table of the configuration. Unknown keys are refused, and values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _seconds(value: Any) -> Any:
-    # The environment and the command line know text only.
+    # Values from the environment and the command line are text.
     return float(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) else value
 
 
 Duration = Annotated[timedelta, BeforeValidator(_seconds)]
-"""ISO 8601, such as PT30S or P30D, or a number of seconds."""
+"""A duration in ISO 8601, such as PT30S or P30D, or a number of seconds."""

@@ -1,7 +1,7 @@
-"""Which job the running task is at work on: every line that it logs says so (training_service/log_setup.py).
+"""The job that the running task works on. All its log lines name it (training_service/log_setup.py).
 
-Tasks inherit it from the one that starts them. One that outlives the work on a job, or serves several,
-is therefore started in a context of its own.
+Tasks inherit it from the task that starts them. A task that serves several jobs, or outlives the work on one,
+is therefore started in an empty context: see tasks.background.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A job, and one of its attempts; 0: none in particular."""
+    """A job and one of its attempts; 0: no particular attempt."""
 
     job_id: int
     attempt: int = 0
@@ -23,7 +23,7 @@ subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
 
 @contextmanager
 def about(job_id: int, attempt: int = 0) -> Iterator[None]:
-    """What is logged meanwhile is about this job."""
+    """Have the log lines within the block name this job."""
     token = subject.set(Subject(job_id, attempt))
     try:
         yield

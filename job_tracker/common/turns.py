@@ -1,77 +1,79 @@
-"""Turns that are shared fairly between callers, by their keys."""
+"""A limit on concurrent work that is shared fairly between callers."""
 
 import asyncio
 from collections import Counter
 
 
 class FairTurns:
-    """At most so many turns at once, and fewer for one caller, so that another never waits for it alone.
+    """Grants a limited number of turns at once, and fewer to each single caller.
 
-    A turn that is free goes to the caller that has the fewest now; among these, callers take turns.
+    So one caller alone never makes the others wait. A free turn goes to the waiting caller with the fewest
+    turns, and among equals to the one whose last turn was granted first.
     """
 
     def __init__(self, at_once: int, for_one: int) -> None:
+        """Grant `at_once` turns at a time, and at most `for_one` of them to one caller."""
         self.at_once = self._free = at_once
         self.for_one = for_one
         self._taken: Counter[str] = Counter()
-        # Futures of those that wait, in order, by caller; who has waited longest for a turn comes first.
+        # The futures of waiting calls, in order, by caller. The caller that has waited longest comes first.
         self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
 
     @property
     def length(self) -> int:
-        """How many have a turn, or wait for one."""
+        """Return the number of calls that have a turn or wait for one."""
         return self._taken.total() + sum(map(len, self._waiting.values()))
 
-    async def take(self, who: str) -> None:
-        """Wait for a turn, which `give` ends. Nothing is taken if the waiting is given up."""
+    async def take(self, caller: str) -> None:
+        """Wait for a turn, which `give` returns. A cancelled call takes none."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(who, {})[turn] = None
+        self._waiting.setdefault(caller, {})[turn] = None
         self._pass_on()
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was granted a moment before
-                self.give(who)
-            elif turn in self._waiting.get(who, ()):
-                self._forget(who, turn)
+            if not turn.cancelled():  # the turn was granted just before the cancel
+                self.give(caller)
+            elif turn in self._waiting.get(caller, ()):
+                self._forget(caller, turn)
             raise
 
-    def give(self, who: str) -> None:
-        """End a turn."""
+    def give(self, caller: str) -> None:
+        """Return a turn."""
         self._free += 1
-        self._taken[who] -= 1
-        if not self._taken[who]:
-            del self._taken[who]
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
         self._pass_on()
 
     def wanted(self) -> Counter[str]:
-        """How many turns others wait for, by who has them.
+        """Count the waiting calls by the caller whose turns they wait for.
 
-        Who has as many as one may have waits for its own, all others for those of who has the most.
+        A caller with `for_one` turns waits for its own turns, others wait for the caller with the most.
         """
         wanted = Counter[str]()
-        for who, waiting in self._waiting.items():
-            has_all = self._taken[who] >= self.for_one
-            wanted[who if has_all else max(self._taken, key=self._taken.__getitem__)] += len(waiting)
+        for caller, waiting in self._waiting.items():
+            has_all = self._taken[caller] >= self.for_one
+            wanted[caller if has_all else max(self._taken, key=self._taken.__getitem__)] += len(waiting)
         return wanted
 
     def _pass_on(self) -> None:
         while self._free:
-            able = (who for who in self._waiting if self._taken[who] < self.for_one)
-            who = min(able, key=self._taken.__getitem__, default=None)
-            if who is None:
+            below_limit = (caller for caller in self._waiting if self._taken[caller] < self.for_one)
+            caller = min(below_limit, key=self._taken.__getitem__, default=None)
+            if caller is None:
                 return
-            turn = next(iter(self._waiting[who]))
-            self._forget(who, turn)
-            if turn.cancelled():  # given up a moment before, by a task that has not run since
+            turn = next(iter(self._waiting[caller]))
+            self._forget(caller, turn)
+            if turn.cancelled():  # its task was cancelled, and has not run since
                 continue
-            if who in self._waiting:  # it goes to the end of the row
-                self._waiting[who] = self._waiting.pop(who)
+            if caller in self._waiting:  # it goes to the end of the line
+                self._waiting[caller] = self._waiting.pop(caller)
             self._free -= 1
-            self._taken[who] += 1
+            self._taken[caller] += 1
             turn.set_result(None)
 
-    def _forget(self, who: str, turn: asyncio.Future[None]) -> None:
-        del self._waiting[who][turn]
-        if not self._waiting[who]:
-            del self._waiting[who]
+    def _forget(self, caller: str, turn: asyncio.Future[None]) -> None:
+        del self._waiting[caller][turn]
+        if not self._waiting[caller]:
+            del self._waiting[caller]

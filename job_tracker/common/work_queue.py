@@ -1,4 +1,4 @@
-"""Keys that need work: each once, never two workers on one, failures again after a growing delay."""
+"""A queue of keys that need work: deduplicated, one worker per key, failures retried after growing delays."""
 
 import asyncio
 import logging
@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
+
+from job_tracker.common.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
 
@@ -17,24 +19,24 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
 
 @dataclass(frozen=True, slots=True)
 class QueueHealth:
-    """How a work queue keeps up: what it has to do, how long that has been so, and what it did in vain."""
+    """The load of a work queue."""
 
     depth: int
-    """Keys that wait for a worker."""
+    """The number of keys that wait for a worker."""
     oldest_seconds: float
     """How long the first of them has waited."""
     longest_seconds: float
-    """How long the slowest of the workers has been at its key."""
+    """How long the slowest worker has worked on its key."""
     retries: int
     """How often work on a key has failed."""
 
 
 class WorkQueue(Generic[K]):
-    """What Kubernetes' controllers call a rate-limited work queue (client-go, util/workqueue).
+    """A rate-limited work queue, as in Kubernetes controllers (client-go, util/workqueue).
 
-    A key that is added again while it waits is worked on once; added while it is worked on, it is
-    worked on once more afterwards. An exception of the handler is logged, and the key comes again
-    after 0.1 s, 0.2 s, … at most 30 s. Nothing that a handler raises ends the queue.
+    A key that is added again while it waits is handled once. A key that is added while it is being handled is
+    handled once more afterwards. After an exception the key is retried within 0.1 s, 0.2 s, … at most 30 s.
+    No exception of a handler ends the queue.
     """
 
     def __init__(
@@ -44,24 +46,24 @@ class WorkQueue(Generic[K]):
         workers: int,
         expected: tuple[type[Exception], ...] = (),
     ) -> None:
-        """`handle` works on a key, and says after what time it wants to see it again, if at all.
+        """Pass each key to `handle`, which may return the delay after which it wants the key again.
 
-        Of what it raises, `expected` is logged in one line, and anything else with its traceback.
+        `expected` errors are logged in one line, others with their traceback.
         """
         self._handle = handle
         self._expected = expected
         self._workers = workers
-        self._waiting: dict[K, float] = {}  # since when, as for those below
+        self._waiting: dict[K, float] = {}  # with the time since when, as in _active
         self._active: dict[K, float] = {}
         self._again: set[K] = set()
-        self._delays: dict[K, float] = {}
+        self._backoffs: dict[K, Backoff] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._retries = 0
 
     @property
     def health(self) -> QueueHealth:
-        """How it keeps up. Any thread may ask, also while the event loop is stuck."""
+        """Return the current load. Safe in any thread, even while the event loop is stuck."""
         now = time.monotonic()
         waiting, active = list(self._waiting.values()), list(self._active.values())
         return QueueHealth(
@@ -72,7 +74,7 @@ class WorkQueue(Generic[K]):
         )
 
     def add(self, key: K) -> None:
-        """Have the key worked on as soon as a worker is free."""
+        """Have the key handled as soon as a worker is free."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._active:
@@ -82,7 +84,7 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def add_within(self, key: K, delay: timedelta) -> None:
-        """Have the key worked on after so long, or sooner if it is to be by then anyway."""
+        """Have the key handled after the delay, or earlier if that is already planned."""
         if key not in self._waiting:
             self._add_later(key, delay)
 
@@ -106,17 +108,16 @@ class WorkQueue(Generic[K]):
             self._active[key] = time.monotonic()
             try:
                 delay = await self._handle(key)
-                self._delays.pop(key, None)
+                self._backoffs.pop(key, None)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                     raise
                 self._retries += 1
-                seconds = self._delays.get(key, _FIRST_DELAY)
-                self._delays[key] = min(seconds * 2, _LONGEST_DELAY)
+                seconds = self._backoffs.setdefault(key, Backoff(_FIRST_DELAY, _LONGEST_DELAY)).next()
                 unforeseen = None if isinstance(error, self._expected) else error
                 log.log(
                     logging.ERROR if unforeseen else logging.WARNING,
-                    "work on %s failed; it is tried again in %.1f s: %s",
+                    "work on %s failed; retry in %.1f s: %s",
                     key, seconds, error, exc_info=unforeseen,
                 )  # fmt: skip
                 delay = timedelta(seconds=seconds)
@@ -139,6 +140,6 @@ class WorkQueue(Generic[K]):
 
 
 def _is_being_cancelled() -> bool:
-    """Whether it is this task that is cancelled, and not only what it has waited for."""
+    """Return whether this task itself is being cancelled, not only something that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

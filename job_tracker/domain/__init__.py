@@ -1,1 +1,1 @@
-"""The words that everything else speaks: jobs, groups, diagnoses, policies, errors, names."""
+"""The vocabulary of all other packages: jobs, groups, diagnoses, policies, errors, names."""

@@ -1,4 +1,4 @@
-"""Who asks for an operation, how we know, and what they may do."""
+"""Callers: their names, how they are identified, and their roles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ DEFAULT_PROJECT = "default"
 
 
 class Means(StrEnum):
-    """How a caller is known."""
+    """How a caller is identified."""
 
     OPEN = "open"
-    """By nothing: the service asks for no proof, so all that reach it are one caller, at many addresses."""
+    """Not at all: the service asks for no proof. Everyone who reaches it is one caller, at many addresses."""
 
 
 class Role(StrEnum):
@@ -23,24 +23,25 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks for an operation. The first argument of every operation."""
+    """The caller of an operation. The first argument of every operation."""
 
     name: str
     means: Means
     roles: Mapping[str, Role] = field(default_factory=dict)
     """By project."""
     default_project: str = DEFAULT_PROJECT
-    """The project that is meant where none is named."""
+    """The project of requests that name none."""
     address: str = ""
-    """The host that calls, as in ipv4:192.0.2.1; empty for the service itself."""
+    """The caller's host, for example ipv4:192.0.2.1; empty for the service itself."""
 
     @property
     def key(self) -> str:
-        """What shares and bounds count by. Callers without names have one per host, so all programs of one
-        machine share, as do all behind one proxy.
+        """The key of limits that callers share. Callers without names have one key per host.
+
+        So all programs on one machine count as one caller, and so do all clients behind one proxy.
         """
         return self.address
 
 
 BUILT_IN = Caller(name="operator", means=Means.OPEN, roles={DEFAULT_PROJECT: Role.OPERATOR})
-"""The only caller there is so far; without an address, the service itself."""
+"""The only caller so far. Without an address it is the service itself."""

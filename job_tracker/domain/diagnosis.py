@@ -1,11 +1,11 @@
-"""Why something failed: a category for programs, and sentences for people."""
+"""Explanations of failures: a category for programs, and sentences for people."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Category(StrEnum):
-    """The stable words for what can go wrong. Clients and alerts match on them: never rename one."""
+    """The kinds of failures. Clients and alerts match on their values: never rename one."""
 
     CRASHED = "crashed"
     KILLED = "killed"
@@ -48,9 +48,9 @@ class Category(StrEnum):
 class Diagnosis:
     """An explained failure. Its values are a stable contract with clients.
 
-    `summary` says what happened and `resolution` what to do, each in a sentence; `detail` is the
+    `summary` says what happened, and `resolution` what to do; each is one sentence. `detail` is the
     evidence, such as the last lines of the log. `retryable`: the same request may succeed if it is
-    simply tried again. `rank` is the instance that it happened to, None for the whole group.
+    repeated unchanged. `rank` is the rank that failed, None for the whole group.
     """
 
     category: Category

@@ -1,4 +1,4 @@
-"""Everything that the domain raises on purpose.
+"""All errors that the domain raises on purpose.
 
 TrackerError
 ├── InvalidField             a value in a request is not allowed
@@ -7,30 +7,30 @@ TrackerError
 ├── RequestKeyConflict       the request key was used for another request
 ├── LimitExceeded            the queue is full
 ├── NotAllowed               the caller did not prove that it may do this
-├── AttemptOver              a report of an attempt that does not run (any more)
-├── IllegalMove              a transition that TRANSITIONS does not have
-├── StaleJob                 somebody else changed the job first: read again
-├── LeadershipLost                  the term is over: another may lead by now
-├── StoreUnavailable         the store cannot answer now: try again later
-│   └── StoreLost            ... it never will again: its files are gone
-├── StoreRefused             the store cannot be opened, and why
-├── StorageUnavailable       datasets or logs cannot be reached now: try again later
-├── LaunchFailed             final: the attempt ends with this diagnosis
-├── BackendUnavailable       the outside cannot answer now: try again later
-│   └── NoRoom               ... this machine has no room for a launch now
-├── BackendRefused           the backend cannot be used as it is configured, and why
-└── LogsNotFound             there is nothing to read (yet, or any more)
+├── AttemptOver              a report of an attempt that no longer runs
+├── IllegalMove              a transition that is not in TRANSITIONS
+├── StaleJob                 another writer changed the job first: read it again
+├── LeadershipLost           the term is over: another replica may lead
+├── StoreUnavailable         the store does not answer: retry later
+│   └── StoreLost            ... permanently: its files are gone
+├── StoreRefused             the store cannot be opened
+├── StorageUnavailable       the storage of datasets or logs does not answer: retry later
+├── LaunchFailed             permanent: the attempt ends with this diagnosis
+├── BackendUnavailable       the engine does not answer: retry later
+│   └── NoRoom               ... this machine has no room for a launch
+├── BackendRefused           the engine cannot be used as configured
+└── LogsNotFound             the log does not exist yet, or no longer
 """
 
 from job_tracker.domain.diagnosis import Diagnosis
 
 
 class TrackerError(Exception):
-    """The root: everything below is raised on purpose."""
+    """The base of all errors that are raised on purpose."""
 
 
 class InvalidField(TrackerError):
-    """A value in a request is not allowed. Says which field, which value, and what is allowed."""
+    """A value in a request is not allowed. The message names the field, the value and what is allowed."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -61,56 +61,56 @@ class RequestKeyConflict(TrackerError):
 
 
 class LimitExceeded(TrackerError):
-    """The service is full. Says which limit and how to go on."""
+    """A limit of the service is reached. The message names the limit and says what to do."""
 
 
 class NotAllowed(TrackerError):
-    """The caller did not prove that it may do this. Says what is missing."""
+    """The caller did not prove that it may do this. The message says what is missing."""
 
 
 class AttemptOver(TrackerError):
-    """A report of an attempt that does not run: it has ended, or another has taken its place."""
+    """A report of an attempt that no longer runs: it has ended, or a later attempt has replaced it."""
 
     def __init__(self, job_id: int, attempt: int) -> None:
-        super().__init__(f"attempt {attempt} of job {job_id} does not run any more; its reports are not kept")
+        super().__init__(f"attempt {attempt} of job {job_id} no longer runs; its reports are not kept")
 
 
 class IllegalMove(TrackerError):
-    """A move between states that TRANSITIONS does not have."""
+    """A move between states that is not in TRANSITIONS."""
 
     def __init__(self, job_id: int, source: str, target: str) -> None:
         super().__init__(f"job {job_id} cannot move from {source} to {target}")
 
 
 class StaleJob(TrackerError):
-    """The job changed since it was read. Read it again and decide again."""
+    """The job has changed since it was read. Read it again and decide again."""
 
     def __init__(self, job_id: int, version: int) -> None:
         super().__init__(f"job {job_id} is no longer at version {version}")
 
 
 class LeadershipLost(TrackerError):
-    """What only the leader may do was refused: its term is over, and another may lead by now."""
+    """Only the leader may do this, and its term is over: another replica may lead."""
 
 
 class StoreUnavailable(TrackerError):
-    """The store cannot answer now. Nothing was changed, or it is not known: calls may be repeated."""
+    """The store does not answer. A write may or may not have been done; calls may be repeated."""
 
 
 class StoreLost(StoreUnavailable):
-    """The store cannot keep anything any more: the service has to end. Says what is safe and what to do."""
+    """The store can never write again, so the service has to end. The message says what is safe."""
 
 
 class StoreRefused(TrackerError):
-    """The store cannot be opened as it is, and nothing in it was touched."""
+    """The store cannot be opened. Nothing in it was changed."""
 
 
 class StorageUnavailable(TrackerError):
-    """The storage of datasets or of logs cannot answer now, or does not let us in."""
+    """The storage of datasets or logs does not answer, or denies access."""
 
 
 class LaunchFailed(TrackerError):
-    """A group that cannot be launched; nothing of it is left. The attempt ends with this diagnosis."""
+    """A group cannot be launched, and nothing of it is left. The attempt ends with this diagnosis."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(f"{diagnosis.summary} {diagnosis.resolution}")
@@ -118,16 +118,16 @@ class LaunchFailed(TrackerError):
 
 
 class BackendUnavailable(TrackerError):
-    """The engine cannot answer now. The call may be repeated."""
+    """The engine does not answer. The call may be repeated."""
 
 
 class NoRoom(BackendUnavailable):
-    """This machine lacks what a launch takes (descriptors, processes, memory, disk). Says what to do."""
+    """This machine lacks descriptors, processes, memory or disk for a launch. The message says what to do."""
 
 
 class BackendRefused(TrackerError):
-    """The engine cannot be used as it is configured: there is none, or it does not let us in."""
+    """The engine cannot be used as configured: it does not exist, or it denies access."""
 
 
 class LogsNotFound(TrackerError):
-    """There is no log for this group and rank, yet or any more."""
+    """The log of this group and rank does not exist yet, or no longer."""

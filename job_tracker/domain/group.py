@@ -1,4 +1,4 @@
-"""A group: the instances of one attempt of a job, what they are to be, and what their ranks do."""
+"""A group: the instances of one attempt of a job, their spec, and the status of their ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ MASTER_RANK = 0
 
 
 class Phase(StrEnum):
-    """What one rank of a group is doing. STOPPED: ended by us, because the job was over."""
+    """The state of one rank of a group. STOPPED: the service ended it, because the job was over."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -21,7 +21,7 @@ class Phase(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Return whether the process has ended."""
         return self not in (Phase.PENDING, Phase.RUNNING)
 
 
@@ -29,8 +29,8 @@ class Phase(StrEnum):
 class RankStatus:
     """One rank of a group. `exit_code` is None while it runs and 128 + N after signal N.
 
-    `note` says what a rank that has not ended is waiting for, if that is known. `restarts` is how often
-    it was started anew in this attempt, as an elastic job allows.
+    `note` is the known reason why a rank is still waiting. `restarts` counts its restarts in this attempt;
+    only elastic jobs have any.
     """
 
     rank: int
@@ -42,40 +42,40 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupRef:
-    """The outside name of one attempt's group: what a backend finds it again by."""
+    """The reference by which a backend finds the group of an attempt."""
 
     name: str
     job_id: int
     attempt: int
     home: str = field(default="", compare=False)
-    """That of its job, where it is known: what an engine says of a group has none."""
+    """The home of its job; empty if unknown, since engines do not report it."""
 
     @property
     def job_folder(self) -> str:
-        """The relative path of its job's folders."""
+        """Return the relative path of the job's folders."""
         return naming.job_folder(self.home, self.job_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """A taint of nodes that instances put up with, as Kubernetes has it."""
+    """A node taint that instances tolerate, as in Kubernetes."""
 
     key: str | None = None
-    """None, with operator Exists: every taint."""
+    """None matches every taint, with operator Exists."""
     operator: str = "Equal"
     value: str = ""
     effect: str | None = None
-    """None: every effect."""
+    """None matches every effect."""
     toleration_seconds: int | None = None
-    """How long a NoExecute taint is put up with; None: for ever."""
+    """How long a NoExecute taint is tolerated; None: for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceOptions:
-    """What a request may say of its instances. The field names are those of PodOptions on the wire."""
+    """The options that a request may set for its instances. Fields are named as in PodOptions on the wire."""
 
     resources: Mapping[str, str] = field(default_factory=dict)
-    """How much each instance gets, by resource, as quantities such as "500m" and "4Gi"."""
+    """The resources of each instance, by name, as quantities such as "500m" and "4Gi"."""
     nproc_per_node: int | None = None
     """Training processes in each instance; None: as configured."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -87,65 +87,65 @@ class InstanceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpec(InstanceOptions):
-    """Each instance of a role, with configuration and request resolved into one."""
+    """The spec of each instance of a role, resolved from configuration and request."""
 
     image: str = ""
-    """Empty on engines that have none."""
+    """Empty on engines without images."""
     command: tuple[str, ...] = ()
-    """The program and its arguments, before the framework's launcher; empty: what the image starts."""
+    """The program and its arguments, without the framework's launcher; empty: the image's own command."""
     engine: str = ""
-    """What only the backend knows of it: its own options as JSON, opaque to all others."""
+    """The backend's own options as JSON, opaque to all others."""
 
     @property
     def processes(self) -> int:
-        """Training processes in each instance."""
+        """Return the number of training processes in each instance."""
         return self.nproc_per_node or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
-    """What the group of each attempt is to be: all that a backend translates, and nothing of this machine.
+    """The spec of each attempt's group: everything that a backend translates, and nothing about this machine.
 
-    Admission resolves configuration, algorithm and request into it once, and it is stored with the job. So a
-    queued job runs as it was accepted. What the operator enforces (a namespace, an identity) is no part of
-    it: backends apply that at launch.
+    Admission resolves configuration, algorithm and request into it once, and stores it with the job. So a
+    queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are not
+    part of it: backends apply them at launch.
 
-    Stored jobs leave out what has its default: a default here never changes its meaning.
+    Stored jobs leave out fields that have their default, so the defaults here never change.
     """
 
     roles: Mapping[str, int]
-    """How many instances there are of each role, in the order of ranks."""
+    """The number of instances of each role, in the order of ranks."""
     backend: str = ""
-    """The backend that it is resolved for; empty: not resolved, as of jobs that earlier versions accepted."""
+    """The backend that it is resolved for; empty for unresolved specs, which earlier versions accepted."""
     framework: str = "pytorch"
     trainers: InstanceSpec = InstanceSpec()  # it never changes
-    """The master and its workers. If the spec is not resolved: what the request says of them."""
+    """The master and its workers. In an unresolved spec: their options in the request."""
     others: Mapping[str, InstanceSpec] = field(default_factory=dict)
     """The other roles, by name."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that configuration sets for every process of the algorithm."""
+    """Environment variables that the configuration sets for every process of the algorithm."""
     elastic: Elastic | None = None
-    """Whether the group goes on when it loses workers; None: the failure of any rank ends the attempt."""
+    """How the group continues after it loses workers; None: the failure of any rank ends the attempt."""
     ends_with_master: bool = False
-    """Whether only the master ends by itself: parameter servers do not."""
+    """Whether only the master ends by itself, as with parameter servers."""
 
     @property
     def size(self) -> int:
-        """How many instances there are in all."""
+        """Return the number of all instances."""
         return sum(self.roles.values())
 
     @property
     def role_of_ranks(self) -> tuple[str, ...]:
-        """The role of each rank."""
+        """Return the role of each rank."""
         return tuple(role for role, count in self.roles.items() for _ in range(count))
 
     def instance(self, role: str) -> InstanceSpec:
-        """What each instance of the role is."""
+        """Return the spec of each instance of the role."""
         return self.others.get(role, self.trainers)
 
     @property
     def training_processes(self) -> int:
-        """How many processes train, in all instances."""
+        """Return the number of training processes in all instances."""
         return self.trainers.processes * sum(
             count for role, count in self.roles.items() if role not in self.others
         )

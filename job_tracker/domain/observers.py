@@ -1,6 +1,6 @@
-"""Those who are told what happens and have no say in it: metrics, and events for people.
+"""Observers of jobs and requests, for metrics and events. They influence nothing.
 
-Each is called on the event loop in the middle of the work: it is quick, and raises nothing.
+They are called on the event loop in the middle of the work, so they must be quick and raise nothing.
 """
 
 from typing import Protocol
@@ -9,24 +9,24 @@ from job_tracker.domain.job import Job
 
 
 class JobObserver(Protocol):
-    """Is told of a job's versions as they are written, as far as this process writes them."""
+    """Receives each version of a job that this process writes."""
 
     def __call__(self, before: Job, after: Job) -> None:
-        """`after` is durable now. Often only what its ranks do has changed."""
+        """Observe that `after` is durable. Often only the state of its ranks has changed."""
         ...
 
 
 class RequestObserver(Protocol):
-    """Is told of every request to an engine."""
+    """Receives every request to an engine."""
 
     def __call__(self, request: str, code: str, seconds: float) -> None:
-        """`request` is its kind, as in "POST pods"; `code` what was answered, "none" for no answer."""
+        """Observe a request of a kind such as "POST pods"; `code` is "none" if there was no answer."""
         ...
 
 
 def ignore_job(before: Job, after: Job) -> None:
-    """A JobObserver that does not care."""
+    """Do nothing; a JobObserver."""
 
 
 def ignore_request(request: str, code: str, seconds: float) -> None:
-    """A RequestObserver that does not care."""
+    """Do nothing; a RequestObserver."""

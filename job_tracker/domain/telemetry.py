@@ -1,20 +1,20 @@
-"""What training tells of itself besides its exit code: numbers over time, and what it has made."""
+"""Reports of training: metrics over time, and artifacts."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from job_tracker.domain.job import Progress
 
-MOST_SERIES = 256
-"""Metrics of one job, by name; later names are left out."""
-MOST_POINTS = 1024
-"""Points of one series: when there are as many, every second one is dropped, and of the next as well."""
-MOST_ARTIFACTS = 256
+MAX_SERIES = 256
+"""The most metrics of one job. Further names are left out."""
+MAX_POINTS = 1024
+"""The most points of one series. At this number every second one is dropped, also of the later ones."""
+MAX_ARTIFACTS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A finite number that a metric had at a step, and when."""
+    """The finite value of a metric at a step, and its time."""
 
     name: str
     step: int
@@ -24,7 +24,7 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class SeriesPoint:
-    """A point of a series, with the attempt that it is of."""
+    """A point of a series, with its attempt."""
 
     attempt: int
     step: int
@@ -34,7 +34,7 @@ class SeriesPoint:
 
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
-    """A metric over the whole job, oldest first, at the resolution that is left."""
+    """A metric over the whole job, oldest point first, at the remaining resolution."""
 
     name: str
     points: tuple[SeriesPoint, ...]
@@ -42,14 +42,14 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """Something that training has made: a name that is its own within the job, and where it is."""
+    """A product of training: its name, unique in the job, and its URI."""
 
     name: str
     uri: str
     kind: str = ""
-    """What it is, in the words of who made it: model, manifest, metrics, …"""
+    """The kind that training reported: model, manifest, metrics, …"""
     size: int = 0
-    """In bytes; 0 if it was not told."""
+    """In bytes; 0 if unknown."""
     sha256: str = ""
     attempt: int = 0
     at: datetime | None = None
@@ -57,12 +57,12 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
-    """What one attempt has told since its last report, as the store takes it in."""
+    """The news of one attempt since its last report, for the store."""
 
     job_id: int
     attempt: int
     at: datetime
-    """When it arrived here."""
+    """When it arrived at the service."""
     progress: Progress | None = None
     points: tuple[MetricPoint, ...] = ()
     artifacts: tuple[Artifact, ...] = ()

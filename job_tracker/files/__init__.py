@@ -1,1 +1,1 @@
-"""Files that jobs write or that lie in storage: opened as hostile, read within bounds."""
+"""Untrusted files: files that jobs can write, locally or in storage, opened safely and read within bounds."""

@@ -1,4 +1,4 @@
-"""What a job has made: the files in the folder of its model, and what it reported besides."""
+"""Artifacts of jobs: the files in the folders of their models, merged with the reported ones."""
 
 import asyncio
 import errno
@@ -10,22 +10,20 @@ from typing import BinaryIO
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField, StorageUnavailable, UnknownReference
 from job_tracker.domain.job import Job
-from job_tracker.domain.telemetry import MOST_ARTIFACTS, Artifact
+from job_tracker.domain.telemetry import MAX_ARTIFACTS, Artifact
 from job_tracker.files.job_files import JobFiles, job_files
 from job_tracker.files.remote import patiently
 from job_tracker.files.untrusted import Suspicious
 
 _PATIENCE_SECONDS = 20.0
-_PROMPT_SECONDS = 5.0  # the end of a job waits for it
-_PIECE = 256 * 1024
-"""Bytes that are read at once: what a download takes of memory."""
-_MOST_LOOKED_AT = 10 * MOST_ARTIFACTS
-"""Entries of a model's folder that a listing looks at: training may leave millions there."""
+_PROMPT_SECONDS = 5.0  # short, since the end of a job waits for it
+_PIECE = 256 * 1024  # bytes in memory for each download
+_MOST_LOOKED_AT = 10 * MAX_ARTIFACTS  # entries of a folder: training may leave millions there
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A file below the folder of a model; `name` is its path from there."""
+    """A file below the folder of a model; `name` is its path relative to it."""
 
     name: str
     uri: str
@@ -33,24 +31,24 @@ class ModelFile:
 
 
 class ModelFiles:
-    """What lies in the folders of models, below the storage's root."""
+    """The files of models, in folders below the root of the storage."""
 
     def __init__(self, storage_root: str) -> None:
         """`storage_root` is an fsspec URI."""
         self._root = storage_root
 
     async def list(self, job: Job) -> Sequence[ModelFile]:
-        """The files of the job's model, by name, at most MOST_ARTIFACTS. Raises StorageUnavailable."""
+        """The files of the job's model, by name, at most MAX_ARTIFACTS. Raises StorageUnavailable."""
         uri = job.model_uri
 
         def look() -> Sequence[ModelFile]:
             found = job_files(uri, within=self._root).files(_MOST_LOOKED_AT)
-            return [ModelFile(name, f"{uri}/{name}", size) for name, size in found[:MOST_ARTIFACTS]]
+            return [ModelFile(name, f"{uri}/{name}", size) for name, size in found[:MAX_ARTIFACTS]]
 
         return await patiently(look, f"the model at {uri}", seconds=_PATIENCE_SECONDS)
 
     async def has_any(self, job: Job) -> bool | None:
-        """Whether there is any file of the job's model; None if storage does not say so soon."""
+        """Return whether the job's model has a file; None if the storage does not answer soon."""
         uri = job.model_uri
 
         def look() -> bool:
@@ -62,7 +60,7 @@ class ModelFiles:
             return None
 
     async def read(self, job: Job, name: str) -> AsyncIterator[bytes]:
-        """The content of one of them, in pieces.
+        """The content of a file of the model, in pieces.
 
         Raises InvalidField, UnknownReference and StorageUnavailable.
         """
@@ -70,8 +68,8 @@ class ModelFiles:
         if not name or path.is_absolute() or ".." in path.parts or not name.isprintable():
             raise InvalidField(
                 "name",
-                f"{quoted(name)} is not the name of an artifact; send one that "
-                "GetTrainingArtifacts lists as fetchable",
+                f"{quoted(name)} is not the name of an artifact; send a name that GetTrainingArtifacts lists "
+                "as fetchable",
             )
         uri = job.model_uri
         what = f"{quoted(name)} of the model at {uri}"
@@ -89,14 +87,14 @@ class ModelFiles:
 
 
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
-    """All artifacts by name, and whether `read` gives them. What was reported says more of a file."""
-    told = {artifact.name: artifact for artifact in reported}
+    """All artifacts by name, and whether `read` gives their content. A report replaces a file."""
+    by_name = {artifact.name: artifact for artifact in reported}
     found = {file.name: file for file in files}
     artifacts = [
-        (told.get(name) or Artifact(name=name, uri=found[name].uri, size=found[name].size), name in found)
-        for name in sorted(told.keys() | found.keys())
+        (by_name.get(name) or Artifact(name=name, uri=found[name].uri, size=found[name].size), name in found)
+        for name in sorted(by_name.keys() | found.keys())
     ]
-    return artifacts[:MOST_ARTIFACTS]
+    return artifacts[:MAX_ARTIFACTS]
 
 
 def _open(files: JobFiles, uri: str, name: str) -> BinaryIO:
@@ -108,6 +106,6 @@ def _open(files: JobFiles, uri: str, name: str) -> BinaryIO:
         if error.errno == errno.ENAMETOOLONG:
             raise UnknownReference(
                 "name",
-                f"{quoted(name)} is too long for the name of a file: it has {len(name.encode())} bytes",
+                f"{quoted(name)} is too long for the name of a file ({len(name.encode())} bytes)",
             ) from error
         raise

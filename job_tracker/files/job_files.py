@@ -1,6 +1,6 @@
-"""Files of jobs in storage, which jobs can write as well as the service: models, and logs of ended groups.
+"""Files of jobs in storage: models, and logs of ended groups. Jobs can write to the same storage.
 
-On this machine they are opened as hostile (untrusted.py); an object store has neither links nor pipes.
+Local files are opened as untrusted (untrusted.py). An object store has no links or pipes.
 Every call may block: make it in a thread (remote.py).
 """
 
@@ -17,52 +17,52 @@ from fsspec.implementations.local import LocalFileSystem
 from job_tracker.files.untrusted import Place
 
 _LONGEST_KEY = 1024
-"""Bytes that the name of an object may have in its bucket, in S3 and in Google Cloud Storage."""
+"""Longest name of an object in S3 and in Google Cloud Storage, in bytes."""
 
 
 class JobFiles(Protocol):
-    """A folder in storage. Paths are relative to it; whatever is raised is of the storage's library."""
+    """A folder in storage. Paths are relative to it. Errors are those of the storage's library."""
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Regular files in it and below, by name, each with its size; nothing if there is no such folder.
+        """Name and size of the regular files in the folder and below, sorted; none if it does not exist.
 
-        Looks at about `most` entries, however many there are.
+        Looks at about `most` entries at most.
         """
         ...
 
     def is_there(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         ...
 
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading.
 
-        Raises FileNotFoundError, Suspicious for what is no regular file, and OSError with ENAMETOOLONG.
+        Raises FileNotFoundError, Suspicious if it is not a regular file, and OSError with ENAMETOOLONG.
         """
         ...
 
     def create(self, path: str) -> BinaryIO:
-        """Open a new file for writing, in folders that are made if need be."""
+        """Open a new file for writing, and create its folders."""
         ...
 
     def publish(self, source: str, target: str) -> None:
-        """Give a file that was written its name, in place of any other, and have it on the disk."""
+        """Move a written file to its name, replacing another, and make that durable."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; nothing if there is none."""
+        """Remove a file, or a folder with its content, if it exists."""
         ...
 
 
 def job_files(folder: str, *, within: str = "") -> JobFiles:
-    """The files below `folder`, an fsspec URI. `within` is a URI above it which only operators write."""
+    """The files below `folder`, an fsspec URI. `within` is a URI above it that only operators can write."""
     filesystem, path = fsspec.core.url_to_fs(folder)
     if not isinstance(filesystem, LocalFileSystem):
-        filesystem.invalidate_cache()  # what another service wrote a moment ago is there
+        filesystem.invalidate_cache()  # to see files that another service has just written
         return _Objects(filesystem, path)
     root = fsspec.core.url_to_fs(within)[1] if within else path
     if not Path(path).is_relative_to(root):
-        root = path  # of a job that was accepted when the storage was elsewhere
+        root = path  # a job that was accepted with another storage.uri
     return _LocalFiles(Place(Path(root), Path(path).relative_to(root).parts))
 
 
@@ -124,7 +124,7 @@ class _Objects:
 
     def open(self, path: str) -> BinaryIO:
         whole = f"{self._path}/{path}"
-        # Not left to the store: S3 answers a HEAD with "bad request", which may as well mean other things.
+        # Checked here, since the answer of S3 to HEAD ("bad request") can have other reasons.
         if len(whole.lstrip("/").partition("/")[2].encode()) > _LONGEST_KEY:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         file: BinaryIO = self._filesystem.open(whole, "rb")

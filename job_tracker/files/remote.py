@@ -1,4 +1,4 @@
-"""Calls to storage, which may be slow, or hang: each in a thread of its own, and nobody waits for ever."""
+"""Calls to storage, which may be slow or hang: each in its own thread, with a time-out."""
 
 import asyncio
 import threading
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
-    """The result of `work`, of which only a TrackerError is passed on; anything else is StorageUnavailable.
+    """The result of `work`. Errors other than TrackerError become StorageUnavailable.
 
-    The thread is not an executor's: the end of the program would wait for those.
+    The thread is not one of an executor, since the program would wait for those at its end.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -25,7 +25,7 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
             return
         if error is not None:
             future.set_exception(error)
-            future.exception()  # seen, also if everybody has given up waiting for it
+            future.exception()  # mark it as retrieved, since nothing may await it any longer
         else:
             future.set_result(result)  # type: ignore[arg-type]
 
@@ -36,10 +36,10 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
             result = work()
         except TrackerError as error:
             problem = error
-        except Exception as error:  # each of fsspec's implementations has exceptions of its own
+        except Exception as error:  # each implementation of fsspec has its own exceptions
             problem = StorageUnavailable(f"{name}: {error}")
             problem.__cause__ = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, problem)
 
     threading.Thread(target=run, name=name, daemon=True).start()
@@ -49,9 +49,9 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
 async def patiently(
     work: Callable[[], T], name: str, *, seconds: float, dispose: Callable[[T], object] | None = None
 ) -> T:
-    """The result of `work`. Raises StorageUnavailable, saying `name`, if it fails or takes too long.
+    """The result of `work`. Raises StorageUnavailable with `name` if it fails or takes too long.
 
-    A result that comes when it is no longer awaited is given to `dispose`, in a thread.
+    A result that comes too late is passed to `dispose`, in a thread.
     """
     future = in_thread(work, name)
     try:

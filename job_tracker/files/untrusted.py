@@ -1,10 +1,10 @@
-"""Files that jobs can write, opened as hostile.
+"""Safe access to files that jobs can write.
 
-A job may put a link, a pipe, a file without end or a million files where the service expects a file of its
-own. So a `Place` is reached from a root that only the service writes, one component at a time: no link is
-followed, only regular files are opened, opening never waits, and reading and listing stop at a bound.
+A job may put a link, a pipe, a huge file or a million files where the service expects its own file. So a
+`Place` is opened from a root that only the service writes, one component at a time: links are not followed,
+only regular files are opened, opening never blocks, and reading and listing are bounded.
 
-Calls touch the disk: make them in a thread.
+Calls access the disk: make them in a thread.
 """
 
 import errno
@@ -19,7 +19,7 @@ from secrets import token_hex
 from typing import BinaryIO
 
 PART = ".part"
-"""How the names of files end that are being written, or whose writer died."""
+"""Suffix of files that are being written, or whose writer died."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -28,30 +28,30 @@ _AT_ONCE = 10_000
 
 
 class Suspicious(OSError):
-    """There is something else than the service puts there: a link, a pipe, too large a file."""
+    """An unexpected file: a link, a pipe, a file that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file or a folder below `root`, which is trusted; nothing below it is.
+    """A file or folder below `root`. The root is trusted; everything below it is not.
 
-    Every method raises OSError; FileNotFoundError if it is not there, and Suspicious if it, or a folder on
-    the way, is not what it should be.
+    Every method raises OSError: FileNotFoundError if it does not exist, and Suspicious if it, or a folder on
+    the way, is of an unexpected kind.
     """
 
     root: Path
     parts: tuple[str, ...] = ()
 
     def __truediv__(self, name: str) -> "Place":
-        """A place below. Raises Suspicious for a name that leads elsewhere."""
+        """A place below this one. Raises Suspicious for a name that leads elsewhere."""
         parts = PurePosixPath(name).parts
         if not parts or "\0" in name or name.startswith("/") or ".." in parts:
-            raise Suspicious(errno.EINVAL, "not the name of a file here", name)
+            raise Suspicious(errno.EINVAL, "is not a relative name without ..", name)
         return Place(self.root, (*self.parts, *parts))
 
     @property
     def path(self) -> Path:
-        """Where it is. Opening that path follows links."""
+        """Its path. Opening it directly would follow links."""
         return self.root.joinpath(*self.parts)
 
     @property
@@ -70,7 +70,7 @@ class Place:
             return open_regular(self.name, folder)
 
     def read(self, most: int) -> bytes:
-        """Read the whole file, which has at most so many bytes."""
+        """Read the whole file. Raises Suspicious if it has more than `most` bytes."""
         with self.open() as file:
             content = file.read(most + 1)
         if len(content) > most:
@@ -78,7 +78,7 @@ class Place:
         return content
 
     def open_folder(self) -> int:
-        """Open the folder: a descriptor."""
+        """Open the folder and return its descriptor."""
         descriptor = os.open(self.root, _FOLDER)
         try:
             for part in self.parts:
@@ -91,7 +91,7 @@ class Place:
         return descriptor
 
     def is_there(self) -> bool:
-        """Whether there is anything by this name."""
+        """Return whether anything with this name exists."""
         try:
             with self._parent() as folder:
                 os.stat(self.name, dir_fd=folder, follow_symlinks=False)
@@ -100,7 +100,7 @@ class Place:
         return True
 
     def is_folder(self) -> bool:
-        """Whether there is a folder by this name."""
+        """Return whether a folder with this name exists."""
         try:
             if not self.parts:
                 return self.root.is_dir()
@@ -110,7 +110,7 @@ class Place:
             return False
 
     def names(self, most: int) -> list[str]:
-        """The names in the folder, sorted; of a larger one, so many of them."""
+        """The names in the folder, sorted; any `most` of them if there are more."""
         folder = self.open_folder()
         try:
             with os.scandir(folder) as entries:
@@ -119,9 +119,9 @@ class Place:
             os.close(folder)
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """The regular files in the folder and below, by name, each with its size in bytes.
+        """Name and size in bytes of the regular files in the folder and below, sorted.
 
-        Looks at no more than `most` entries, and goes no deeper than 64 folders.
+        Looks at `most` entries at most, down to a depth of 64 folders.
         """
         found: list[tuple[str, int]] = []
         folders, left = [""], most
@@ -132,7 +132,7 @@ class Place:
                 descriptor = place.open_folder()
             except (FileNotFoundError, Suspicious):
                 if inside:
-                    continue  # it was replaced since it was listed
+                    continue  # it was replaced after it was listed
                 raise
             for name, status in _entries(descriptor, left):
                 left -= 1
@@ -144,7 +144,7 @@ class Place:
         return sorted(found)
 
     def make_folder(self, *, parents: bool = True) -> None:
-        """Make the folder, and with `parents` those that it is in, below the root; nothing if it is there."""
+        """Create the folder if it does not exist, and with `parents` its parents below the root."""
         descriptor = os.open(self.root, _FOLDER)
         try:
             for number, part in enumerate(self.parts, start=1):
@@ -158,20 +158,17 @@ class Place:
             os.close(descriptor)
 
     def create(self) -> BinaryIO:
-        """Open a new file for writing, which its owner alone may read. Raises FileExistsError."""
+        """Open a new file for writing that only its owner can read. Raises FileExistsError."""
         with self._parent() as folder:
             return os.fdopen(_open_file(self.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder), "wb")
 
     def append(self) -> int:
-        """Open a file, new or not, for writing at its end: a descriptor."""
+        """Open a file for appending, create it if needed, and return its descriptor."""
         with self._parent() as folder:
             return _open_file(self.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, folder)
 
     def publish(self, content: bytes, *, anew: bool = False) -> None:
-        """Write a file that is whole whenever it is there, and on the disk when this returns.
-
-        Raises FileExistsError if it is to be `anew` and is there already.
-        """
+        """Write a file atomically and durably. With `anew`, raises FileExistsError if it exists."""
         aside = self.parent / f"{self.name}.{token_hex(4)}{PART}"
         try:
             with aside.create() as file:
@@ -183,10 +180,7 @@ class Place:
             aside.unlink()
 
     def move_to(self, target: "Place", *, replace: bool = True) -> None:
-        """Rename it; that is on the disk when this returns.
-
-        Raises FileExistsError if something is there that is not to be replaced.
-        """
+        """Rename it durably. Raises FileExistsError if the target exists, unless `replace`."""
         with self._parent() as source, target._parent() as goal:
             if replace:
                 os.rename(self.name, target.name, src_dir_fd=source, dst_dir_fd=goal)
@@ -195,22 +189,22 @@ class Place:
             os.fsync(goal)
 
     def open_to_owner(self) -> None:
-        """Give the folder's owner all rights to it, which a job that runs as the same user may have taken."""
+        """Give the owner all rights to the folder: a job of the same user may have removed them."""
         with self._parent() as folder:
             _open_to_owner(self.name, folder)
 
     def unlink(self) -> None:
-        """Remove the file, or the link itself; nothing if there is none."""
+        """Remove the file, or the link itself, if it exists."""
         with suppress(FileNotFoundError), self._parent() as folder:
             os.unlink(self.name, dir_fd=folder)
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it, or the file; nothing if there is none.
+        """Remove the folder with its content, or the file, if it exists.
 
-        However deep it is, three descriptors do: what lies deeper is moved up first.
+        It takes three descriptors for any depth: deeper folders are moved up first.
         """
         try:
-            with suppress(PermissionError):  # of another owner
+            with suppress(PermissionError):  # another user owns it
                 self.open_to_owner()
             top = self.open_folder()
         except FileNotFoundError:
@@ -235,7 +229,7 @@ class Place:
 
 
 def place_of(path: Path) -> Place:
-    """The place of a path whose folder is trusted."""
+    """The place of a path in a trusted folder."""
     return Place(path.parent, (path.name,))
 
 
@@ -256,15 +250,15 @@ def _open(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, 0o600, dir_fd=folder)
     except OSError as error:
-        # A link, a folder, a socket or a pipe that nobody reads, and what is no folder.
+        # A link, a folder, a socket or a pipe without a reader; or a component that is not a folder.
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENOTDIR):
             raise Suspicious(error.errno, "is not what the service put there", name) from error
         raise
 
 
 def _open_to_owner(name: str, folder: int) -> None:
-    """Give the owner of a folder in an open one all rights to it."""
-    # A descriptor for no more than the path needs no right to the folder itself; chmod follows links.
+    """Give the owner all rights to a folder in an open folder."""
+    # O_PATH needs no rights to the folder itself. chmod on the name would follow links.
     descriptor = _open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
     try:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
@@ -275,7 +269,7 @@ def _open_to_owner(name: str, folder: int) -> None:
 
 
 def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
-    """The first so many entries of an open folder, which is closed afterwards."""
+    """The first `most` entries of an open folder, which is closed afterwards."""
     try:
         with os.scandir(folder) as entries:
             for _, entry in zip(range(most), entries, strict=False):
@@ -286,7 +280,7 @@ def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _empty(top: int) -> None:
-    """Remove all that is in an open folder; raises the first OSError when the rest is removed."""
+    """Remove the content of an open folder. Raises the first OSError after removing the rest."""
 
     def take(folder: int, name: str, is_folder: bool) -> None:
         if not is_folder:
@@ -308,14 +302,14 @@ def _empty(top: int) -> None:
 
 
 def _take_each(folder: int, take: Callable[[int, str, bool], None]) -> None:
-    """Call `take` with every entry of an open folder until there is none."""
+    """Call `take` with every entry of an open folder until it is empty."""
     while inside := _some(folder):
         failure: OSError | None = None
         for name, is_folder in inside:
             try:
                 take(folder, name, is_folder)
             except FileNotFoundError:
-                continue  # another one removed it
+                continue  # removed by something else
             except OSError as error:
                 failure = failure or error
         if failure is not None:

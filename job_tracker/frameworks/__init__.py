@@ -1,4 +1,4 @@
-"""What each training framework wants to be told: group and rank in, environment out."""
+"""Frameworks: from a group and a rank to the environment that the training framework expects."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The protocol of a framework adapter, and what it is given."""
+"""The protocol of a framework adapter, and its input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from job_tracker.domain.policies import Elastic
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an instance can be reached: a name or an address that resolves, and a port that is its own."""
+    """The address of an instance: a host that resolves, and a port of its own."""
 
     host: str
     port: int
@@ -21,9 +21,9 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLayout:
-    """Where the instances of a group are, by rank, and what each of them is.
+    """Addresses and roles of the instances of a group, by rank.
 
-    Unless the framework addresses every rank, only the master's host need be one that resolves.
+    Unless the framework addresses every rank, only the master's host has to resolve.
     """
 
     addresses: tuple[Address, ...]
@@ -34,76 +34,76 @@ class GroupLayout:
 
     @property
     def master(self) -> Address:
-        """Where the group meets."""
+        """The address of the master, where the group meets."""
         return self.addresses[0]
 
     @property
     def size(self) -> int:
-        """How many instances there are."""
+        """Number of instances."""
         return len(self.addresses)
 
     def of_role(self, *roles: str) -> list[Address]:
-        """The instances that have one of these roles, by rank."""
+        """The addresses of the instances with one of these roles, by rank."""
         return [address for address, role in zip(self.addresses, self.roles, strict=True) if role in roles]
 
     def index_in_role(self, rank: int) -> int:
-        """How many of the same role come before the rank."""
+        """Number of lower ranks with the same role."""
         return self.roles[:rank].count(self.roles[rank])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A role besides master and worker, as a framework knows it."""
+    """A role of a framework besides master and worker."""
 
     at_most: int | None = None
     needs_worker: bool = False
-    """Whether it makes no sense unless there is a worker besides the master."""
+    """True if it needs a worker besides the master."""
     serves: bool = False
-    """Whether it, and then the workers too, never end by themselves: they are ended after the master."""
+    """True if it never ends by itself. Then the workers do not either: all are stopped after the master."""
     takes_rank_0: bool = False
-    """Whether it is the master of the group, and every other instance a worker."""
+    """True if it is the master of the group. Then all other instances are workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a framework can do, which decides what may be asked for."""
+    """The abilities of a framework, which decide what a request may ask for."""
 
     addresses_every_rank: bool = False
-    """Whether ranks are told of hosts other than the master's, each of which has to resolve."""
+    """True if ranks get the hosts of all ranks, each of which has to resolve."""
     starts_processes: bool = False
-    """Whether it starts several training processes in an instance."""
+    """True if it can start several training processes in an instance."""
     is_elastic: bool = False
-    """Whether the group can go on after it has lost workers."""
+    """True if the group can continue after the loss of workers."""
     roles: Mapping[str, Role] = field(default_factory=dict)
 
 
 class Framework(Protocol):
-    """Works out, from the layout alone, what an instance is told of its group. Pure."""
+    """Computes the environment and command of an instance from the layout alone."""
 
     @property
     def traits(self) -> Traits:
-        """What it can do."""
+        """Its abilities."""
         ...
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The group variables of `rank`: the same layout gives the same variables."""
+        """The group variables of `rank`."""
         ...
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """What an instance runs to have so many training processes, each running `command`."""
+        """The command of an instance that starts its training processes, each of which runs `command`."""
         ...
 
 
 class StartedAsIs:
-    """Of frameworks whose programs need no launcher."""
+    """A base of frameworks whose programs need no launcher."""
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
-        """The command as it is, whatever the layout."""
+        """The command, unchanged."""
         return command
 
 
 def group_variables(layout: GroupLayout, rank: int) -> dict[str, str]:
-    """The group, as most programs read it, if every instance is one training process."""
+    """The usual variables of a group in which every instance is one training process."""
     return {
         "WORLD_SIZE": str(layout.size),
         "RANK": str(rank),

@@ -1,4 +1,4 @@
-"""Horovod: what its launcher tells each process, for a rendezvous by Gloo that the master serves."""
+"""Horovod: the variables of its launcher, for a Gloo rendezvous on the master."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,9 @@ from job_tracker.frameworks.base import GroupLayout, StartedAsIs, Traits, group_
 
 
 class Horovod(StartedAsIs):
-    """Processes that meet at a server in rank 0, started without ssh (horovod/runner/gloo_run.py).
+    """Processes that meet at a server in rank 0, without ssh (horovod/runner/gloo_run.py).
 
-    Each instance counts as a host of its own with one process.
+    Each instance counts as a host with one process.
     """
 
     traits = Traits()

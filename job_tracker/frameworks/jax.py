@@ -1,4 +1,4 @@
-"""JAX: what `jax.distributed.initialize` is to be given."""
+"""JAX: the arguments of `jax.distributed.initialize`."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from job_tracker.frameworks.base import GroupLayout, StartedAsIs, Traits
 
 
 class Jax(StartedAsIs):
-    """Processes that meet at a coordinator, which the first of them runs (docs.jax.dev, "Multi-host")."""
+    """Processes that meet at a coordinator in rank 0 (docs.jax.dev, "Multi-host")."""
 
     traits = Traits()
 

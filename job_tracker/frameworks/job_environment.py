@@ -1,4 +1,4 @@
-"""The contract with training code: environment variables in, exit code out."""
+"""The environment variables that the service sets for training code."""
 
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
@@ -6,28 +6,28 @@ from urllib.parse import urlsplit
 from job_tracker.domain.job import Job
 
 FREE_PARAMETERS = "TRAINING_PARAMETERS"
-"""The variable that holds, as one JSON object, the parameters that an algorithm does not declare."""
+"""The variable with the parameters that an algorithm does not declare, as one JSON object."""
 
 TOKENS = frozenset({"GROUP_TOKEN", "REPORT_TOKEN"})
-"""The variables that are secret: who knows them may report for an attempt, or take part in its group."""
+"""The secret variables: they allow a process to report for an attempt, or to join its group."""
 
 DEFAULTS = {
-    "PYTHONUNBUFFERED": "1",  # so that logs can be followed
-    "PYTHONFAULTHANDLER": "1",  # so that a crash in native code leaves a traceback
+    "PYTHONUNBUFFERED": "1",  # logs appear at once
+    "PYTHONFAULTHANDLER": "1",  # a crash in native code leaves a traceback
 }
-"""Variables of every process, unless configuration says otherwise."""
+"""Variables of every process that configuration can override."""
 
 ExtraEnvironment = Callable[[Job], Mapping[str, str]]
-"""More that the processes of a job's current attempt are told, as how to report."""
+"""Gives further variables for the processes of a job's current attempt, such as the token of reports."""
 
 
 def nothing_more(_job: Job) -> Mapping[str, str]:
-    """See ExtraEnvironment."""
+    """An ExtraEnvironment without variables."""
     return {}
 
 
 def job_environment(job: Job) -> dict[str, str]:
-    """What every process of the job's current attempt is told, whatever its rank and framework."""
+    """The variables of every process of the job's current attempt, for all ranks and frameworks."""
     spec = job.spec
     return {
         **spec.environment,

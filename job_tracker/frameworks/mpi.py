@@ -1,4 +1,4 @@
-"""MPI: a launcher in rank 0 that starts processes in all instances, without ssh."""
+"""MPI: a launcher in rank 0 that starts the processes in all instances, without ssh."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,10 @@ _LAUNCHER = "launcher"
 
 
 class Mpi:
-    """Programs that `mpirun` starts: `trainer_kit.mpi` runs it in rank 0, and what it asks for in the others.
+    """Programs that `mpirun` starts. `trainer_kit.mpi` runs mpirun in rank 0, and its daemons in the others.
 
-    A launcher of its own hosts no processes; without one the master does so, too. How many there are, and
-    which of them a process is, MPI itself tells.
+    With a role `launcher`, rank 0 runs no training processes; otherwise it does. MPI itself gives each
+    process its rank and the number of processes.
     """
 
     traits = Traits(starts_processes=True, roles={_LAUNCHER: Role(at_most=1, takes_rank_0=True)})
@@ -29,8 +29,8 @@ class Mpi:
 
     def command(
         self,
-        layout: GroupLayout,  # noqa: ARG002  # each instance is told of it by its environment
+        layout: GroupLayout,  # noqa: ARG002  # it is in the environment of each instance
         command: tuple[str, ...],
     ) -> tuple[str, ...]:
-        """The command, started in every instance by way of the launcher."""
+        """The command, started in every instance by the launcher."""
         return ("python", "-m", "trainer_kit.mpi", *command)

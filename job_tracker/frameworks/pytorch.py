@@ -11,10 +11,10 @@ _LAUNCHER = "torchrun"
 class PyTorch:
     """Process groups that meet at the master.
 
-    WORLD_SIZE and RANK count processes, as `torch.distributed.init_process_group` reads them
-    (pytorch.org, "Environment variable initialization"). PET_* say the same by node, for torchrun, whose
-    arguments default to them. With several processes an instance, and for an elastic group, torchrun makes
-    them, and tells each the former.
+    WORLD_SIZE and RANK count processes: `torch.distributed.init_process_group` reads them (pytorch.org,
+    "Environment variable initialization"). The variables PET_* count nodes: they are the defaults of
+    torchrun's arguments. In an elastic group, or with several processes in an instance, torchrun starts the
+    processes and sets WORLD_SIZE and RANK for each.
     """
 
     traits = Traits(starts_processes=True, is_elastic=True)
@@ -33,16 +33,16 @@ class PyTorch:
         return {**(group_variables(layout, rank) if layout.processes_per_instance == 1 else master), **group}
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command as it is for one process; else started by torchrun, which reads PET_*."""
+        """The command itself for one process; otherwise torchrun, which reads PET_*, with the command."""
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)
 
 
 def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
-    """What makes torchrun elastic: a rendezvous that its agents keep among them (pytorch.org, "Rendezvous").
+    """The variables of torchrun's elastic rendezvous (pytorch.org, "Rendezvous").
 
-    The master's agent keeps the store of it. It is told so, as are the others: they would find out by
-    comparing names, which do not resolve yet, or are the same for all on one machine.
+    The master's agent hosts its store. `is_host` says so to each agent. Without it, agents would compare host
+    names, which may not resolve yet, or are the same for all on one machine.
     """
     assert layout.elastic is not None, "the layout is of an elastic group"
     is_host = "true" if rank == MASTER_RANK else "false"
@@ -51,10 +51,10 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_MAX_RESTARTS": str(layout.elastic.max_restarts),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": str(layout.master),
-        # A lost agent is missed after three times the interval in seconds.
+        # Seconds. An agent counts as lost after three intervals.
         "PET_RDZV_CONF": f"is_host={is_host},keep_alive_interval=3",
-        # Whoever becomes rank 0 of the processes is found by it.
+        # The others reach the process with rank 0 at this address.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
-        # Else restarted processes read the addresses of the earlier ones out of the agents' store (2.13).
+        # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }

@@ -1,6 +1,6 @@
-"""Names of variables that a request, or configuration, may not set."""
+"""Reserved names of environment variables, which requests or configuration may not set."""
 
-# Names that the service, or a launcher that it starts, sets: nobody else may.
+# Names that the service, or a launcher that it starts, sets.
 _SERVICE_NAMES = frozenset(
     (
         *("JOB_ID", "JOB_ATTEMPT", "ALGORITHM_NAME", "MODEL_NAME", "MODEL_URI", "MODEL_BUCKET"),
@@ -23,9 +23,9 @@ _SERVICE_PREFIXES = (
     "PRTE_",
 )
 
-# Names that change how a process is loaded, found or trusted, or where its tools read and write. A list of
-# them cannot be complete. What keeps a request from setting them is that it may set declared parameters
-# only; this list keeps an operator from declaring one by mistake. Families are named by their prefix.
+# Names that change how a process is loaded or found, what it trusts, or where its tools read and write. The
+# list cannot be complete. Requests cannot set these names anyway, since they may only set declared
+# parameters: the list keeps operators from declaring one by mistake. A prefix stands for a family of names.
 _RESERVED_NAMES = _SERVICE_NAMES.union(
     (
         # shells, and programs that others start
@@ -71,10 +71,10 @@ _RESERVED_PREFIXES = (
 
 
 def is_reserved(name: str) -> bool:
-    """Whether no parameter may have this name, not even a declared one."""
+    """Return whether parameters may not have this name, even if declared."""
     return name in _RESERVED_NAMES or name.startswith(_RESERVED_PREFIXES)
 
 
 def is_set_by_service(name: str) -> bool:
-    """Whether configuration may not give this name to processes either: the service does."""
+    """Return whether the service sets this name, so that configuration may not."""
     return name in _SERVICE_NAMES or name.startswith(_SERVICE_PREFIXES)

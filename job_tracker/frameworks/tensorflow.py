@@ -10,12 +10,12 @@ _PS, _EVALUATOR = "ps", "evaluator"
 
 
 class TensorFlow(StartedAsIs):
-    """Clusters in which every task is told of all the others (tensorflow.org, "Distributed training").
+    """Clusters in which every task has the addresses of all others (tensorflow.org, "Distributed training").
 
-    Without parameter servers all are workers, the first of which is the chief, as
-    MultiWorkerMirroredStrategy has it. With them rank 0 is the chief, which coordinates and decides when
-    the job ends, and workers and parameter servers serve it (ParameterServerStrategy). An evaluator is
-    told of the cluster, and not in it.
+    Without parameter servers, all tasks are workers, the first one is the chief, and
+    MultiWorkerMirroredStrategy applies. With parameter servers, rank 0 is the chief, which coordinates the
+    others and decides when the job ends (ParameterServerStrategy). An evaluator gets the addresses of the
+    cluster, but is not part of it.
     """
 
     traits = Traits(

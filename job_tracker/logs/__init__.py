@@ -1,1 +1,1 @@
-"""Logs of ranks as records with times: written within a bound, read from anywhere, kept in storage."""
+"""Logs of ranks: records with times, bounded in size, readable from any position, stored after the end."""

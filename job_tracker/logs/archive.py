@@ -1,4 +1,4 @@
-"""The logs of ended groups, in storage: any service finds them there, whatever becomes of machines."""
+"""The archive: logs of ended groups in shared storage, where every replica can read them."""
 
 import gzip
 import logging
@@ -23,31 +23,31 @@ Result = TypeVar("Result")
 
 _ASIDE = ".part"
 _MOST_FILES = 10_000
-"""Of a group, that are looked at: each rank has one, and perhaps some that were never finished."""
+"""Files of a group that `tidy` looks at: one for each rank, and perhaps unfinished uploads."""
 _PIECE = 64 * 1024
 _WRITE = 1 << 20
-_LEVEL = 1  # a tenth is left of most logs, and the levels above cost more than they save
+_LEVEL = 1  # gzip reduces most logs to a tenth; higher levels cost more time than they save space
 _PATIENCE_SECONDS = 20.0
 
 
 class LogArchive:
-    """<root>/<folder of the job>/<attempt>/<rank>.log.gz: the records of a rank's log, compressed.
+    """Compressed logs in <root>/<folder of the job>/<attempt>/<rank>.log.gz.
 
-    A log is there as a whole or not at all, and may be written again. Storage that gives no answer to a
-    call for `patience` seconds counts as away. Every method raises StorageUnavailable.
+    A log is complete or absent, and may be written again. Storage that does not answer a call within
+    `patience` seconds is unavailable. Every method raises StorageUnavailable.
     """
 
     def __init__(self, root: str, *, within: str = "", patience: float = _PATIENCE_SECONDS) -> None:
-        """`root` is an fsspec URI; `within` is one above it which only operators write."""
+        """`root` is an fsspec URI; `within` is a folder above it that only operators can write."""
         self._root = root
         self._within = within
         self._patience = patience
 
     async def write(self, group: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Keep a log in place of what was kept before. Raises what `pieces` raise, having changed nothing."""
+        """Store a log, replacing an earlier one. Passes on errors of `pieces`, with nothing changed."""
         path = self._path(group, rank)
         async with aclosing(pieces):
-            gathered = await anext(pieces, b"")  # if there is no log, nothing is begun
+            gathered = await anext(pieces, b"")  # raises if there is no log, before the upload begins
             upload = _Upload(self._files, path)
             try:
                 async for piece in pieces:
@@ -61,7 +61,7 @@ class LogArchive:
                 raise
 
     async def has(self, group: GroupRef, rank: int) -> bool:
-        """Whether the rank's log is kept."""
+        """Return whether the rank's log is stored."""
         path = self._path(group, rank)
         return await self._call(lambda: self._files().is_there(path))
 
@@ -73,11 +73,11 @@ class LogArchive:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The records after a time, or the last of them. Raises LogsNotFound if there is no such log."""
+        """The records after a time, or the last lines of them. Raises LogsNotFound if there is no log."""
         skipped = 0
         if tail_lines is not None:
             skipped = -tail_lines
-            async for piece in self._read(group, rank):  # twice, and never much of it at once
+            async for piece in self._read(group, rank):  # read twice, to keep memory bounded
                 skipped += piece.count(b"\n")
         async for piece in self._read(group, rank):
             if skipped > 0:
@@ -90,9 +90,9 @@ class LogArchive:
                 yield wanted
 
     async def tidy(self, group: GroupRef) -> None:
-        """Remove what was begun and never finished, of a group whose logs are all there.
+        """Remove unfinished uploads of a group whose logs are all stored.
 
-        A service that is writing one of them again at this moment fails to, and finds it there instead.
+        If another service is writing one of these logs again, its upload fails, and it finds the stored log.
         """
         folder = f"{group.job_folder}/{group.attempt}"
 
@@ -105,7 +105,7 @@ class LogArchive:
         await self._call(remove)
 
     async def delete(self, job_folder: str) -> None:
-        """Forget the logs of all attempts of a job, by its folder. It may be repeated."""
+        """Delete the logs of all attempts of a job. It may be repeated."""
         await self._call(lambda: self._files().remove(job_folder))
 
     def _path(self, group: GroupRef, rank: int) -> str:
@@ -128,7 +128,7 @@ class LogArchive:
                 rest += data[end:]
                 if len(rest) > LONGEST_RECORD and not end:
                     log.warning(
-                        "%s is no log from here on: it has %d bytes without a line break", path, len(rest)
+                        "%s is damaged: %d bytes without a line break; the rest is not read", path, len(rest)
                     )
                     return
         finally:
@@ -145,9 +145,9 @@ class LogArchive:
 
 
 class _Upload:
-    """A compressed file that is written aside and then moved to its place; all of it may block.
+    """A compressed file, written under a temporary name and then moved into place. All calls may block.
 
-    Its calls follow each other, but for `abandon`: the one before may hang in its thread.
+    Calls follow each other, except `abandon`: the previous call may still hang in its thread.
     """
 
     def __init__(self, storage: Callable[[], JobFiles], path: str) -> None:
@@ -169,17 +169,17 @@ class _Upload:
             compressed.write(rest)
             compressed.close()
             file.close()
-            self._check()  # again: that may have taken long
+            self._check()  # again, since closing may have taken long
             files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
-        self._is_abandoned = True  # seen by a call that hangs, too
+        self._is_abandoned = True  # without the lock, so that a hanging call sees it
         with self._lock:
             if self._begun is None:
                 return
             files, file, compressed = self._begun
             for undo in (compressed.close, file.close, lambda: files.remove(self._aside)):
-                with suppress(Exception):  # what is left goes when the group is tidied up
+                with suppress(Exception):  # `tidy` removes the remains
                     undo()
 
     def _begin(self) -> tuple[JobFiles, BinaryIO, gzip.GzipFile]:
@@ -187,18 +187,18 @@ class _Upload:
         if self._begun is None:
             files = self._storage()
             file = files.create(self._aside)
-            # No time and no name in it, so that the same log is the same file, whoever writes it.
+            # Without time and name, equal logs give equal files.
             packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0)
             self._begun = files, file, packed
         return self._begun
 
     def _check(self) -> None:
         if self._is_abandoned:
-            raise ValueError(f"{self._aside} was given up")
+            raise ValueError(f"the upload of {self._aside} was abandoned")
 
 
 class _Download:
-    """A compressed file that is read; all of it may block."""
+    """A compressed file that is read. All calls may block."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -1,10 +1,12 @@
-"""Brings the logs of ended groups from where they ran into storage."""
+"""Moves logs of ended groups from the machine on which they ran to storage."""
 
 import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import replace
 
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import SharedWork, repeat
 from job_tracker.domain.errors import (
     JobNotFound,
     LogsNotFound,
@@ -26,61 +28,48 @@ _MOST_UPLOADS = 8
 
 
 class LogCollector:
-    """Keeps logs in storage, and then forgets them where they were.
+    """Stores logs in the archive, then drops them from the spool. All steps may be repeated.
 
-    The tracker has it done when a group has been stopped. What that could not bring there in time, for
-    storage was away or the service was killed, `run` does later: in every replica, as the logs are on
-    the machine of the one that was there. All of it may be repeated.
+    The tracker calls `collect` after a group was stopped. If the storage is unavailable or the service is
+    killed, `run` stores the logs later. It runs in every replica, as each has the logs on its own machine.
     """
 
     def __init__(
         self, store: JobReader, spool: Spool, archive: LogArchive, *, period: float = _PERIOD_SECONDS
     ) -> None:
-        """`period` is how often `run` looks, in seconds."""
+        """`period` is the pause between two rounds of `run`, in seconds."""
         self._store = store
         self._spool = spool
         self._archive = archive
         self._period = period
         self._uploads = asyncio.Semaphore(_MOST_UPLOADS)
-        self._collecting: dict[GroupRef, asyncio.Task[None]] = {}
+        self._collecting: SharedWork[GroupRef, None] = SharedWork()
 
     async def collect(self, job: Job) -> None:
-        """Keep the logs of the job's group, which has been stopped; if that takes long, in the background."""
+        """Store the logs of a stopped group. After a few seconds it continues in the background."""
         group = job.group
-        if group not in self._collecting:
-            task = asyncio.create_task(self._keep(job, group, anew=True), name=f"logs of {group.name}")
-            self._collecting[group] = task
-            task.add_done_callback(lambda done: self._collected(group, done))
-        await asyncio.wait([self._collecting[group]], timeout=_PROMPT_SECONDS)
+        task = self._collecting.begin(group, lambda: self._collect(job, group), f"logs of {group.name}")
+        await asyncio.wait([task], timeout=_PROMPT_SECONDS)
 
     async def forget(self, job: Job) -> None:
-        """Delete the kept logs of a job. It may be repeated. Raises StorageUnavailable."""
+        """Delete the stored logs of a job. It may be repeated. Raises StorageUnavailable."""
         await self._archive.delete(job.folder)
 
     async def run(self) -> None:
-        """Keep what was left behind, again and again, until cancelled."""
-        said = ""
-        while True:
-            try:
-                await self._look()
-                said = ""
-            except Exception as error:  # were this to end, what is left behind would stay so
-                unforeseen = None if isinstance(error, TrackerError) else error
-                if str(error) != said:
-                    log.warning("logs are not in storage yet: %s", said := str(error), exc_info=unforeseen)
-            await asyncio.sleep(self._period)
+        """Store the logs that wait in the spool, periodically, until cancelled."""
+        pauses = Backoff(self._period, self._period)
+        failure = "logs are not stored yet"
+        await repeat(self._look, pauses, period=self._period, failure=failure, expected=TrackerError)
 
     async def close(self) -> None:
-        """Leave what is being kept to a later service."""
-        tasks = list(self._collecting.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Stop storing logs. The next service continues."""
+        await self._collecting.close()
 
-    def _collected(self, group: GroupRef, task: "asyncio.Task[None]") -> None:
-        del self._collecting[group]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("the logs of %s are not in storage yet: %s", group.name, error)
+    async def _collect(self, job: Job, group: GroupRef) -> None:
+        try:
+            await self._keep(job, group, anew=True)
+        except Exception as error:
+            log.warning("the logs of %s are not stored yet: %s", group.name, error)
 
     async def _look(self) -> None:
         failures: list[Exception] = []
@@ -88,8 +77,8 @@ class LogCollector:
             try:
                 await self._look_at(found)
             except (StorageUnavailable, StoreUnavailable):
-                raise  # the others would wait for it as well
-            except Exception as error:  # of this group alone
+                raise  # the other groups would fail for the same reason
+            except Exception as error:  # a failure of this group must not delay the others
                 failures.append(error)
         if failures:
             raise failures[0]
@@ -100,7 +89,7 @@ class LogCollector:
         except JobNotFound:
             await self._spool.drop(found)
             return
-        if job.spec.home and not found.home:  # of a job of that number in a store of the version before
+        if job.spec.home and not found.home:  # a job with the same id in an earlier store
             await self._spool.drop(found)
             return
         group = replace(found, home=job.spec.home)
@@ -109,12 +98,12 @@ class LogCollector:
             await self._keep(job, group, anew=False)
 
     async def _keep(self, job: Job, group: GroupRef, *, anew: bool) -> None:
-        """Without `anew`, a log that is there stays: who wrote it knew no less of it."""
+        """Store the logs of a group. Without `anew`, a log that is stored already is complete and stays."""
         keeping = (self._keep_rank(group, rank, anew=anew) for rank in range(job.spec.instances))
         failures = [each for each in await asyncio.gather(*keeping, return_exceptions=True) if each]
         if failures:
             raise failures[0]
-        with suppress(StorageUnavailable):  # what is left goes with the job
+        with suppress(StorageUnavailable):  # the remains are deleted with the job
             await self._archive.tidy(group)
         await self._spool.drop(group)
 

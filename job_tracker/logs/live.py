@@ -1,4 +1,4 @@
-"""Logs of groups that live: what reading them needs of a backend."""
+"""The protocol by which logs are read from a backend."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -8,7 +8,7 @@ from job_tracker.logs.records import BEGINNING
 
 
 class LiveLogs(Protocol):
-    """What the ranks of a group printed, during its life and until it is dropped from the spool."""
+    """Logs of groups on their machines: of running groups, and of stopped ones still in the spool."""
 
     def logs(
         self,
@@ -19,10 +19,10 @@ class LiveLogs(Protocol):
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """What the rank printed, as pieces of whole records (see job_tracker.logs), in the order of time.
+        """The rank's log in pieces of whole records (see writing.py), in the order of time.
 
-        Those after a time, and no more than the last so many; `follow` goes on until the rank has ended.
-        Works during and after the group's life. Raises LogsNotFound if there is nothing, and
-        BackendUnavailable, also in the middle, if it cannot be read now.
+        Gives the records after `after`, and at most the last `tail_lines` lines. `follow` continues until the
+        rank has ended. Raises LogsNotFound if there is no log, and BackendUnavailable, also between pieces,
+        if it cannot be read now.
         """
         ...

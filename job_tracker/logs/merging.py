@@ -1,10 +1,11 @@
-"""Several logs as one, in the order of time."""
+"""Merges several logs by time."""
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 
+from job_tracker.common.tasks import end
 from job_tracker.logs.records import TIME, is_partial, is_time, nanoseconds, records_of
 from job_tracker.logs.writing import time_at
 
@@ -14,22 +15,22 @@ WINDOW_SECONDS = 1.0
 async def merged(
     logs: Mapping[int, AsyncGenerator[bytes, None]], *, window: float | None
 ) -> AsyncGenerator[tuple[int, bytes], None]:
-    """Pieces of all logs, each with its rank, in the order of their records' times.
+    """Pieces of all logs, each with its rank, ordered by the times of their records.
 
-    Of each log, one piece is held. A record waits until every log has told what comes next, or has ended;
-    with a `window`, until it is so many seconds old and those that are silent have been so for as long.
-    What they tell later than that is out of order. Raises what the logs raise.
+    Holds one piece of each log in memory. A record waits until the next record of every other log is known.
+    With a `window`, it waits only until it is that many seconds old and the other logs have been silent for
+    that long; records that arrive later are out of order. Errors of the logs are passed on.
     """
     heads = _Heads(logs, window)
     try:
-        while await heads.are_there():
+        while await heads.wait():
             yield heads.take()
     finally:
         await heads.close()
 
 
 class _Head:
-    """What is to come next of one log."""
+    """The next records of one log."""
 
     def __init__(self, records: list[bytes], arrived: float) -> None:
         self.records = records
@@ -55,13 +56,13 @@ class _Heads:
         for reader in self._readers.values():
             reader.add_done_callback(lambda _: self._changed.set())
 
-    async def are_there(self) -> bool:
-        """Wait until one may be taken; False when all logs have ended."""
+    async def wait(self) -> bool:
+        """Wait until `take` may be called. Return False when all logs have ended."""
         while True:
             self._changed.clear()
             for reader in self._readers.values():
                 if reader.done():
-                    reader.result()  # raises what the log did
+                    reader.result()  # passes on an error of the log
             silent = self._silent()
             if not silent:
                 return bool(self._heads)
@@ -73,7 +74,7 @@ class _Heads:
                     await self._changed.wait()
 
     def take(self) -> tuple[int, bytes]:
-        """The first records of the log whose turn it is, up to where it is another's."""
+        """The earliest records: those of one log up to the time of the next record of another."""
         rank = min(self._heads, key=lambda each: self._heads[each].time)
         head = self._heads[rank]
         bounds = [other.time for each, other in self._heads.items() if each != rank]
@@ -89,27 +90,25 @@ class _Heads:
         return rank, piece
 
     def _silent(self) -> list[int]:
-        """The logs that go on, and of which nobody knows what is next."""
+        """The ranks whose logs have not ended and whose next record is not known yet."""
         return [
             rank for rank, reader in self._readers.items() if not reader.done() and rank not in self._heads
         ]
 
     def _patience(self, silent: list[int]) -> float | None:
-        """For how many seconds the first record still has to wait; None: as long as it takes."""
+        """Seconds that the first record has to wait; None: until the next record of every log is known."""
         if not self._heads or self._window is None:
             return None
         first, now = min(self._heads.values(), key=lambda head: head.time), self._clock()
-        # Training can write in its log, too, what has no time.
+        # Training code can write to its log file, so a record may have no valid time.
         age = (time.time_ns() - nanoseconds(first.time)) / 1e9 if is_time(first.time) else 0.0
-        # Its machine's clock may be ahead of ours: then it is its arrival that counts.
+        # The clock of its machine may be ahead of ours. Then the time of its arrival counts.
         until_due = self._window - max(age, now - first.arrived)
         until_all_are_silent = max(self._asked[rank] for rank in silent) + self._window - now
         return max(until_due, until_all_are_silent)
 
     async def close(self) -> None:
-        for reader in self._readers.values():
-            reader.cancel()
-        await asyncio.gather(*self._readers.values(), return_exceptions=True)
+        await end(*self._readers.values())
 
     async def _read(self, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
         try:
@@ -122,7 +121,7 @@ class _Heads:
 
 
 def _run(records: list[bytes], until: bytes | None) -> int:
-    """How many of the records come before that time; one that goes on takes the next along."""
+    """Number of records up to a time. The parts of one line stay together."""
     if until is None:
         return len(records)
     number = 1

@@ -1,8 +1,8 @@
-"""How many logs clients read at once: in all, for one caller, and of one job.
+"""Limits on the number of logs that clients read at the same time: in all, of one caller, of one job.
 
-Each of a live group costs a connection to where the group runs, for as long as it is read. The service needs
-some of these itself: to keep what a group printed that is stopped, and to follow reports. Each that is kept
-in storage costs a file and some 0.2 MB, to decompress it.
+The log of a running rank takes a connection to its machine. The service needs some of these connections
+itself, to save the logs of stopped groups and to follow reports. A stored log takes an open file and about
+0.2 MB to decompress it.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from job_tracker.domain.errors import LimitExceeded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """How many logs may be open; each rank that is read counts as one."""
+    """Largest numbers of open logs. Each rank that is read counts as one."""
 
     in_all: int = 768
     for_caller: int = 256
@@ -28,17 +28,17 @@ OF_ENDED = LogBounds(in_all=512, for_caller=384, of_job=512)
 
 
 class OpenLogs:
-    """Counts the logs that are open, and refuses what would be too many."""
+    """Counts open logs and enforces the limits."""
 
     def __init__(self, kind: str, bounds: LogBounds) -> None:
-        """`kind` says for people which jobs these logs are of, as in "running"."""
+        """`kind` names the jobs in messages, such as "running"."""
         self._kind = kind
         self._bounds = bounds
-        self._open: Counter[Hashable] = Counter()  # by caller, by job, and of each in all
+        self._open: Counter[Hashable] = Counter()  # by caller, by job id, and in all (None)
 
     @contextmanager
     def one(self, caller: Caller, job_id: int) -> Iterator[None]:
-        """Have a log of the job open. Raises LimitExceeded."""
+        """Count a log of the job as open. Raises LimitExceeded."""
         limits: dict[Hashable, tuple[int, str]] = {
             caller.key: (self._bounds.for_caller, f"from {caller.key or 'here'}"),
             job_id: (self._bounds.of_job, f"of job {job_id}"),
@@ -47,8 +47,8 @@ class OpenLogs:
         for key, (most, what) in limits.items():
             if self._open[key] >= most:
                 raise LimitExceeded(
-                    f"{most} logs of {self._kind} jobs are being read {what}, and no more may be at once; "
-                    "each rank of all_ranks counts: end some of them, ask for single ranks, or try later"
+                    f"{most} logs of {self._kind} jobs are being read {what}, which is the limit; each rank "
+                    "of all_ranks counts. End some of these calls, read single ranks, or try again later"
                 )
         self._open.update(list(limits))
         try:

@@ -1,4 +1,4 @@
-"""How far somebody has read: a place to go on from, wherever the log is by then."""
+"""Positions of readers in logs. They stay valid when a log moves from its machine to storage."""
 
 import re
 from collections.abc import Mapping
@@ -10,41 +10,43 @@ from job_tracker.logs.records import BEGINNING, is_time
 
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**31
-"""Above every attempt and every rank, as both are int32 on the wire."""
+"""Above every attempt and rank, which are int32 on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """In an attempt, the time of the last record that was read of each rank; BEGINNING where none was."""
+    """An attempt, and the time of the last record read of each rank."""
 
     attempt: int
     read: Mapping[int, bytes] = field(default_factory=dict)
 
     def after(self, rank: int) -> bytes:
-        """The time after which the rank's records are still to be read."""
+        """The time after which the rank's records are unread; BEGINNING if none were read."""
         return self.read.get(rank, BEGINNING)
 
     def moved(self, rank: int, time: bytes) -> "Position":
-        """The position after a record of that time."""
+        """The position after a record with this time."""
         return replace(self, read={**self.read, rank: time})
 
     def __str__(self) -> str:
-        """As clients keep it."""
+        """The text that clients send back."""
         return " ".join([str(self.attempt), *(f"{rank}={time.decode()}" for rank, time in self.read.items())])
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """What str() gave. Raises InvalidField for anything else."""
+        """The position with this text, as str() gives it. Raises InvalidField."""
         attempt, *times = text.split(" ")
         pairs = [time.partition("=") for time in times]
         if not (
             _is_number(attempt)
             and all(_is_number(rank) and is_time(time.encode()) for rank, _, time in pairs)
         ):
-            raise InvalidField("position", f"{quoted(text)} is not the position of an earlier response")
+            raise InvalidField(
+                "position", f"{quoted(text)} is not allowed; send the position of an earlier response"
+            )
         return cls(int(attempt), {int(rank): time.encode() for rank, _, time in pairs})
 
 
 def _is_number(text: str) -> bool:
-    # The digits are counted first: int() takes at most 4,300, and time with the square of their number.
+    # Check the number of digits first: int() takes at most 4,300, and quadratic time.
     return _DIGITS.fullmatch(text) is not None and int(text) < _MOST

@@ -1,4 +1,4 @@
-"""What ranks printed, wherever it is by now: with the machines while they run, in storage afterwards."""
+"""Reads logs: of running groups from the backend, of ended groups from storage."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,32 +19,30 @@ from job_tracker.logs.positions import Position
 from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
 from job_tracker.store.jobs import JobReader
 
-# How often one who follows looks again for a log that a started job has not opened yet.
-_LOG_SECONDS = 0.2
-_IN_POSITION = 40
-"""Bytes that a rank takes in the text of a position."""
+_LOG_SECONDS = 0.2  # pause before another look for a log that a started rank has not opened yet
+_IN_POSITION = 40  # bytes of one rank in the text of a position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRequest:
-    """Which log to read, and what of it."""
+    """Selects a log, or a part of it."""
 
     rank: int = 0
     all_ranks: bool = False
-    """Of every rank, in the order of time."""
+    """Read all ranks, merged by time."""
     attempt: int = 0
-    """0 is the last."""
+    """0: the last."""
     follow: bool = False
     tail_lines: int | None = None
-    """Begin with the last so many lines, of each rank."""
+    """Begin with this number of last lines, of each rank."""
     since: datetime | None = None
     position: str = ""
-    """Go on after this one, of an earlier piece."""
+    """Continue after this position of an earlier piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Some of one rank's log, and how far that is."""
+    """A part of one rank's log, and the position after it."""
 
     records: bytes
     rank: int
@@ -52,27 +50,27 @@ class LogPiece:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes to send: the position has a time of each rank."""
+        """Approximate size of its message, in bytes. The position has a time for each rank."""
         return len(self.records) + _IN_POSITION * len(self.position.read)
 
     @property
     def attempt(self) -> int:
-        """Which attempt printed it."""
+        """The attempt that printed it."""
         return self.position.attempt
 
     @property
     def text(self) -> str:
-        """What was printed: whole lines, but for the last of a log, and for parts of very long ones."""
+        """The printed text: whole lines, except the last one of a log and parts of very long ones."""
         return text_of(self.records)
 
     @property
     def timed_text(self) -> str:
-        """The same, each line after its time."""
+        """The printed text with the time before each line."""
         return timed_text_of(self.records)
 
 
 class LogReader:
-    """Reads logs of live and ended attempts alike."""
+    """Reads the logs of running and of ended attempts."""
 
     def __init__(
         self,
@@ -89,11 +87,11 @@ class LogReader:
         self._kept = OpenLogs("ended", ended)
 
     async def read(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
-        """What was printed in an attempt; nothing where there is no log.
+        """The output of an attempt; nothing if there is no log.
 
-        With `follow` also what is going to be: in that attempt, or with 0 in this and all further ones,
-        until the job has ended. Raises JobNotFound, InvalidField for what the job does not have,
-        LimitExceeded if too many logs are open, and StorageUnavailable.
+        `follow` continues with new output until the attempt has ended, or the job if `attempt` is 0. Raises
+        JobNotFound, InvalidField for a rank or attempt that the job does not have, LimitExceeded if too many
+        logs are open, and StorageUnavailable.
         """
         job = await self._store.get(job_id)
         position = _start(job, wanted)
@@ -119,7 +117,7 @@ class LogReader:
             }
             async with aclosing(_together(logs, follow=wanted.follow)) as pieces:
                 async for rank, records in pieces:
-                    if is_time(time := last_time(records)):  # else training has written there
+                    if is_time(time := last_time(records)):  # not valid if training code wrote to the file
                         position = position.moved(rank, time)
                     yield LogPiece(records, rank, position)
             if wanted.attempt or not wanted.follow:
@@ -142,7 +140,7 @@ class LogReader:
         kept = self._kept, partial(self._archive.logs, group, rank)
         while True:
             is_live, away = _is_live(job, attempt), None
-            # Of an ended one, what is still with its machine may be brought into storage meanwhile.
+            # A log may move from its machine to storage while we look, so storage is tried twice.
             for bounded, source in (living,) if is_live else (kept, living, kept):
                 try:
                     with bounded.one(caller, job.id):
@@ -166,7 +164,7 @@ class LogReader:
                 return
 
     async def _at_attempt(self, job_id: int, attempt: int) -> Job:
-        """The job once it has come to this attempt, or has ended."""
+        """Wait until the job has come to this attempt or has ended."""
         with self._store.changes(job_id) as changes:
             while True:
                 job = await self._store.get(job_id)
@@ -196,34 +194,34 @@ def _is_live(job: Job, attempt: int) -> bool:
 
 
 def _start(job: Job, wanted: LogRequest) -> Position:
-    """Where reading begins. Raises InvalidField."""
+    """The position at which reading begins. Raises InvalidField."""
     latest = max(job.attempt, 1)
     if not wanted.all_ranks and not 0 <= wanted.rank < job.spec.instances:
         raise InvalidField(
-            "rank", f"{wanted.rank} is not a rank of job {job.id}: it has 0 to {job.spec.instances - 1}"
+            "rank", f"{wanted.rank} is not a rank of job {job.id}; allowed are 0 to {job.spec.instances - 1}"
         )
     if wanted.all_ranks and wanted.rank:
-        raise InvalidField("rank", f"{wanted.rank} was given together with all_ranks; leave out one of them")
+        raise InvalidField("rank", f"{wanted.rank} is not allowed with all_ranks; leave out one of them")
     if not 0 <= wanted.attempt <= latest:
         raise InvalidField(
             "attempt",
-            f"{wanted.attempt} is not an attempt of job {job.id}: it is at {job.attempt}; 0 is the last",
+            f"{wanted.attempt} is not an attempt of job {job.id}; allowed are 0 (the last) to {latest}",
         )
     if wanted.tail_lines is not None and wanted.tail_lines < 0:
-        raise InvalidField("tail_lines", f"{wanted.tail_lines} is negative")
+        raise InvalidField("tail_lines", f"{wanted.tail_lines} is not allowed; at least 0 is allowed")
     if not wanted.position:
         return Position(wanted.attempt or latest)
     if wanted.tail_lines is not None:
         raise InvalidField(
-            "tail_lines", "a reader that goes on at a position has no use for it; leave it out"
+            "tail_lines", f"{wanted.tail_lines} is not allowed with position; leave out one of them"
         )
     position = Position.parse(wanted.position)
     if not 1 <= position.attempt <= latest or wanted.attempt not in (0, position.attempt):
-        raise InvalidField("position", f"{quoted(wanted.position)} is not of the attempt that is asked for")
+        raise InvalidField("position", f"{quoted(wanted.position)} is of another attempt than the request")
     if position.read and (rank := max(position.read)) >= job.spec.instances:
         raise InvalidField(
             "position",
-            f"it has rank {rank}, which job {job.id} lacks: it has 0 to {job.spec.instances - 1}; send the "
-            "position of an earlier response for this job",
+            f"rank {rank} is not a rank of job {job.id}; send the position of an earlier response "
+            "for this job",
         )
     return position

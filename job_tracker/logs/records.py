@@ -1,4 +1,4 @@
-"""Pieces of a log: whole records (writing.py has their form), one or more, as bytes."""
+"""Functions on pieces of a log: bytes of one or more whole records, in the format of writing.py."""
 
 import re
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from job_tracker.logs.writing import LONGEST_PART, time_at
 
 TIME = 30
-"""Bytes that a time takes."""
+"""Length of a time, in bytes."""
 
 LONGEST_RECORD = TIME + LONGEST_PART + 100
-"""Bytes that a record takes at most, and some more."""
+"""Upper bound for the length of a record, in bytes."""
 
 BEGINNING = b""
-"""A time before every other."""
+"""A time before all others."""
 
 _RECORD = re.compile(rb".{30} (?:F (.*\n)|P (.*)\n)")
 _EACH = re.compile(rb".+\n")
@@ -23,17 +23,17 @@ _SECOND = 10**9
 
 
 def text_of(piece: bytes) -> str:
-    """What was printed. Bytes that are no UTF-8 become replacement characters."""
+    """The printed text. Bytes that are not UTF-8 become replacement characters."""
     return text_bytes(piece).decode(errors="replace")
 
 
 def text_bytes(piece: bytes) -> bytes:
-    """What was printed, as it is."""
+    """The printed bytes."""
     return _RECORD.sub(rb"\1\2", piece)
 
 
 def timed_text_of(piece: bytes) -> str:
-    """What was printed, each line after its time."""
+    """The printed text with the time before each line."""
     texts, goes_on = [], False
     for record in records_of(piece):
         printed = record[TIME + 3 :]
@@ -44,9 +44,9 @@ def timed_text_of(piece: bytes) -> str:
 
 
 def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
-    """The lines that were printed, without their breaks, each with when it began.
+    """The printed lines without line breaks, each with the time of its beginning.
 
-    One without a time is left out: training has written it into its log by itself.
+    Lines without a valid time are skipped: training code wrote them directly into its log file.
     """
     began, parts = b"", list[bytes]()
     for record in records_of(piece):
@@ -61,12 +61,12 @@ def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
 
 
 def records_of(piece: bytes) -> list[bytes]:
-    """Each of the records."""
+    """The records one by one."""
     return _EACH.findall(piece)
 
 
 def is_partial(record: bytes) -> bool:
-    """Whether the line goes on in the next record."""
+    """Return whether the line continues in the next record."""
     return record[TIME + 1 : TIME + 2] == b"P"
 
 
@@ -82,7 +82,7 @@ def last_time(piece: bytes) -> bytes:
 
 
 def later(piece: bytes, time: bytes) -> bytes:
-    """The records of the piece after this time; b"" if there are none."""
+    """The records after this time; b"" if there are none."""
     if first_time(piece) > time:
         return piece
     if last_time(piece) <= time:
@@ -91,7 +91,7 @@ def later(piece: bytes, time: bytes) -> bytes:
 
 
 def is_time(text: bytes) -> bool:
-    """Whether this can be the time of a record: a moment of the calendar, not before 1970."""
+    """Return whether this is a valid time of a record, from 1970 on."""
     if _IS_TIME.fullmatch(text) is None:
         return False
     try:
@@ -101,21 +101,21 @@ def is_time(text: bytes) -> bool:
 
 
 def time_of(moment: datetime) -> bytes:
-    """A moment as the time of a record; there are none before 1970."""
+    """A moment as the time of a record. Moments before 1970 become 1970."""
     return time_at((max(moment, _EPOCH) - _EPOCH) // datetime.resolution * 1000)
 
 
 def nanoseconds(time: bytes) -> int:
-    """The time of a record, since 1970."""
+    """The time of a record in nanoseconds since 1970."""
     second = datetime.fromisoformat(time[:19].decode()).replace(tzinfo=UTC)
     return int((second - _EPOCH).total_seconds()) * _SECOND + int(time[20:29])
 
 
 def moment_of(time: bytes) -> datetime:
-    """The time of a record, in microseconds, as `datetime` has them."""
+    """The time of a record as a datetime, in microseconds."""
     return _EPOCH + timedelta(microseconds=nanoseconds(time) // 1000)
 
 
 def left_out(number: int, time: bytes) -> bytes:
-    """The record in place of so many bytes of a log."""
+    """The record that stands for `number` missing bytes."""
     return b"%b F [... %d bytes of this log, times included, are not kept ...]\n" % (time, number)

@@ -1,4 +1,4 @@
-"""Reads a log that writing.py writes, or has written: in pieces, from anywhere, in bounded memory."""
+"""Reads logs in the format of writing.py, also while they grow: in pieces, with bounded memory."""
 
 import asyncio
 import logging
@@ -27,19 +27,17 @@ from job_tracker.logs.writing import time_at
 log = logging.getLogger(__name__)
 
 _PIECE = 64 * 1024
-_SHORTEST_POLL, _LONGEST_POLL = 0.1, 1.0  # seconds; the quieter a log, the rarer it is looked at
+_SHORTEST_POLL, _LONGEST_POLL = 0.1, 1.0  # seconds; the pause grows while a log is quiet
 
 _Place = tuple[int, int]
-"""A segment, by where it begins in the whole log, and a byte in it."""
+"""A segment, named by its offset in the whole log, and an offset in the segment."""
 
 _BEFORE_ALL: _Place = (-1, 1)
 
 _SEGMENT = re.compile(r"[0-9]{20}")
-_MOST_PLACINGS = 5  # a writer that is faster than that leaves a gap, which the log tells of
-_MOST_SEGMENTS = 1000  # writing.py keeps less than a dozen
-_MOST_SEARCHED = (
-    1 << 30
-)  # bytes: what a tail is looked for in, should training have written a file without end
+_MOST_PLACINGS = 5  # tries; a faster writer leaves a gap, which gets a record
+_MOST_SEGMENTS = 1000  # writing.py keeps fewer than twelve
+_MOST_SEARCHED = 1 << 30  # bytes searched for a tail, in case training code wrote a huge file
 
 
 async def read(
@@ -50,12 +48,11 @@ async def read(
     is_growing: Callable[[], bool] | None = None,
     ended: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """The records after a time, or the last of them; goes on until `is_growing` says no and all are read.
+    """The records after a time, or the last lines of them; new ones as long as `is_growing` is true.
 
-    `ended` is set when it grows no more, if anything is: then nothing waits for the next look.
-    What is missing in between has a record that says so. Raises LogsNotFound if there is no log; also in
-    the middle, if it was taken away: by then it is elsewhere. Files are read in threads, and so is
-    `is_growing` called.
+    `ended`, if given, is set when the log stops growing, and ends a pause between two looks at once. A gap in
+    the log gives a record with the number of missing bytes. Raises LogsNotFound if there is no log, or if it
+    was moved away in the middle. Files are read and `is_growing` is called in threads.
     """
     reader = _Reader(folder, after, is_growing)
     try:
@@ -71,7 +68,7 @@ async def read(
                 return
             if not pieces:
                 if ended is not None and await _is_set(ended, within=poll):
-                    ended = None  # should the writer live all the same, its log is polled
+                    ended = None  # if the log grows all the same, it is polled
                 elif ended is None:
                     await asyncio.sleep(poll)
                 poll = min(poll * 1.5, _LONGEST_POLL)
@@ -87,7 +84,7 @@ async def _is_set(event: asyncio.Event, *, within: float) -> bool:
 
 
 def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
-    """The last lines of what was printed, or what of them fits; "" if they cannot be read."""
+    """The last lines of the output, at most `most_bytes`; "" if they cannot be read."""
     try:
         log = _Folder(folder)
     except (LogsNotFound, OSError):
@@ -109,7 +106,7 @@ def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
 
 
 def end(folder: Place) -> int:
-    """How long the whole log is, in bytes, what is not kept included; 0 if there is none."""
+    """Length of the whole log in bytes, with the removed segments; 0 if there is no log."""
     try:
         log = _Folder(folder)
     except LogsNotFound:
@@ -123,9 +120,9 @@ def end(folder: Place) -> int:
 
 
 class _Reader:
-    """Reads a log from a place on, piece by piece: `begin`, then `next`, each in a thread.
+    """Reads a log piece by piece: `begin`, then `next`, each in a thread.
 
-    Both return the next records, if there are any now, and whether there will be no more.
+    Both return the records that are there now, and whether the log has ended.
     """
 
     def __init__(self, folder: Place, after: bytes, is_growing: Callable[[], bool] | None) -> None:
@@ -142,24 +139,24 @@ class _Reader:
         self._is_closed = False
 
     def begin(self, tail_lines: int | None) -> tuple[list[bytes], bool]:
-        """Find where reading begins, and read. Raises LogsNotFound."""
+        """Find the first record and read. Raises LogsNotFound."""
         with self._using():
             log = self._log = _Folder(self._place)
             for _ in range(_MOST_PLACINGS):
                 self._segment, offset = _place(log, self._after, tail_lines)
                 self._file = log.open(self._segment, offset)
                 if self._file is not None or (self._segment, offset) == _BEFORE_ALL:
-                    break  # else the segment has gone since: what was asked for is further on by now
+                    break  # otherwise the segment was removed meanwhile: look again
             self._end = self._segment + offset
         return self.next()
 
     def next(self) -> tuple[list[bytes], bool]:
-        """Read on. Raises LogsNotFound."""
+        """Read the next records. Raises LogsNotFound."""
         with self._using():
             assert self._log is not None, "begin was called"
             while True:
-                growing = self._is_growing()  # asked before reading: what was written before the end is read
-                following = self._log.next(self._segment)  # likewise: one that has a successor is complete
+                growing = self._is_growing()  # before reading, so that the last records are read
+                following = self._log.next(self._segment)  # likewise: a segment with a successor is complete
                 if self._file is not None and (piece := _whole_records(self._file)):
                     self._end += len(piece)
                     is_over = (
@@ -175,7 +172,7 @@ class _Reader:
                 self._file = self._log.open(following)
 
     def close(self) -> None:
-        """Let go of the log; a thread that still reads it does so when it is done."""
+        """Close the log, or have the thread that still reads it close it."""
         with self._guard:
             self._is_closed = True
             if not self._in_use:
@@ -185,7 +182,7 @@ class _Reader:
     def _using(self) -> Iterator[None]:
         with self._guard:
             if self._is_closed:
-                raise LogsNotFound(f"the log at {self._place.name} is read no more")
+                raise LogsNotFound(f"the log at {self._place.name} was closed")
             self._in_use = True
         try:
             yield
@@ -208,12 +205,12 @@ class _Reader:
         try:
             at = time_at(nanoseconds(first_time(piece)) - 1)
         except ValueError:
-            return []  # training has written there
+            return []  # training code wrote there
         return [left_out(missing, at)] if missing and at > self._after else []
 
 
 class _Folder:
-    """The folder of a log, wherever it is moved to."""
+    """An open folder of a log. It stays open when it is moved."""
 
     def __init__(self, place: Place) -> None:
         """Raises LogsNotFound if there is none."""
@@ -227,34 +224,34 @@ class _Folder:
     def check(self) -> None:
         """Raise LogsNotFound if it has been removed."""
         if os.fstat(self._folder).st_nlink == 0:
-            raise LogsNotFound(f"the log at {self._name} is not there any more")
+            raise LogsNotFound(f"the log at {self._name} was removed")
 
     def segments(self) -> list[int]:
-        """Where its segments begin, in order. Raises LogsNotFound if it has been removed."""
+        """The offsets of its segments, in order. Raises LogsNotFound if it has been removed."""
         self.check()
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry in islice(entries, _MOST_SEGMENTS)]
         return sorted(int(name) for name in names if _SEGMENT.fullmatch(name))
 
     def next(self, segment: int) -> int | None:
-        """The segment after that one."""
+        """The next segment, if there is one."""
         return next((each for each in self.segments() if each > segment), None)
 
     def open(self, segment: int, offset: int = 0) -> BinaryIO | None:
-        """The segment's file, in place of the one that was open; None if it is gone, or never was."""
+        """Open the file of a segment and close the previous one. None if there is no such file."""
         self._close_file()
         try:
             self._file = open_regular(f"{segment:020d}", self._folder)
         except FileNotFoundError:
             return None
         except (Suspicious, PermissionError) as error:
-            log.warning("a segment of the log at %s is left out: %s", self._name, error)
+            log.warning("a segment of the log at %s is skipped: %s", self._name, error)
             return None
         self._file.seek(offset)
         return self._file
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the folder."""
         self._close_file()
         os.close(self._folder)
 
@@ -271,12 +268,12 @@ def _size(file: BinaryIO) -> int:
 def _whole_records(file: BinaryIO) -> bytes:
     data = file.read(_PIECE)
     end = data.rfind(b"\n") + 1
-    file.seek(end - len(data), os.SEEK_CUR)  # the rest of it is being written now
+    file.seek(end - len(data), os.SEEK_CUR)  # the rest of the record is still being written
     return data[:end]
 
 
 def _place(log: _Folder, after: bytes, tail_lines: int | None) -> _Place:
-    """Where reading begins: after a time, and no earlier than so many lines before the end."""
+    """The first place after a time that is at most `tail_lines` lines before the end."""
     place = _place_after(log, after) if after else _BEFORE_ALL
     return place if tail_lines is None else max(place, _place_of_tail(log, tail_lines))
 
@@ -290,7 +287,7 @@ def _place_after(log: _Folder, time: bytes) -> _Place:
 
 
 def _offset_after(file: BinaryIO, time: bytes) -> int:
-    """Where the first record after the time begins, of a file in which all are in order."""
+    """Offset of the first record after the time, found by binary search."""
     low, high = 0, file.seek(0, os.SEEK_END)
     while low < high:
         middle = (low + high) // 2
@@ -311,11 +308,11 @@ def _place_of_tail(log: _Folder, lines: int) -> _Place:
     for segment in reversed(log.segments()):
         file = log.open(segment)
         if file is None:
-            break  # the oldest has gone meanwhile
+            break  # the oldest segment was removed meanwhile
         position = file.seek(0, os.SEEK_END)
         if missing == 0:
             return segment, position
-        missing += 1  # the line break before the first line that is wanted
+        missing += 1  # the line break before the first wanted line
         while position > 0:
             left -= _PIECE
             if left < 0:

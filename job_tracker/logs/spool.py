@@ -1,4 +1,4 @@
-"""Where logs of stopped groups wait on this machine until they are in storage."""
+"""The spool: logs of stopped groups on this machine, until they are in storage."""
 
 import asyncio
 import logging
@@ -20,44 +20,42 @@ from job_tracker.logs.writing import LogWriter
 log = logging.getLogger(__name__)
 
 _GONE = "gone"
-_KEEP_PAUSES = (0.2, 1.0)  # seconds between tries to read a log whose pod or container is about to go
+_KEEP_PAUSES = (0.2, 1.0)  # seconds between tries, before the pod or container is removed
 
 
 class Spool(Protocol):
     """Logs of stopped groups on their way to storage."""
 
     async def waiting(self) -> Sequence[GroupRef]:
-        """The stopped groups whose logs are on this machine."""
+        """The stopped groups whose logs are in the spool."""
         ...
 
     def read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
-        """What the rank printed; see LiveLogs."""
+        """The log of a rank; see LiveLogs."""
         ...
 
     async def drop(self, group: GroupRef) -> None:
-        """Forget what a stopped group printed, but for what is kept of it for people. Idempotent."""
+        """Delete the logs of a stopped group, except files kept for inspection. It may be repeated."""
         ...
 
 
 class FolderSpool:
-    """See Spool. For backends whose instances take their logs with them: a stop copies these to here.
+    """A spool for backends whose logs disappear with the instance: a stop copies them here first.
 
-    They are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; in folders without a store if an earlier
-    version kept them. Those of other stores are left alone.
-
-    Of a rank that was started anew each start has one of its own: <rank>, <rank>.1, <rank>.2, …
+    Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out the store. Logs of
+    other stores are not touched. Each start of a restarted rank has its own log: <rank>, <rank>.1, and so on.
     """
 
     def __init__(self, root: Path, most_log: int, store_id: str = "") -> None:
-        """Of each rank's log, `most_log` bytes are kept."""
+        """`most_log` bounds the log of each rank, in bytes."""
         self._root = root
         self.most_log = most_log
         self._store_id = store_id
         self.lives: Callable[[GroupRef], bool] = lambda _: False
-        """Whether more may come of a group, which is then not waiting yet. The backend sets it."""
+        """Return whether a group still runs, so that its logs do not wait yet. The backend sets this."""
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
-        """The folders of a rank's logs, by how often it had been started anew; as far as they were kept."""
+        """The folders of a rank's logs, by the number of restarts before; only those that exist."""
         places = (self._folder(ref),) if ref.home else (self._old_folder(ref), self._folder(ref))
         found = {}
         for place in places:
@@ -78,9 +76,10 @@ class FolderSpool:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """What the rank printed from its `first` start on, up to the one `before`; or the end of the last.
+        """The log of a rank from its start number `first` up to, but without, number `before`.
 
-        Raises LogsNotFound if all were asked for and none is kept.
+        With `tail_lines`, the end of the last of them. Raises LogsNotFound if the whole log is read and there
+        is none.
         """
         starts = self.find(group, rank)
         folders = [starts[n] for n in starts if n >= first and (before is None or n < before)]
@@ -104,9 +103,10 @@ class FolderSpool:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """What the rank printed from its first start to its `current` one, which `live` reads.
+        """The log of a rank: earlier starts from the spool, then the `current` start from `live`.
 
-        If that raises one of `gone`, it was stopped, and its log is here. Raises LogsNotFound if not.
+        If `live` raises one of `gone`, the rank was stopped, and the rest is read from the spool. Raises
+        LogsNotFound if it is not there.
         """
         try:
             if current and tail_lines is None:
@@ -147,10 +147,10 @@ class FolderSpool:
         *,
         again_after: tuple[type[BackendUnavailable], ...] = (),
     ) -> bool:
-        """Keep the records that `read` gives, from the log's beginning on, unless there are more already.
+        """Copy the log that `read` gives, unless the spool has a longer one. Return whether it is complete.
 
-        It is read again after one of these errors: what is not read now goes with its pod or container. A
-        log that cannot be read to its end is kept as far as it can be; the answer is whether it was.
+        After an error in `again_after` it is read again, since the log is lost with its pod or container. A
+        log that cannot be read to its end is kept up to there.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())
@@ -158,17 +158,17 @@ class FolderSpool:
                 break
             await asyncio.sleep(pause)
         if failure is not None:
-            log.warning("the log of rank %d of %s may not be whole: %s", rank, ref.name, failure)
+            log.warning("the log of rank %d of %s may be incomplete: %s", rank, ref.name, failure)
         return failure is None
 
     async def drop(self, group: GroupRef) -> None:
-        """See Spool. All of a group's logs go at once: half of one would be taken for all of it."""
+        """See Spool. All logs of a group are removed at once: a partial log would look complete."""
         old = self._old_folder(group)
         folder = self._folder(group) if group.home or not old.exists() else old
         await asyncio.to_thread(self._remove, folder)
 
     async def sweep(self) -> None:
-        """Delete what a service that was killed had begun to."""
+        """Complete the deletions that a killed service began."""
         for folder in (self._root / _GONE).glob("*"):
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
@@ -180,24 +180,24 @@ class FolderSpool:
         shutil.rmtree(gone, ignore_errors=True)
 
     def _folder(self, ref: GroupRef) -> Path:
-        """Where logs are kept: engines do not say of a group whether its job has a home."""
+        """The folder of a group. Engines do not know whether its job has a home."""
         old = self._old_folder(ref)
         return old.with_name(f"{self._store_id}.{old.name}") if self._store_id else old
 
     def _old_folder(self, ref: GroupRef) -> Path:
-        """Where the versions kept logs that did not know stores by an id."""
+        """The folder of a group in versions without ids of stores."""
         return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}"
 
     async def _write(
         self, ref: GroupRef, rank: int, restarts: int, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write what there is of the records, and say why that is not all, if it is not."""
+        """Write the records. Return the error that ended them early, if one did."""
         path = self._folder(ref) / (f"{rank}.{restarts}" if restarts else str(rank))
         async with aclosing(pieces):
             try:
                 first = await anext(pieces, b"")
             except BackendUnavailable as error:
-                return error  # nothing was read, so there is nothing to write
+                return error  # nothing was read
             try:
                 return await self._write_to(path, first, pieces)
             except OSError as error:
@@ -207,7 +207,7 @@ class FolderSpool:
     async def _write_to(
         self, path: Path, first: bytes, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write a log, in place of the one that is there if that is no longer. Raises OSError."""
+        """Write a log. It replaces an existing one unless that is longer. Raises OSError."""
         failure: BackendUnavailable | None = None
         aside, before = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
         try:
@@ -230,7 +230,7 @@ class FolderSpool:
 
 
 def _replace(path: Path, aside: Path, before: Path) -> None:
-    """Put the log that is `aside` in place, unless the one that is there is as long."""
+    """Move the log at `aside` to `path`, unless the log there is at least as long."""
     if path.exists():
         if segments.end(place_of(aside)) <= segments.end(place_of(path)):
             return

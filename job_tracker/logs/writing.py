@@ -1,48 +1,48 @@
-"""Writes what a program prints as a log that stays within a bound.
+"""Writes the output of a program as a log of bounded size.
 
-A log is a folder of segments, each named by the place in the whole log at which it begins, in bytes. The
-first one stays; of those after it, the oldest goes when another begins. What is missing between two is
-what their names do not account for. So there is no state but the files, and any process may read them.
+A log is a folder of segments. The name of a segment is its offset in the whole log, in bytes. The first
+segment stays; of the later ones, the oldest is removed when a new one begins. The names show how many bytes
+are missing between two segments. So the files are the only state, and any process can read them.
 
-A log consists of records, one a line: a time, a tag, and what was printed.
+A log consists of records, one on each line: a time, a tag, and the printed text.
 
     2026-11-21T12:00:00.123456789Z F a line
-    2026-11-21T12:00:00.123456790Z P the beginning of a line that goes on in the next record
+    2026-11-21T12:00:00.123456790Z P the beginning of a line that continues in the next record
 
-Of two records, the later one has the later time, so that a time is also a place in the log.
+Each record has a later time than the one before, so a time is also a position in the log.
 
-Every rank's supervisor imports this, and a job waits for it: only what is quick to import.
+The supervisor of every rank imports this module before the job starts, so it imports little.
 """
 
 import os
 import time
 
-TYPE_CHECKING = False  # what typing has takes longer to import than all of this
+TYPE_CHECKING = False  # importing typing takes longer than this module
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LONGEST_PART = 16 * 1024
-"""Bytes of a line that are in one record, as for container runtimes."""
+"""Largest part of a line in one record, in bytes; the same as in container runtimes."""
 
 SMALLEST_LOG = 1 << 20
-"""Bytes: a segment holds more than the longest record."""
+"""Smallest bound of a log, in bytes: a segment must hold the longest record."""
 
 _LATER_SEGMENTS = 6
 _SECOND = 10**9
 
 
 def time_at(nanoseconds: int) -> bytes:
-    """The time of a record: RFC 3339 in UTC, of one length, so that text compares as times do."""
+    """The time of a record: RFC 3339 in UTC with a fixed length, so that texts sort like times."""
     second, nanos = divmod(nanoseconds, _SECOND)
     return b"%b.%09dZ" % (_second_at(second), nanos)
 
 
 def parts_of(line: bytes) -> list[bytes]:
-    """The parts of a line, each for a record of its own; one that is not too long is its only part."""
+    """The parts of a line, one for each record."""
     parts = []
     while len(line) > LONGEST_PART:
         end = LONGEST_PART
-        while end > LONGEST_PART - 4 and line[end] & 0xC0 == 0x80:  # not within a character
+        while end > LONGEST_PART - 4 and line[end] & 0xC0 == 0x80:  # do not split a UTF-8 character
             end -= 1
         parts.append(line[:end])
         line = line[end:]
@@ -50,7 +50,7 @@ def parts_of(line: bytes) -> list[bytes]:
 
 
 class RecordMaker:
-    """Makes records of a stream of bytes. A line's time is when its end was seen."""
+    """Makes records from a stream of bytes. The time of a line is the arrival of its end."""
 
     def __init__(self, clock: "Callable[[], int]" = time.time_ns) -> None:
         """`clock` gives nanoseconds since 1970."""
@@ -59,7 +59,7 @@ class RecordMaker:
         self._rest = b""
 
     def records(self, data: bytes) -> bytes:
-        """The records that these further bytes complete."""
+        """The records that are complete after these bytes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) <= LONGEST_PART and (not lines or len(max(lines, key=len)) <= LONGEST_PART):
             return self._made(lines, b"F")
@@ -71,12 +71,12 @@ class RecordMaker:
         return b"".join([*made, self._made(parts, b"P")])
 
     def rest(self) -> bytes:
-        """The record of a last line without an end, if there is one."""
+        """The record of a last line without a line break; b"" if there is none."""
         rest, self._rest = self._rest, b""
         return self._made([rest], b"P") if rest else b""
 
     def _made(self, lines: list[bytes], tag: bytes) -> bytes:
-        # A clock that is set back does not disturb the order.
+        # Times increase even if the clock is set back.
         second, nanos = divmod(max(self._clock(), self._last + 1), _SECOND)
         if nanos + len(lines) > _SECOND:
             second, nanos = second + 1, 0
@@ -87,14 +87,14 @@ class RecordMaker:
 
 
 class LogWriter:
-    """Writes records into segments in a folder: at most `most_bytes`, at least SMALLEST_LOG.
+    """Writes records to segments in a folder, at most `most_bytes` (SMALLEST_LOG or more).
 
-    The first quarter stays, and five eighths or more of what came last. On a disk that is full, records
-    are left out until there is room again: a program is never held up, nor ended, by its log.
+    The first quarter of `most_bytes` stays, and at least five eighths of it for the newest records. If the
+    disk is full, records are dropped until there is room again, so that a log never blocks or ends a program.
     """
 
     def __init__(self, folder: str, most_bytes: int) -> None:
-        """Goes on with a log that is there. Raises OSError if there is no such folder, and cannot be."""
+        """Continue the log in the folder. Raises OSError if the folder cannot be created."""
         os.makedirs(folder, mode=0o750, exist_ok=True)
         self._folder = folder
         self._first_limit = most_bytes // 4
@@ -120,12 +120,12 @@ class LogWriter:
                 self._close_segment()
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the current segment."""
         self._close_segment()
 
     @property
     def end(self) -> int:
-        """How long the whole log is, in bytes, what is not kept included."""
+        """Length of the whole log in bytes, with the removed segments."""
         return self._end
 
     def _append(self, records: bytes) -> None:
@@ -133,19 +133,19 @@ class LogWriter:
             if self._file < 0:
                 self._open_segment()
             if os.write(self._file, records) < len(records):
-                os.ftruncate(self._file, self._size)  # half a record is none
+                os.ftruncate(self._file, self._size)  # remove the incomplete record
                 self._close_segment()
             else:
                 self._size += len(records)
         except OSError:
             self._close_segment()
-        self._end += len(records)  # what could not be written as well: the next name tells how much
+        self._end += len(records)  # also for dropped records: the next name shows the gap
 
     def _open_segment(self) -> None:
         while len(self._segments) > _LATER_SEGMENTS:
             os.unlink(os.path.join(self._folder, self._segments.pop(1)))
         name = f"{self._end:020d}"
-        # What a program has put in its place, a link or a pipe, is no segment: see job_tracker.untrusted.
+        # Never through a link or into a pipe that the program put there: see files/untrusted.py.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._file = os.open(os.path.join(self._folder, name), flags, 0o640)
         self._size = 0

@@ -1,4 +1,4 @@
-"""What training processes report: by lines that they print, or by calls with a token."""
+"""Reports of training processes, by printed lines or by calls with a token."""
 
 from job_tracker.reports.buffer import ReportBuffer
 from job_tracker.reports.follower import LogFollower

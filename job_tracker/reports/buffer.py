@@ -1,4 +1,4 @@
-"""Takes reports in as they come, and writes them down together now and then."""
+"""Buffers reports, and writes those of all jobs together to the store."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from job_tracker.store.reports import ReportStore
 log = logging.getLogger(__name__)
 
 _WRITE_SECONDS = 0.5
-_MOST_WAITING_POINTS = 10_000  # of an attempt, while the store is away
+_MOST_WAITING_POINTS = 10_000  # of one attempt, while the store is unavailable
 _IDLE = timedelta(minutes=10)
 _MOST_ATTEMPTS = 100_000
 
@@ -27,7 +27,7 @@ Attempt = tuple[int, int]
 
 @dataclass(slots=True)
 class _Page:
-    """What is known of one attempt, and what of it is not written yet."""
+    """The state of one attempt, and its unwritten points and artifacts."""
 
     progress: Progress
     heard_at: datetime
@@ -37,15 +37,14 @@ class _Page:
 
 
 class _Store(JobReader, ReportStore, Protocol):
-    """What the buffer needs of a store."""
+    """The part of a store that the buffer uses."""
 
 
 class ReportBuffer:
     """Reports of all attempts that report to this replica.
 
-    To take one costs no write: what came within half a second is written at once, of all jobs together,
-    so that many reporters share a commit. What is not written when the service dies is lost; the next
-    report says more.
+    Taking a report costs no write. Every half second the reports of all jobs are written in one commit. A
+    crash of the service loses the unwritten ones; later reports make up for them.
     """
 
     def __init__(self, store: _Store, clock: Callable[[], datetime]) -> None:
@@ -56,16 +55,18 @@ class ReportBuffer:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self.on_call: Callable[[Attempt], None] = _ignore
-        """Is called with an attempt at its first report by a call: its log need not be read for any."""
+        """Called with an attempt at its first report by a call. Its log need not be followed any longer."""
 
     async def take(self, attempt: Attempt, report: Report, *, by_call: bool = False) -> None:
-        """Take a report in. Raises AttemptOver if the attempt is not the one that the job is at, and live."""
+        """Add a report. Raises AttemptOver if the attempt is not the live attempt of its job."""
         page = self._pages.get(attempt) or await self._open(attempt)
         if by_call and not page.has_called:
             page.has_called = True
             self.on_call(attempt)
         page.heard_at = self._clock()
-        self._pages[attempt] = self._pages.pop(attempt, page)  # the last to be heard is the last of them
+        self._pages[attempt] = self._pages.pop(
+            attempt, page
+        )  # move it to the end: the order is that of the last reports
         page.progress = advanced(page.progress, report, page.heard_at)
         page.points += report.points
         page.artifacts += report.artifacts
@@ -74,25 +75,25 @@ class ReportBuffer:
         self._wake.set()
 
     async def progress_of(self, attempt: Attempt) -> Progress:
-        """What was reported last. Raises AttemptOver."""
+        """The last reported progress. Raises AttemptOver."""
         return (self._pages.get(attempt) or await self._open(attempt)).progress
 
     async def stored_at(self, attempt: Attempt) -> datetime | None:
-        """When the attempt reported last, as far as any replica has written that. Raises AttemptOver."""
+        """The time of the last report that any replica has written. Raises AttemptOver."""
         return ((await self._live(attempt)).progress or Progress()).reported_at
 
     def has_called(self, attempt: Attempt) -> bool:
-        """Whether the attempt has reported to this replica by a call."""
+        """Return whether the attempt has reported to this replica by a call."""
         page = self._pages.get(attempt)
         return page is not None and page.has_called
 
     @property
     def reporters(self) -> int:
-        """How many attempts report to this replica."""
+        """Number of attempts that report to this replica."""
         return len(self._pages)
 
     async def run(self) -> None:
-        """Write until cancelled, and then what is left."""
+        """Write periodically until cancelled, then write the rest."""
         try:
             while True:
                 await self._wake.wait()
@@ -105,16 +106,16 @@ class ReportBuffer:
         try:
             await self.write()
         except StoreUnavailable as error:
-            log.debug("reports wait: %s", error)
-        except Exception:  # were the writing to end, no report of any job would be kept
+            log.debug("reports are not written yet: %s", error)
+        except Exception:  # the loop must go on, for the reports of all jobs
             log.exception("reports cannot be written")
 
     async def write(self) -> None:
-        """Write what is not written yet. Raises StoreUnavailable; then it is kept for the next time."""
+        """Write the unwritten reports. Raises StoreUnavailable, and keeps them for the next time."""
         async with self._writing:
             self._wake.clear()
             attempts = list(self._changed)
-            if not attempts:  # as at the end of most jobs: each would wait for the commits of those before it
+            if not attempts:  # common at the end of a job: do not wait for a commit
                 return
             self._changed.clear()
             reports = [self._unwritten(attempt) for attempt in attempts]
@@ -125,7 +126,7 @@ class ReportBuffer:
                 raise
         for attempt, was_accepted in zip(attempts, accepted, strict=True):
             if not was_accepted:
-                self.close(attempt)  # the next report is refused when its page is opened
+                self.close(attempt)  # the next report raises AttemptOver
         self._close_idle()
 
     def close(self, attempt: Attempt) -> None:
@@ -134,9 +135,9 @@ class ReportBuffer:
         self._changed.pop(attempt, None)
 
     def _close_idle(self) -> None:
-        """Forget who has not reported for long: of most, another replica has seen the end."""
+        """Forget attempts that have not reported for long. Mostly another replica has seen their end."""
         while self._pages:
-            attempt, page = next(iter(self._pages.items()))  # the one whose last report is the oldest
+            attempt, page = next(iter(self._pages.items()))  # the oldest last report
             if attempt in self._changed or self._clock() - page.heard_at < _IDLE:
                 return
             self.close(attempt)
@@ -148,7 +149,7 @@ class ReportBuffer:
         return self._pages.setdefault(attempt, _Page(job.progress or Progress(), self._clock()))
 
     async def _live(self, attempt: Attempt) -> Job:
-        """The job, which is at this attempt. Raises AttemptOver."""
+        """The job, if this is its live attempt. Raises AttemptOver."""
         job_id, number = attempt
         try:
             job = await self._store.get(job_id)
@@ -184,4 +185,4 @@ class ReportBuffer:
 
 
 def _ignore(attempt: Attempt) -> None:
-    """For a book whose reader does not care."""
+    """The default of on_call."""

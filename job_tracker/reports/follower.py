@@ -1,4 +1,4 @@
-"""Follows what running masters print, for the reports in it."""
+"""Follows the logs of running masters to find reports."""
 
 import asyncio
 import logging
@@ -6,6 +6,8 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import background, end
 from job_tracker.domain.errors import (
     AttemptOver,
     BackendUnavailable,
@@ -24,27 +26,25 @@ from job_tracker.reports.turns import Turns
 
 log = logging.getLogger(__name__)
 
-# A log that is taken up again is read from near its end: what came before is in the store.
-_TAIL_LINES = 200
+_TAIL_LINES = 200  # read of a log that is followed again: earlier reports are in the store
 _DRAIN_SECONDS = 2.0
 _PLACES = 128
-"""Logs that are followed at once: on a cluster each is a connection, and others read logs, too."""
+"""Logs followed at the same time. On a cluster each takes one of the connections for logs."""
 _TURN_SECONDS = 5.0
-# A log that is silent is looked at less and less often, while others wait.
-_LONGEST_PAUSE = 300.0
+_LONGEST_PAUSE = 300.0  # seconds between two looks at a silent log, while other logs wait
 
 
 @dataclass(slots=True)
 class _Follower:
-    """How far the log of a group has been read, and the task that goes on, if there is any."""
+    """The position in the log of a group, and the task that reads it."""
 
     group: GroupRef
     after: bytes = BEGINNING
     has_reported: bool = False
-    """Whether there was a report in the log."""
+    """True if the log has had a report."""
     is_reading: bool = False
     known: Progress | None = None
-    """What was known of the attempt when its log was taken up."""
+    """The progress of the attempt when following began."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -53,54 +53,54 @@ class _Follower:
 
 
 class LogFollower:
-    """One follower for each running group, from when it runs until it is stopped.
+    """Follows the log of each running group until it is stopped.
 
-    A group that reports by calls is not followed any more. Of the others so many are at once, in turn if
-    there are more: then their reports come later, and none is lost.
+    Groups that report by calls are not followed. A bounded number of logs is followed at the same time. If
+    there are more, they take turns: then reports come later, but none is lost.
     """
 
     def __init__(
         self,
-        book: ReportBuffer,
+        buffer: ReportBuffer,
         backend: LiveLogs,
         turns: Turns | None = None,
     ) -> None:
-        self._book = book
+        self._buffer = buffer
         self._backend = backend
         self._turns = turns or Turns(_PLACES, _TURN_SECONDS)
         self._followers: dict[Attempt, _Follower] = {}
-        book.on_call = self._reports_by_calls
+        buffer.on_call = self._reports_by_calls
 
     def follow(self, job: Job) -> None:
-        """See to it that the job's group is followed."""
+        """Follow the log of the job's group, unless that has begun."""
         attempt = (job.id, job.attempt)
         if attempt in self._followers:
             return
         follower = self._followers[attempt] = _Follower(job.group)
-        if not self._book.has_called(attempt):
-            follower.task = asyncio.create_task(self._follow(follower), name=f"reports-{job.id}")
+        if not self._buffer.has_called(attempt):
+            follower.task = background(self._follow(follower), f"reports of job {job.id}")
 
     async def finish(self, group: GroupRef) -> None:
-        """Take in, and write down, what an ended group reported last."""
+        """Read and write the last reports of an ended group."""
         attempt = (group.job_id, group.attempt)
         follower = self._followers.pop(attempt, None)
         if follower is not None and follower.task is not None:
             if follower.is_reading:
                 await asyncio.wait([follower.task], timeout=_DRAIN_SECONDS)
             if not follower.task.done():
-                await _cancel(follower.task)
+                await end(follower.task)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_DRAIN_SECONDS):
                         await self._read_to_the_end(follower)
-        with suppress(TrackerError):  # its end matters more
-            await self._book.write()
-        self._book.close(attempt)
+        with suppress(TrackerError):  # a lost report must not delay the end of the job
+            await self._buffer.write()
+        self._buffer.close(attempt)
 
     async def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following."""
         for follower in self._followers.values():
             if follower.task is not None:
-                await _cancel(follower.task)
+                await end(follower.task)
         self._followers.clear()
 
     def _reports_by_calls(self, attempt: Attempt) -> None:
@@ -112,7 +112,7 @@ class LogFollower:
 
     async def _follow(self, follower: _Follower) -> None:
         """Read the log to its end, in turns."""
-        pause = self._turns.seconds
+        backoff = Backoff(2 * self._turns.seconds, _LONGEST_PAUSE)
         stored: datetime | None = None
         try:
             while True:
@@ -120,27 +120,26 @@ class LogFollower:
                 try:
                     if await self._is_read_to_its_end(follower):
                         return
-                    earlier, stored = stored, await self._book.stored_at(follower.attempt)
+                    earlier, stored = stored, await self._buffer.stored_at(follower.attempt)
                 except (BackendUnavailable, StoreUnavailable) as error:
                     job_id = follower.group.job_id
-                    log.warning("job %d: its log is not read for reports for now: %s", job_id, error)
+                    log.warning("job %d: its log cannot be read for reports now: %s", job_id, error)
                 else:
                     if earlier is not None and stored != earlier and not follower.has_reported:
-                        return  # it reports by calls, which come to another replica
-                pause = min(2 * pause, _LONGEST_PAUSE) if follower.after == before else self._turns.seconds
+                        return  # it reports by calls to another replica
                 if follower.after == before:
-                    await asyncio.sleep(pause)
+                    await asyncio.sleep(backoff.next())
+                else:
+                    backoff.reset()
         except (LogsNotFound, AttemptOver):
             pass
         except TrackerError as error:
-            log.warning("job %d: its reports are not followed any more: %s", follower.group.job_id, error)
-        except Exception:
-            log.exception("job %d: its reports are not followed any more", follower.group.job_id)
+            log.warning("job %d: its log is no longer followed for reports: %s", follower.group.job_id, error)
 
     async def _is_read_to_its_end(self, follower: _Follower) -> bool:
-        """Read on for one turn; whether there is nothing more to come."""
+        """Read for one turn. Return whether the log has ended."""
         if follower.known is None:
-            follower.known = await self._book.progress_of(follower.attempt)
+            follower.known = await self._buffer.progress_of(follower.attempt)
         async with self._turns.one() as turn:
             follower.is_reading = True
             try:
@@ -150,9 +149,9 @@ class LogFollower:
         return not turn.expired()
 
     async def _read_to_the_end(self, follower: _Follower) -> None:
-        """Take in what an ended group has printed since it was read last."""
+        """Read the rest of the log of an ended group."""
         with suppress(TrackerError):
-            known = await self._book.progress_of(follower.attempt)
+            known = await self._buffer.progress_of(follower.attempt)
             await self._read(follower, known, follow=False)
 
     async def _read(self, follower: _Follower, known: Progress, *, follow: bool) -> None:
@@ -163,21 +162,15 @@ class LogFollower:
         async with aclosing(pieces):
             async for piece in pieces:
                 for at, line in lines_of(piece):
-                    step = (await self._book.progress_of(follower.attempt)).step
+                    step = (await self._buffer.progress_of(follower.attempt)).step
                     if report := parse(line, at, step):
                         follower.has_reported = True
-                        await self._book.take(follower.attempt, _news(report, known))
+                        await self._buffer.take(follower.attempt, _news(report, known))
                 follower.after = last_time(piece)
 
 
 def _news(report: Report, known: Progress) -> Report:
-    """The report without points that an earlier follower of this log has taken already."""
+    """The report without points that an earlier follower of this log has added already."""
     if known.reported_at is None:
         return report
     return replace(report, points=[point for point in report.points if point.step > known.step])
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -1,6 +1,6 @@
-"""Reports in what a program prints: any program in any language can make one.
+"""Reports as printed lines, for programs in any language.
 
-One line on standard output, a marker and a JSON object of which every key may be left out:
+A report is one line on standard output: a marker, and a JSON object in which every key is optional:
 
     ::progress:: {"step": 12, "total_steps": 360, "epoch": 2, "total_epochs": 15, "metrics": {"loss": 0.41}}
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}
@@ -18,14 +18,14 @@ ARTIFACT = "::artifact:: "
 
 
 def is_report(line: str) -> bool:
-    """Whether the line claims to be a report; not all that do can be read."""
+    """Return whether the line has the marker of a report. It may still be malformed."""
     return line.startswith((PROGRESS, ARTIFACT))
 
 
 def parse(line: str, at: datetime, step: int) -> Report | None:
-    """What the line, printed at `at`, reports; None if it is no report.
+    """The report in a line that was printed at `at`; None if it is not a report.
 
-    `step` is the last one, for a line that names none.
+    `step` is the last known step, for metrics in a line without a step.
     """
     if not is_report(line):
         return None

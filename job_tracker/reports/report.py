@@ -1,4 +1,4 @@
-"""One report, checked: whatever a program sends, what is left of it here can be stored and shown."""
+"""Reports, and the checks that make values from programs safe to store and to show."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from job_tracker.domain.telemetry import Artifact, MetricPoint
 
 COUNTS = ("step", "total_steps", "epoch", "total_epochs")
 MOST_METRICS = 64
-"""Metrics whose last value the progress shows."""
+"""Number of metrics in the progress."""
 MOST_PROBLEMS = 10
 _LONGEST_NAME, _LONGEST_URI = 128, 2048
 _LARGEST_COUNT = 10**15
@@ -23,22 +23,22 @@ _DIGITS = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is new: counts by name (see COUNTS), values of metrics, things that were made."""
+    """New counts by name (see COUNTS), values of metrics, and artifacts."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     points: Sequence[MetricPoint] = ()
     artifacts: Sequence[Artifact] = ()
     problems: Sequence[str] = ()
-    """What of it was left out, and why; the first few."""
+    """The reasons for dropped values; the first MOST_PROBLEMS."""
     at: datetime | None = None
-    """When it was made, if that is known better than by when it is taken in: a line has its time."""
+    """The time of a printed line; None: the time at which the report is added."""
 
 
 class ReportReader:
-    """Takes values one by one, leaves out what cannot be kept, and remembers why."""
+    """Collects the values of a report. Drops invalid ones, and keeps the reasons."""
 
     def __init__(self, at: datetime) -> None:
-        """`at` stands in for a time that was not told."""
+        """`at` is the time of values without their own."""
         self._at = at
         self._counts: dict[str, int] = {}
         self._points: list[MetricPoint] = []
@@ -46,46 +46,50 @@ class ReportReader:
         self._problems: list[str] = []
 
     def counts(self, values: Mapping[str, Any]) -> None:
-        """Take what of `values` is a count."""
+        """Add the counts among `values`."""
         for name in COUNTS:
             value = values.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
                 self._counts[name] = value
             elif value is not None:
-                self._refuse(f"{name}: {value!r:.40} is not from 0 to {_LARGEST_COUNT}")
+                self._refuse(f"{name}: {value!r:.40} is not allowed; allowed are 0 to {_LARGEST_COUNT}")
 
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
-        """Take the value of a metric."""
+        """Add the value of a metric."""
         if not _is_name(name):
-            self._refuse(f"metric {name!r:.40}: a name has 1 to {_LONGEST_NAME} printable characters")
+            self._refuse(f"metric {name!r:.40}: the name must have 1 to {_LONGEST_NAME} printable characters")
         elif not _is_number(value):
-            self._refuse(f"metric {name}: {value!r:.40} is not a finite number")
+            self._refuse(f"metric {name}: {value!r:.40} is not allowed; it must be a finite number")
         elif not 0 <= step <= _LARGEST_COUNT:
-            self._refuse(f"metric {name}: step {step} is not from 0 to {_LARGEST_COUNT}")
+            self._refuse(f"metric {name}: step {step} is not allowed; allowed are 0 to {_LARGEST_COUNT}")
         else:
             assert isinstance(name, str)
             self._points.append(MetricPoint(name, step, at or self._at, float(value)))  # type: ignore[arg-type]
 
     def artifact(self, values: Mapping[str, Any]) -> None:
-        """Take something that was made: name, uri, and perhaps kind, size and sha256."""
+        """Add an artifact: name, uri, and optionally kind, size and sha256."""
         name, uri, kind = values.get("name"), values.get("uri"), values.get("kind", "")
         size, digest = values.get("size", 0), values.get("sha256", "")
         if not (_is_name(name) and ".." not in str(name).split("/")):
-            self._refuse(f"artifact {name!r:.40}: a name has 1 to {_LONGEST_NAME} printable characters")
+            self._refuse(
+                f"artifact {name!r:.40}: the name must have 1 to {_LONGEST_NAME} printable characters, no .."
+            )
         elif not (isinstance(uri, str) and 0 < len(uri) <= _LONGEST_URI and uri.isprintable()):
-            self._refuse(f"artifact {name}: uri {uri!r:.40} has not 1 to {_LONGEST_URI} printable characters")
+            self._refuse(
+                f"artifact {name}: uri {uri!r:.40} must have 1 to {_LONGEST_URI} printable characters"
+            )
         elif not (kind == "" or _is_name(kind)):
-            self._refuse(f"artifact {name}: kind {kind!r:.40} has not up to {_LONGEST_NAME} characters")
+            self._refuse(f"artifact {name}: kind {kind!r:.40} must have at most {_LONGEST_NAME} characters")
         elif not (isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= 2**62):
-            self._refuse(f"artifact {name}: size {size!r:.40} is no number of bytes")
+            self._refuse(f"artifact {name}: size {size!r:.40} must be a number of bytes")
         elif not (digest == "" or (isinstance(digest, str) and len(digest) == 64 and set(digest) <= _DIGITS)):
-            self._refuse(f"artifact {name}: sha256 {digest!r:.40} is not 64 hexadecimal digits")
+            self._refuse(f"artifact {name}: sha256 {digest!r:.40} must have 64 lower-case hexadecimal digits")
         else:
             made = Artifact(name=str(name), uri=uri, kind=kind, size=size, sha256=digest, at=self._at)
             self._artifacts.append(made)
 
     def report(self) -> Report:
-        """What was taken."""
+        """The report."""
         return Report(self._counts, tuple(self._points), tuple(self._artifacts), tuple(self._problems))
 
     def _refuse(self, problem: str) -> None:
@@ -94,10 +98,10 @@ class ReportReader:
 
 
 def advanced(last: Progress, report: Report, at: datetime) -> Progress:
-    """The progress after the report, which replaces what it names and keeps the rest.
+    """The progress after a report, which replaces only the values that it has.
 
-    `at` is when it was taken in. Many lines are read at once where a follower catches up: their pace is that
-    of the times at which they were printed.
+    `at` is the time of its arrival. Printed lines have their own times, since a follower that catches up
+    reads many at once.
     """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)
@@ -114,10 +118,10 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
 
 
 def _measured(last: Progress, now: Progress) -> Progress:
-    """`now` with its speed: steps a second since the last measurement, smoothed.
+    """`now` with its speed: smoothed steps per second since the last measurement.
 
-    It stays where no step was made, and begins anew where steps are taken again. Lines that a program wrote
-    at once have the same time: so there is no measurement before some time has passed.
+    The speed stays without a new step, and starts again when steps are repeated. There is no measurement
+    within a short time, since lines that a program flushed together have nearly the same time.
     """
     assert now.reported_at is not None
     here = replace(now, measured_at=now.reported_at, measured_step=now.step)

@@ -1,4 +1,4 @@
-"""What a process is told so that it can report, and know its peers."""
+"""The environment variables with which a process reports and knows its peers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from job_tracker.reports.tokens import ReportTokens
 
 @dataclass(slots=True)
 class ReportEnvironment:
-    """REPORT_ADDRESS and REPORT_TOKEN of a job's attempt, if there is an address; and GROUP_TOKEN.
+    """GROUP_TOKEN of a job's attempt, and REPORT_ADDRESS and REPORT_TOKEN if there is an address.
 
-    All that the one token is good for is to report on its own attempt, and the other to take part in it. They
-    stand in the plain environment, unless a backend can hide them (`kubernetes.token_secrets`).
+    REPORT_TOKEN only allows reports on the attempt, and GROUP_TOKEN only allows a process to join it. They
+    are plain variables, unless the backend can hide them (`kubernetes.token_secrets`).
     """
 
     tokens: ReportTokens
     address: str | None = None
-    """HOST:PORT, as training processes reach this service."""
+    """HOST:PORT at which training processes reach this service."""
 
     def __call__(self, job: Job) -> Mapping[str, str]:
-        """See environment.ExtraEnvironment."""
-        told = {"GROUP_TOKEN": self.tokens.group(job.id, job.attempt)}
+        """The variables of the job's current attempt; see ExtraEnvironment."""
+        variables = {"GROUP_TOKEN": self.tokens.group(job.id, job.attempt)}
         if self.address is not None:
-            told["REPORT_ADDRESS"] = self.address
-            told["REPORT_TOKEN"] = self.tokens.issue(job.id, job.attempt)
-        return told
+            variables["REPORT_ADDRESS"] = self.address
+            variables["REPORT_TOKEN"] = self.tokens.issue(job.id, job.attempt)
+        return variables

@@ -1,4 +1,4 @@
-"""Tokens that let a training process report, for its own attempt of its own job and for nothing else."""
+"""Tokens of training processes, each valid for one attempt of one job."""
 
 import base64
 import hashlib
@@ -12,10 +12,10 @@ _FORM = re.compile(r"(\d{1,10})\.(\d{1,6})\.([A-Za-z0-9_-]{43})", re.ASCII)
 
 
 class ReportTokens:
-    """Makes and reads tokens; every replica does so alike, as the secret is in the store.
+    """Issues and checks tokens. All replicas do so alike, since the secret is in the store.
 
-    A token is JOB.ATTEMPT.MAC, the MAC an HMAC (RFC 2104) with SHA-256 of what stands before it. Nothing
-    is kept of it: who has the secret can tell a good one.
+    A token is JOB.ATTEMPT.MAC. The MAC is an HMAC (RFC 2104, with SHA-256) of job and attempt, so tokens need
+    not be stored.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -23,12 +23,12 @@ class ReportTokens:
         self.read = lru_cache(maxsize=4096)(self._read)
 
     def issue(self, job_id: int, attempt: int) -> str:
-        """The token of an attempt, always the same."""
+        """The report token of an attempt; always the same."""
         claim = f"{job_id}.{attempt}"
         return f"{claim}.{self._mac('report', claim)}"
 
     def group(self, job_id: int, attempt: int) -> str:
-        """What the processes of an attempt know each other by, and nobody else does."""
+        """The shared secret of the processes of an attempt."""
         return self._mac("group", f"{job_id}.{attempt}")
 
     def _mac(self, purpose: str, claim: str) -> str:
@@ -36,11 +36,13 @@ class ReportTokens:
         return base64.urlsafe_b64encode(mac).decode().rstrip("=")
 
     def _read(self, token: str) -> tuple[int, int]:
-        """The job and the attempt that the token is good for. Raises NotAllowed."""
+        """The job and the attempt of a token. Raises NotAllowed."""
         form = _FORM.fullmatch(token)
         if form is None:
-            raise NotAllowed("this is not a report token: send REPORT_TOKEN as it is in the environment")
+            raise NotAllowed(
+                "the report token is malformed; send the value of the environment variable REPORT_TOKEN"
+            )
         job_id, attempt = int(form[1]), int(form[2])
         if not hmac.compare_digest(self.issue(job_id, attempt), token):
-            raise NotAllowed("this report token was not issued by this service")
+            raise NotAllowed("this service did not issue the report token; send the value of REPORT_TOKEN")
         return job_id, attempt

@@ -1,4 +1,4 @@
-"""Places that are shared fairly: as long as none waits for one, holders keep theirs."""
+"""Places that are shared in turns. A holder keeps its place while nothing waits for one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,21 +6,20 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """A bounded number of places. Who waits gets the next one, in the order of coming.
+    """A bounded number of places, given in the order of the requests.
 
-    Each that waits ends the turn of the one that has held its place for the longest, but none before it has
-    had so many seconds.
+    Each waiting request ends the longest turn, but not before that has lasted `seconds`.
     """
 
     def __init__(self, places: int, seconds: float) -> None:
         self._places = asyncio.Semaphore(places)
         self.seconds = seconds
         self._waiting = 0
-        self._held: dict[asyncio.Timeout, float] = {}  # since when, by the loop's clock; the oldest first
+        self._held: dict[asyncio.Timeout, float] = {}  # start by the loop's clock; the oldest first
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[asyncio.Timeout]:
-        """Hold a place; what is done with it is cancelled when the turn is over, and `expired` says so."""
+        """Hold a place. The body is cancelled when the turn is over; then `expired()` is true."""
         clock = asyncio.get_running_loop().time
         self._waiting += 1
         try:
@@ -44,7 +43,7 @@ class Turns:
             self._places.release()
 
     def _end_one(self) -> None:
-        """End the turn that has lasted longest, of those whose end has not been set."""
+        """End the longest turn that has no end yet."""
         for turn, since in self._held.items():
             if turn.when() is None:
                 turn.reschedule(max(asyncio.get_running_loop().time(), since + self.seconds))

@@ -1,1 +1,1 @@
-"""Which queued jobs start: policies over a snapshot, without a clock or I/O of their own."""
+"""Scheduling policies: pure functions from a snapshot of the queue to decisions."""

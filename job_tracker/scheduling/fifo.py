@@ -1,9 +1,8 @@
 """First in, first out, under a capacity in instances.
 
-The job at the head is never overtaken: a large one that does not fit yet holds the smaller ones behind
-it back, and so gets its turn as soon as enough has ended. Of those that fit together it is not said which
-starts first: they are admitted at once, each by a write of its own, and one that fails is made again after
-the others.
+The job at the head is never overtaken: a large job that does not fit yet holds back the smaller ones behind
+it, and starts as soon as enough jobs have ended. Jobs that fit together are admitted at once and start in any
+order: each is a separate write, and a failed write is repeated after the others.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from job_tracker.scheduling.policy import Admit, Decision, Reason, Refuse, Snaps
 
 
 class Fifo:
-    """The policy of a service whose jobs have one queue and no priorities."""
+    """The policy for one queue without priorities."""
 
     def plan(self, snapshot: Snapshot, _now: datetime, /) -> Sequence[Decision]:
         decisions: list[Decision] = []
@@ -39,7 +38,6 @@ class Fifo:
 def _too_large(job: Job, capacity: int) -> Diagnosis:
     return Diagnosis(
         category=Category.EXCEEDS_CAPACITY,
-        summary=f"The job needs {job.spec.instances} instances; the service now has a capacity of "
-        f"{capacity}.",
+        summary=f"The job needs {job.spec.instances} instances, but the service's capacity is {capacity}.",
         resolution="Submit it with fewer instances, or raise scheduling.capacity.",
     )

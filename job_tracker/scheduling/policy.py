@@ -1,4 +1,4 @@
-"""What a scheduling policy sees, and what it may decide."""
+"""The input and the decisions of scheduling policies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,30 +12,30 @@ from job_tracker.domain.job import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The head of the queue and the capacity at one time.
+    """The head of the queue, and the capacity, at one time.
 
-    It holds no more jobs than may be admitted at once, so that a plan costs the same however many wait.
+    Its jobs are at most those that may be admitted at once: a plan costs the same however many wait.
     """
 
     capacity: int
-    """How many instances may run at once."""
+    """The number of instances that may run at once."""
     in_use: int
-    """How many instances live jobs have."""
+    """The number of instances of live jobs."""
     queued: Sequence[Job]
-    """The first queued jobs, in the order of their submission."""
+    """The first queued jobs, in the order of submission."""
     has_room: bool = True
-    """Whether the last launch found room on this machine; if not, one job may be admitted, to try."""
+    """Whether the last launch found room on this machine. If not, one job may be admitted as a trial."""
 
 
 class Reason(StrEnum):
     """Why a job waits."""
 
     CAPACITY = "capacity"
-    """Too few instances are free for it."""
+    """Too few instances are free."""
     ORDER = "order"
     """A job before it waits."""
     ROOM = "room"
-    """Another job tries first whether this machine has room for launches again."""
+    """The launch of another job tests first whether this machine has room again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Policy(Protocol):
     """Decides which queued jobs start."""
 
     def plan(self, snapshot: Snapshot, now: datetime, /) -> Sequence[Decision]:
-        """One decision for each queued job of the snapshot, in the same order.
+        """Return one decision for each queued job of the snapshot, in the same order.
 
-        Pure: the same snapshot and time give the same plan. Admits at most what fits into the capacity,
-        and no job behind one that waits.
+        The function is pure: the same snapshot and time give the same plan. It admits at most as many
+        instances as are free, and no job behind one that waits.
         """
         ...

@@ -1,1 +1,1 @@
-"""Where jobs are kept."""
+"""Stores of jobs: protocols by subject, and their implementations."""

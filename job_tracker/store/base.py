@@ -1,6 +1,6 @@
-"""A whole store: the only place where a job's state is, and the only one that is durable.
+"""The protocol of a whole store, the only durable place of the state of jobs.
 
-It is several small protocols by subject. Who uses a store asks for those alone that it needs.
+It consists of small protocols by subject. Users of a store depend only on those that they need.
 """
 
 from typing import Protocol
@@ -12,24 +12,24 @@ from job_tracker.store.reports import ReportStore
 
 
 class StoreIdentity(Protocol):
-    """Tells a store from others."""
+    """Identifies a store."""
 
     async def store_id(self) -> str:
-        """8 lower-case hex digits, made with the store and always the same: they tell it from others."""
+        """Return the store's id: 8 lower-case hex digits, made with the store. They never change."""
         ...
 
     async def secret(self) -> bytes:
-        """32 random bytes, made with the store and always the same."""
+        """Return 32 random bytes, made with the store. They never change."""
         ...
 
 
 class Store(JobStore, QueueView, ReportStore, LeaseStore, StoreIdentity, Protocol):
-    """Everything that a store does. One contract suite (tests/contract) says in detail what each method owes.
+    """All operations of a store. The suite in tests/contract/stores specifies each method in detail.
 
-    Every write is atomic and durable when it returns. Any call may raise StoreUnavailable. A write that
-    is given a term raises LeadershipLost, having changed nothing, unless that is the last term that was won.
+    Every write is atomic, and durable when it returns. Any call may raise StoreUnavailable. A write with a
+    term raises LeadershipLost, and changes nothing, unless that term is the last that was won.
     """
 
     async def close(self) -> None:
-        """Finish what is being written, and let go."""
+        """Finish pending writes, and release the store."""
         ...

@@ -1,10 +1,8 @@
-"""The values of a job that stores keep as JSON, without the fields that have the default of their class.
+"""Encodes the values of a job that stores keep as JSON. For specs see specs.py.
 
-Specs: specs.py.
-
-A stored job that lacks a field has its default for ever. So defaults that were released never change: those
-of JobSpec, its policies, RankStatus, Ending, Diagnosis, Move, Progress and Artifact. What is to be otherwise
-for new jobs is set by admission, or is a new field.
+Fields that have the default of their class are left out, so a stored job without a field has that default for
+ever. Therefore released defaults never change: those of JobSpec, its policies, RankStatus, Ending, Diagnosis,
+Move, Progress and Artifact. If new jobs need another value, admission sets it, or a new field is added.
 """
 
 from typing import TypeVar
@@ -25,5 +23,5 @@ ARTIFACT = TypeAdapter(Artifact)
 
 
 def text_of(adapter: TypeAdapter[T], value: T) -> str:
-    """Write the value down; the adapter's `validate_json` reads it."""
+    """Return the value as JSON, which the adapter's `validate_json` reads."""
     return adapter.dump_json(value, exclude_defaults=True).decode()

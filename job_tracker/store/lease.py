@@ -1,4 +1,4 @@
-"""The lease that one of several replicas holds: who has it leads."""
+"""The protocol of the lease, whose holder is the leader among several replicas."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A time during which one replica leads. Its number is for people; its token is nobody else's."""
+    """A period in which one replica leads. Its number is for logs; its token is unique."""
 
     number: int
     token: str
@@ -19,18 +19,18 @@ class LeaseStore(Protocol):
     """Gives the lease to one replica at a time."""
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
-        """Win the lease for so long if it is free, or renew it for so long if `term` is still the last.
+        """Win the lease if it is free, or renew it if `term` is still the last term.
 
-        Returns a term that was never won before, or `term` itself; None if another holds the lease, or
-        has won it since `term`. A term that nobody has taken over may be renewed after its lease is over,
-        and may write. `holder` says who leads, to people.
+        Returns a new term, or `term` itself; None if another replica holds the lease, or has won it since
+        `term`. After its lease is over, a term may still write and be renewed until another replica wins the
+        lease. `holder` is the replica's name, for people.
         """
         ...
 
     async def resign(self, term: Term) -> None:
-        """Free the lease at once, and tell those who wait for it. Nothing if the term is not the last."""
+        """Free the lease at once, and announce that. Does nothing if the term is not the last."""
         ...
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """Something whenever the lease may have become free before its time, from now on."""
+        """Yield an item whenever the lease may have become free early, from now on."""
         ...

@@ -1,4 +1,4 @@
-"""The queue, and what else of all jobs is to be acted upon."""
+"""The protocol for the queue, live jobs, due jobs and counts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from job_tracker.domain.job import Job, JobState
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many jobs are in a state, and how many instances they have together."""
+    """The number of jobs in a state, and of all their instances."""
 
     jobs: int = 0
     instances: int = 0
 
 
 class QueueView(Protocol):
-    """Shows which jobs wait, which are live, which are due, and how many there are."""
+    """Reads the queue, the live jobs, the due jobs, and counts."""
 
     async def first_queued(self, limit: int) -> Sequence[Job]:
-        """The queued jobs that were submitted first, in that order, at most `limit`."""
+        """Return at most `limit` queued jobs, in the order of submission."""
         ...
 
     async def queue_position(self, job: Job) -> int:
-        """How many queued jobs were submitted before this one. Its cost hardly grows with the queue."""
+        """Return how many queued jobs were submitted before this one. The cost hardly depends on it."""
         ...
 
     async def live_jobs(self) -> Sequence[Job]:
-        """The jobs that are launching or running."""
+        """Return the jobs that are launching or running."""
         ...
 
     async def tallies(self) -> Mapping[JobState, Tally]:
-        """Counts of every state, at a cost that does not grow with the jobs."""
+        """Return the counts of every state. The cost does not grow with the number of jobs."""
         ...
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
-        """At most `limit` jobs that are to be looked at on time, by id, and when; the earliest first."""
+        """Return the ids and times of at most `limit` jobs with a `due_at`, earliest first."""
         ...

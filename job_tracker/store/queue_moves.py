@@ -1,12 +1,13 @@
-"""Hints to those who watch queued jobs that their places in the queue may have changed.
+"""Wakes the watchers of queued jobs when the queue moves.
 
-Changes of all jobs say when the queue has moved, on every store and for every replica. So no watcher looks by
-itself again and again, and while the queue stands still nothing is done.
+The changes of all jobs show when the queue moves, with every store and in every replica. So watchers do not
+poll, and an unchanged queue costs nothing.
 """
 
 import asyncio
 from contextlib import ExitStack
 
+from job_tracker.common.tasks import background
 from job_tracker.domain.job import JobState
 from job_tracker.store.jobs import Changes, JobReader
 
@@ -15,9 +16,9 @@ _PARTS = 20
 
 
 class QueueMoves:
-    """Hints at most once a second, to those behind the first job that has left the queue or come back to it.
+    """Wakes the watchers behind the first job that has left the queue or returned to it.
 
-    Many watchers are not woken at once, but in parts over that second.
+    It does so at most once a second, and spreads the watchers over that second.
     """
 
     def __init__(self, store: JobReader) -> None:
@@ -25,28 +26,28 @@ class QueueMoves:
         self._watched: dict[Changes, int] = {}
         self._following = ExitStack()
         self._live: set[int] = set()
-        """Jobs that are out of the queue, and come back only after a pause: they do not move it."""
+        """Live jobs. They have left the queue already, so their changes do not move it."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
-        """From now on hint in `changes` at the queued job whose changes these are; at once if that is new.
+        """Put the queued job into its `changes` whenever the queue has moved, until `leave`.
 
-        Until `leave`. Nothing is known of moves before the first call, hence the hint.
+        The first call puts it at once, since the queue may have moved before.
         """
         if changes not in self._watched:
             if not self._watched:
                 moves = self._following.enter_context(self._store.changes())
-                hinting = asyncio.create_task(self._hint(moves), name="queue-moves")
-                self._following.callback(hinting.cancel)
+                waking = background(self._wake(moves), "queue moves", detached=True)
+                self._following.callback(waking.cancel)
             self._watched[changes] = job_id
             changes.put(job_id, JobState.QUEUED)
 
     def leave(self, changes: Changes) -> None:
-        """Hint there no more. May be called at any time."""
+        """Stop using these changes. May be called at any time."""
         if self._watched.pop(changes, None) is not None and not self._watched:
             self._following.close()
             self._live.clear()
 
-    async def _hint(self, moves: Changes) -> None:
+    async def _wake(self, moves: Changes) -> None:
         while True:
             moved = [
                 job_id for job_id, state in (await moves.batch()).items() if self._has_moved(job_id, state)
@@ -59,7 +60,7 @@ class QueueMoves:
                 await asyncio.sleep(_ROUND_SECONDS / _PARTS)
 
     def _has_moved(self, job_id: int, state: JobState) -> bool:
-        """Whether the job may have left the queue, or come into it, since it was last heard of."""
+        """Return whether the change may be one into the queue or out of it."""
         was_live = job_id in self._live
         if state.is_live:
             self._live.add(job_id)

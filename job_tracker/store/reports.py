@@ -1,4 +1,4 @@
-"""What training has told of itself."""
+"""The protocol for the reports of training."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,21 +7,21 @@ from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
 
 
 class ReportStore(Protocol):
-    """Keeps progress, metrics and the names of artifacts."""
+    """Stores progress, metrics and artifacts."""
 
     async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
-        """Keep what attempts have reported. Says of each whether it was: it is not if the attempt is not
-        the job's current one, or had ended before the report came.
+        """Store reports, and return for each whether it was accepted.
 
-        The last progress replaces the one before; points are added to their series (at most MOST_SERIES,
-        thinned beyond MOST_POINTS); an artifact replaces one of its name. Need not be durable.
+        A report is refused if its attempt is not the job's current one, or had ended before the report came.
+        Progress replaces the earlier one. Points are added to their series (at most MAX_SERIES, thinned
+        beyond MAX_POINTS). An artifact replaces one of the same name. The write need not be durable.
         """
         ...
 
     async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        """The series of a job, by name."""
+        """Return the series of a job, sorted by name."""
         ...
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
-        """What a job has made, by name."""
+        """Return the artifacts of a job, sorted by name."""
         ...

@@ -1,4 +1,4 @@
-"""Specs of jobs as stores keep them: JSON, without what has its default."""
+"""Encodes job specs as JSON without default values, and reads those of earlier versions."""
 
 import json
 from typing import Any
@@ -13,12 +13,12 @@ _BEGINNING = b'{"group":'
 
 
 def dumped(spec: JobSpec) -> str:
-    """The spec as JSON."""
+    """Return the spec as JSON."""
     return _SPEC.dump_json(spec, exclude_defaults=True).decode()
 
 
 def loaded(text: bytes | str) -> JobSpec:
-    """The spec that was dumped, by this version or by one before."""
+    """Return the spec that this version, or an earlier one, has dumped."""
     text = text.encode() if isinstance(text, str) else text
     if text.startswith(_BEGINNING):
         return _SPEC.validate_json(text)
@@ -26,7 +26,7 @@ def loaded(text: bytes | str) -> JobSpec:
 
 
 def _of_before_groups(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a spec that was stored when backends still resolved jobs at their launch."""
+    """Convert the values of a spec without a group, from versions that resolved jobs at launch."""
     instances = values.pop("instances")
     roles = values.pop("roles", None) or {naming.MASTER: 1, naming.WORKER: instances - 1}
     group = {

@@ -1,1 +1,1 @@
-"""Moves jobs through their lives: one leader decides a step, then takes it."""
+"""Moves jobs from state to state: the leader decides on a step, then takes it."""

@@ -1,4 +1,4 @@
-"""Moves queued jobs to LAUNCHING as a scheduling policy decides."""
+"""Moves queued jobs to LAUNCHING, as the scheduling policy decides."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,10 +13,10 @@ _ADMITTED_AT_ONCE = 32
 
 
 class Admitting:
-    """Admits the head of the queue, and knows which events may let another job start.
+    """Admits the head of the queue, and wakes for the events that may let another job start.
 
-    A launch that finds no room on this machine closes the queue until one does, or its job ends. Then jobs
-    are admitted one at a time, to try, until a launch has found room.
+    A launch that finds no room on this machine closes the queue until that launch finds room or its job ends.
+    Then jobs are admitted one at a time, as a trial, until a launch finds room.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Admitting:
         wake: Callable[[], None],
         clock: Callable[[], datetime],
     ) -> None:
-        """`wake` sees to it that `run` is called soon."""
+        """`save` writes a job's next version; `wake` has `run` called soon."""
         self._store = store
         self._policy = policy
         self._capacity = capacity
@@ -36,14 +36,14 @@ class Admitting:
         self._wake = wake
         self._clock = clock
         self._without_room: set[int] = set()
-        """Jobs whose launch waits until this machine has room for it."""
+        """Jobs whose launch waits for room on this machine."""
         self._has_room = True
         """Whether the last launch found room."""
         self._waiting_head: int | None = None
-        """The first job that waits; those behind it need no look."""
+        """The first waiting job. Those behind it cannot start before it."""
 
     async def run(self) -> None:
-        """Admit what the policy lets start, in order, as far as the room of this machine goes."""
+        """Admit jobs in order until the policy lets no further one start, or this machine has no room."""
         while not self._without_room:
             snapshot = await self._snapshot()
             now = self._clock()
@@ -51,7 +51,7 @@ class Admitting:
             moves = [move for decision in plan if (move := _move(decision, now))]
             if not self._has_room:
                 self._without_room.update(after.id for _, after in moves if after.state.is_live)
-            # All together: they share a commit.
+            # Concurrently, so that they share a commit.
             saved = await asyncio.gather(*(self._save(*move) for move in moves), return_exceptions=True)
             failed = {
                 after.id: result
@@ -59,10 +59,10 @@ class Admitting:
                 if isinstance(result, BaseException)
             }
             self._without_room.difference_update(failed)
-            if grave := [error for error in failed.values() if not isinstance(error, StaleJob)]:
-                raise grave[0]
+            if errors := [error for error in failed.values() if not isinstance(error, StaleJob)]:
+                raise errors[0]
             if failed:
-                continue  # cancelled meanwhile: there may be room for others
+                continue  # a job was cancelled meanwhile, so there may be room for others
             self._waiting_head = next((each.job.id for each in plan if isinstance(each, Wait)), None)
             if self._waiting_head is not None or not plan:
                 return
@@ -75,7 +75,7 @@ class Admitting:
         return Snapshot(capacity=self._capacity, in_use=in_use, queued=queued, has_room=self._has_room)
 
     def job_changed(self, job_id: int, state: JobState) -> None:
-        """Wake if that may let a job start, and only then, as submissions come in crowds."""
+        """Wake only if the change may let a job start, since submissions may come in large numbers."""
         if state.is_live:
             return
         if state is JobState.QUEUED and self._waiting_head is not None and job_id > self._waiting_head:
@@ -84,12 +84,12 @@ class Admitting:
         self._wake()
 
     def found_no_room(self, job_id: int) -> None:
-        """The job's launch waits for room on this machine: no other is admitted meanwhile."""
+        """Record that the job's launch waits for room on this machine. No other job is admitted meanwhile."""
         self._without_room.add(job_id)
         self._has_room = False
 
     def found_room(self) -> Sequence[int]:
-        """A launch found room: the jobs whose launches may be tried again."""
+        """Record that a launch found room; return the jobs whose launches may be retried."""
         self._has_room = True
         waiting = [*self._without_room]
         for job_id in waiting:
@@ -97,14 +97,14 @@ class Admitting:
         return waiting
 
     def no_longer_waits(self, job_id: int) -> None:
-        """The job's launch, if it waited for room, no longer holds up the admission of others."""
+        """Record that the job's launch no longer waits for room, so that others may be admitted."""
         if job_id in self._without_room:
             self._without_room.discard(job_id)
             self._wake()
 
 
 def _move(decision: Decision, now: datetime) -> tuple[Job, Job] | None:
-    """The job as it is and as it is to be; None if it waits."""
+    """Return the job before and after the decision; None if it waits."""
     match decision:
         case Admit(job):
             return job, job.admitted(now)

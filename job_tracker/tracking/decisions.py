@@ -1,4 +1,4 @@
-"""What the tracker does next about one job: a pure function of what is written and what is seen."""
+"""Decides the tracker's next step for a job: a pure function of the stored job and the observed group."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,26 +11,26 @@ from job_tracker.domain.job import Ending, Job, JobState
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the group of the job's attempt, or complete a start that was cut short; lost ranks, anew."""
+    """Start the group of the job's attempt, complete an interrupted start, or restart lost ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write this version of the job, then look again."""
+    """Write this version of the job, then decide again."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the group, then write the job's end."""
+    """Stop the group, then write the end of the job or attempt."""
 
     ending: Ending
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing to do until something changes, or until so much time has passed."""
+    """Do nothing until something changes, or this time has passed."""
 
     at_most: timedelta | None = None
 
@@ -43,24 +43,23 @@ Step = Launch | Save | Stop | Rest
 def next_step(
     job: Job, seen: Observation | None, *, launched: bool, now: datetime, finish_grace: timedelta
 ) -> Step:
-    """The next step for a job that has not ended.
+    """Return the next step for a job that has not ended.
 
-    `seen` is None when the backend has no such group. `launched` says whether the launch of this
-    attempt is known to be complete. A tracker that has just started has only the job's word for that;
-    where there is none, it launches once more. A group that was launched as a whole never is again: of
-    its ranks, those that are gone may have run. `finish_grace` is how long the workers may take to end
-    by themselves once the master has succeeded.
+    `seen` is None if the backend has no such group. `launched` says whether this tracker knows that the
+    launch of the attempt is complete. A tracker that has just started relies on the stored job for that, and
+    repeats the launch if in doubt. A group whose launch was complete is never launched again, since ranks
+    that are gone may have run. `finish_grace` is how long workers may run after their master has succeeded.
     """
     if job.ending is not None:
         if seen is not None and (current := job.observed(seen.statuses)) != job:
-            return Save(current)  # whoever stops the group may die before saying how its ranks ended
+            return Save(current)  # a crash during the stop would lose how the ranks ended
         return _end(job.ending, seen, now, finish_grace)
     if (bounded := job.due_in_time(now)) != job:
         return Save(bounded)
     is_due = job.due_at is not None and now >= job.due_at
     match job.state:
         case JobState.QUEUED:
-            return Save(_given_up(job, now)) if is_due else Rest()
+            return Save(_queued_too_long(job, now)) if is_due else Rest()
         case JobState.BACKOFF:
             return Save(job.queued_again(now)) if is_due else Rest()
     if job.state is JobState.LAUNCHING and not (launched or job.was_launched):
@@ -70,15 +69,15 @@ def next_step(
     if len(seen.ranks) != job.spec.instances:
         return Save(job.failed(seen.first_failure or _VANISHED, now))
     if not launched and any(rank.restarts for rank in job.ranks):
-        return Launch()  # what was to be started anew may have been cut short
+        return Launch()  # a restart may have been interrupted
     current = job.observed(seen.statuses, seen.program)
     master = seen.master.status.phase
     if any(rank.restarts < job.restarts_of(rank.rank) for rank in seen.statuses):
         return Launch()
-    if (lost := _replaceable(job, seen)) is not None:
+    if (lost := _restartable_worker(job, seen)) is not None:
         return Save(current.restarting(*lost, now))
     if seen.first_failure is not None:
-        if (wait := _cause_may_show(seen, now)) is not None:
+        if (wait := _wait_for_root_cause(seen, now)) is not None:
             return Rest(at_most=wait)
         return Save(current.failed(seen.first_failure, now))
     if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
@@ -88,12 +87,12 @@ def next_step(
     if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
         return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.group.ends_with_master)))
     if is_due:
-        return Save(current.failed(_too_slow(current), now))
+        return Save(current.failed(_deadline_exceeded(current), now))
     return Rest() if current == job else Save(current)
 
 
-def _replaceable(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
-    """A worker that failed and is to be started anew, as the others go on without it until then; and why."""
+def _restartable_worker(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
+    """Return a failed worker of an elastic group that may be restarted, and its diagnosis."""
     elastic = job.spec.group.elastic
     if elastic is None or seen.master.status.phase is not Phase.RUNNING:
         return None
@@ -102,10 +101,10 @@ def _replaceable(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
     return next(((rank.status.rank, rank.diagnosis) for rank in seen.ranks if rank.diagnosis), None)
 
 
-def _cause_may_show(seen: Observation, now: datetime) -> timedelta | None:
-    """How long to wait before a crash is taken for the cause; None: not at all.
+def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
+    """Return how long to wait before a crash counts as the root cause; None: it counts now.
 
-    It may be that of a rank whose peer was killed, and whose end was seen before the peer's.
+    The rank may have crashed because it lost a peer whose end is observed later.
     """
     failure, failed_at = seen.first_failure, seen.failed_at
     if failure is None or failure.category is not Category.CRASHED or seen.has_ended or failed_at is None:
@@ -117,43 +116,43 @@ def _cause_may_show(seen: Observation, now: datetime) -> timedelta | None:
 def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: timedelta) -> Step:
     if ending.state is JobState.SUCCEEDED and not ending.at_once and seen is not None and not seen.has_ended:
         left = ending.decided_at + finish_grace - now
-        if timedelta(0) < left <= finish_grace:  # more than that is a clock that was set back
+        if timedelta(0) < left <= finish_grace:  # more would mean that the clock was set back
             return Rest(at_most=left)
     return Stop(ending)
 
 
-def _given_up(job: Job, now: datetime) -> Job:
-    """The job that has waited for too long: there is no group to stop, so it ends at once."""
+def _queued_too_long(job: Job, now: datetime) -> Job:
+    """Fail a job that was queued for too long. It has no group to stop, so it ends at once."""
     why = Diagnosis(
         category=Category.QUEUED_TOO_LONG,
-        summary=f"The job has waited in the queue for longer than it may ({job.spec.deadlines.queue}).",
-        resolution="Submit it again when there is less to do, with fewer instances, or with a longer "
+        summary=f"The job was queued for longer than its deadline ({job.spec.deadlines.queue}).",
+        resolution="Submit it again when the queue is shorter, with fewer instances, or with a longer "
         "deadlines.queue.",
     )
     return job.ended(Ending(JobState.FAILED, now, why), now)
 
 
-def _too_slow(job: Job) -> Diagnosis:
+def _deadline_exceeded(job: Job) -> Diagnosis:
     if job.state is JobState.RUNNING:
         return Diagnosis(
             category=Category.DEADLINE_EXCEEDED,
-            summary=f"The attempt has run for longer than it may ({job.spec.deadlines.run}).",
-            resolution="Train for less (fewer epochs, more instances), or submit the job with a longer "
+            summary=f"The attempt ran for longer than its deadline ({job.spec.deadlines.run}).",
+            resolution="Shorten the training (fewer epochs, more instances), or submit the job with a longer "
             "deadlines.run.",
         )
     waiting = [f"Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note] or [job.waits_for]
     return Diagnosis(
         category=Category.NEVER_STARTED,
-        summary=f"The master has not come to run within {job.spec.deadlines.start}.",
-        resolution="See below what it waited for; ask for less (resources, node_selector), add machines, or "
-        "submit the job with a longer deadlines.start.",
-        detail="\n".join(waiting) or "Nothing is known of what it waited for.",
+        summary=f"The master did not start within its deadline ({job.spec.deadlines.start}).",
+        resolution="The detail says what it waited for. Request less (resources, node_selector), add "
+        "machines, or submit the job with a longer deadlines.start.",
+        detail="\n".join(waiting) or "It is unknown what it waited for.",
     )
 
 
 _VANISHED = Diagnosis(
     category=Category.GROUP_VANISHED,
-    summary="The group of processes is gone, and it left no result.",
-    resolution="Somebody or something removed it from outside; submit the job again.",
+    summary="The group of processes disappeared without a result.",
+    resolution="It was removed from outside the service. Submit the job again.",
     retryable=True,
 )

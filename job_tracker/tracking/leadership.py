@@ -1,9 +1,9 @@
-"""Of several replicas one leads: it holds a lease in the store, and tracks only while it does.
+"""Leader election: one replica holds a lease in the store, and tracks only while it holds it.
 
-A term ends in one of two ways. The store gives the next one, and refuses every write of this one from
-then on. Or the leader cannot renew it in time: by its own clock it then stops before the store lets
-anybody else begin, since it counts from before it asked. The store fences its own writes; nothing
-fences machines, so whoever is about to start or stop a group asks `Tenure.check` first.
+A term ends in one of two ways. Either the store grants the next term, and refuses all writes of this one
+from then on. Or the leader fails to renew its lease in time. Then it stops before the store lets another
+replica begin, because it measures the lease from before its request. The store fences writes to itself only,
+so the tracker calls `Tenure.check` before it starts or stops a group.
 """
 
 import asyncio
@@ -14,21 +14,23 @@ from contextlib import suppress
 from datetime import timedelta
 
 from job_tracker.common.clock import boot_seconds
+from job_tracker.common.tasks import end
 from job_tracker.domain.errors import LeadershipLost, StoreLost, StoreUnavailable
 from job_tracker.store.lease import LeaseStore, Term
 
 log = logging.getLogger(__name__)
 
-_RENEWALS = 3  # in the time of one lease
+# How often each is tried in the time of one lease.
+_RENEWALS = 3
 _CAMPAIGNS = 5
 _RETRIES = 20
 
 
 class Tenure:
-    """A term that was won, and how long it is certain by the clock of this machine that nobody else leads."""
+    """A term of this replica, and how long it certainly lasts by the clock of this machine."""
 
     def __init__(self, term: Term, until: float, clock: Callable[[], float] = boot_seconds) -> None:
-        """`until` is when the lease is over unless it is renewed, in seconds of `clock`."""
+        """`until` is the end of the lease unless it is renewed, in seconds of `clock`."""
         self.term = term
         self.reason = "its lease could not be renewed in time"
         self._until = until
@@ -37,15 +39,15 @@ class Tenure:
 
     @property
     def seconds_left(self) -> float:
-        """How long it goes on; not more than 0 when it is over."""
+        """Return how long it lasts; 0 or less when it is over."""
         return 0.0 if self._ended.is_set() else self._until - self._clock()
 
     def extend(self, until: float) -> None:
-        """The lease was renewed."""
+        """Record that the lease was renewed."""
         self._until = until
 
     def end(self, reason: str) -> None:
-        """It is known to be over."""
+        """Record that it is over."""
         if not self._ended.is_set():
             self.reason = reason
             self._ended.set()
@@ -56,7 +58,7 @@ class Tenure:
             raise LeadershipLost(self.reason)
 
     async def is_over(self, *, within: float) -> bool:
-        """Whether it ends within so many seconds; returns as soon as that is known."""
+        """Wait for its end, but at most so many seconds; return whether it has ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(min(within, max(0.0, self.seconds_left))):
                 await self._ended.wait()
@@ -76,7 +78,7 @@ class Leadership:
         on_change: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
-        """`holder` names this replica to people; `on_change` is told whether it leads."""
+        """`holder` is this replica's name in logs; `on_change` is called with whether it leads."""
         self._store = store
         self._track = track
         self._holder = holder
@@ -86,13 +88,13 @@ class Leadership:
         self._clock = clock
 
     async def run(self) -> None:
-        """Lead whenever that can be had, until cancelled; then resign. Raises StoreLost."""
+        """Campaign and lead until cancelled; then resign. Raises StoreLost."""
         while True:
             tenure = await self._elected()
             await self._lead(tenure)
 
     async def _elected(self) -> Tenure:
-        said = ""
+        logged = ""
         with self._store.resignations() as resignations:
             while True:
                 asked_at = self._clock()
@@ -102,11 +104,11 @@ class Leadership:
                     raise
                 except StoreUnavailable as error:
                     term = None
-                    if str(error) != said:
-                        log.warning("%s cannot stand for election: %s", self._holder, said := str(error))
+                    if str(error) != logged:
+                        log.warning("%s cannot stand for election: %s", self._holder, logged := str(error))
                 if term is not None:
                     return Tenure(term, asked_at + self._seconds, self._clock)
-                # Not all of them at the same moment, and none later than it has to be.
+                # Random, so that the replicas do not campaign at the same moment.
                 pause = self._seconds / _CAMPAIGNS * random.uniform(0.5, 1)  # noqa: S311
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -120,13 +122,12 @@ class Leadership:
         try:
             await asyncio.wait((tracking, holding), return_when=asyncio.FIRST_COMPLETED)
             if tracking.done():
-                log.critical("the tracker ended, which it never should", exc_info=tracking.exception())
+                log.critical("the tracker ended unexpectedly", exc_info=tracking.exception())
                 await asyncio.wait((holding,), timeout=self._seconds)
             if holding.done():
                 holding.result()
         finally:
-            await _cancelled(holding)
-            await _cancelled(tracking)
+            await end(holding, tracking)
             self._on_change(False)
             await self._resign(tenure)
 
@@ -146,22 +147,17 @@ class Leadership:
             else:
                 pause = self._seconds / _RENEWALS
                 if term is None:
-                    tenure.end("another leads")
+                    tenure.end("another replica leads")
                 else:
                     tenure.extend(asked_at + self._seconds)
 
     async def _resign(self, tenure: Tenure) -> None:
-        """Let others lead at once, if they would have to wait otherwise."""
+        """Free the lease, unless it is over, so that another replica can lead at once."""
         left = tenure.seconds_left
         if left <= 0:
-            log.warning("%s leads no more (term %d): %s", self._holder, tenure.term.number, tenure.reason)
+            log.warning("%s lost leadership (term %d): %s", self._holder, tenure.term.number, tenure.reason)
             return
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(left):  # then they need not wait any more
+            async with asyncio.timeout(left):  # after that the lease is free anyway
                 await self._store.resign(tenure.term)
-        log.info("%s leads no more (term %d): it has resigned", self._holder, tenure.term.number)
-
-
-async def _cancelled(task: "asyncio.Future[None]") -> None:
-    task.cancel()
-    await asyncio.wait((task,))
+        log.info("%s resigned leadership (term %d)", self._holder, tenure.term.number)

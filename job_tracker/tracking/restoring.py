@@ -1,9 +1,8 @@
-"""Makes a job store that was restored from a backup agree with what has happened since the backup.
+"""Updates a job store that was restored from a backup to what has happened since the backup.
 
-The store is older than the world. Ids were given that it does not know; attempts were launched, and have
-ended, that it has as queued or as running. Nothing that it records may be believed before it was compared
-with the groups that are there: a tracker alone would give ids again, and take an attempt that has ended
-since for one that vanished. To be done while no tracker runs.
+Since then job ids were given that the store does not know, and jobs that it has as queued or running may have
+made attempts, or ended. So its records are compared with the groups that exist, before any tracker runs. A
+tracker alone would give ids a second time, and would fail jobs whose attempt ended since the backup.
 """
 
 from collections import defaultdict
@@ -20,7 +19,7 @@ from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.lease import Term
 
 SKIPPED_IDS = 100_000
-"""How many ids are left out: more than were given between the backup and the loss of the store."""
+"""How many ids are skipped: more than were given between the backup and the loss of the store."""
 
 _UNFINISHED = frozenset(state for state in JobState if TRANSITIONS[state])
 _PAGE = 1000
@@ -28,35 +27,35 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of the jobs that had not ended at the time of the backup."""
+    """Counts of the jobs that had not ended at the time of the backup, and of strays."""
 
     unfinished: int
     taken_up: int
-    """Of them, those with a group that is there: it runs on, or has ended and its outcome counts."""
+    """Those with a group that exists. It runs on, or it has ended and its outcome counts."""
     repeated: int
-    """Those whose attempt is followed by another, since its outcome is not known."""
+    """Those that get another attempt, since the outcome of theirs is unknown."""
     strays: int
-    """Jobs with a group that the backup does not have as unfinished: the service ends these groups."""
+    """Other jobs that have a group. The service ends these groups."""
     last_skipped_id: int
 
 
 async def catch_up(
     store: JobStore, backend: Backend, term: Term, now: datetime, *, last_given: int = 0
 ) -> Restored:
-    """Skip the ids that may have been given, and move each unfinished job to the last attempt that is there.
+    """Skip the ids that may have been given, and move each unfinished job to its last attempt that exists.
 
-    `last_given` is the highest id that is known to have been given. It may be repeated. Raises
-    StoreUnavailable and BackendUnavailable, and LeadershipLost if a tracker has begun.
+    `last_given` is the highest id that is known to have been given. May be repeated. Raises StoreUnavailable,
+    BackendUnavailable, and LeadershipLost if another replica leads.
     """
     async with aclosing(backend.watch()) as watch:
         groups = await snapshot_of(watch)
-    # First of all: should the rest be cut short, no id is given twice whoever starts a service then.
+    # First: if the rest is interrupted and a service starts then, no id is given twice.
     beyond = max((last_given, *(group.job_id for group in groups)))
     skipped = await store.skip_ids(beyond=beyond, number=SKIPPED_IDS)
     there: dict[int, set[int]] = defaultdict(set)
     for group, seen in groups.items():
         if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
-            # It was being stopped when the service was lost, and has no outcome of its own to be taken up.
+            # It was being stopped when the service was lost, so it has no outcome of its own.
             await backend.stop(group, timedelta(0))
         else:
             there[group.job_id].add(group.attempt)
@@ -75,10 +74,10 @@ async def catch_up(
 
 
 def caught_up(job: Job, there: Set[int], now: datetime) -> Job | None:
-    """The job's next move towards the newest of its attempts that is `there`; None if it has made the last.
+    """Return the job's next move towards its newest attempt that is `there`; None if there is none.
 
-    An attempt that is not there has ended since the backup, or was never launched: another follows, which
-    the job's policy is not asked about, as it is not the job that failed.
+    An attempt that is not there has ended since the backup, or was never launched. Another follows whatever
+    the retry policy says, since the job itself did not fail.
     """
     newest = max(there, default=0)
     match job.state:
@@ -87,7 +86,7 @@ def caught_up(job: Job, there: Set[int], now: datetime) -> Job | None:
         case JobState.BACKOFF if newest > job.attempt:
             return job.queued_again(now)
         case JobState.LAUNCHING | JobState.RUNNING if job.ending is None and newest != job.attempt:
-            # Without a pause: there is nothing that has to recover first.
+            # Without a back-off: there is no fault that would need time to pass.
             return replace(job.ended(Ending(JobState.BACKOFF, now, _UNKNOWN), now), due_at=now)
     return None
 
@@ -104,7 +103,7 @@ async def _unfinished(store: JobStore) -> list[Job]:
 
 _UNKNOWN = Diagnosis(
     category=Category.GROUP_VANISHED,
-    summary="The job store was restored from a backup; how this attempt ended since then is not known.",
-    resolution="Nothing is to be done: another attempt follows.",
+    summary="The job store was restored from a backup, and it is unknown how this attempt ended since then.",
+    resolution="You need not do anything: another attempt follows.",
     retryable=True,
 )

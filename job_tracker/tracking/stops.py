@@ -1,7 +1,7 @@
-"""Groups that are being stopped, each in a task of its own.
+"""Runs the stops of groups, each in its own task.
 
-A stop takes as long as the processes' grace, so no worker of the tracker waits for one. One that failed
-begins again after a pause, which grows.
+A stop takes as long as the grace of the processes, so the tracker's workers do not wait for it. A failed stop
+begins again after a growing pause.
 """
 
 import asyncio
@@ -9,49 +9,52 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from job_tracker.backends.base import Observation
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import end
 from job_tracker.domain.group import GroupRef
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 
 
 class Stops:
-    """Begins stops, and keeps how each ended until it is forgotten."""
+    """Begins stops, and keeps the outcome of each until it is forgotten."""
 
     def __init__(self, on_end: Callable[[GroupRef], None]) -> None:
-        """`on_end` is called with a group whose stop has ended, well or not."""
+        """Call `on_end` with each group whose stop has succeeded or failed."""
         self._on_end = on_end
         self._tasks: dict[GroupRef, asyncio.Task[Observation | None]] = {}
-        self._pauses: dict[GroupRef, float] = {}
+        self._backoffs: dict[GroupRef, Backoff] = {}
 
     def begin(self, group: GroupRef, work: Callable[[], Coroutine[Any, Any, Observation | None]]) -> None:
-        """Begin to stop the group by `work`, unless that is under way."""
+        """Begin to stop the group by `work`, unless a stop of it has begun."""
         if group not in self._tasks:
-            stop = self._after_pause(self._pauses.get(group, 0.0), work)
+            backoff = self._backoffs.get(group)
+            stop = self._after_pause(0.0 if backoff is None else backoff.next(), work)
             task = self._tasks[group] = asyncio.create_task(stop, name=f"stop {group.name}")
             task.add_done_callback(lambda _: self._on_end(group))
 
     def has_begun(self, group: GroupRef) -> bool:
-        """Whether a stop of the group is under way, or has ended and is not forgotten."""
+        """Return whether a stop of the group runs, or has ended and is not forgotten."""
         return group in self._tasks
 
     def has_ended(self, group: GroupRef) -> bool:
-        """Whether a stop of the group has ended."""
+        """Return whether a stop of the group has ended."""
         return group in self._tasks and self._tasks[group].done()
 
     def outcome(self, group: GroupRef) -> Observation | None:
-        """What the stop saw of the group. Raises what it raised; it may then be begun again."""
+        """Return the group's last observation. Raises the error of a failed stop, which may begin again."""
         task = self._tasks[group]
         if task.cancelled() or task.exception() is not None:
             del self._tasks[group]
-            self._pauses[group] = min(self._pauses.get(group, _FIRST_PAUSE / 2) * 2, _LONGEST_PAUSE)
+            self._backoffs.setdefault(group, Backoff(_FIRST_PAUSE, _LONGEST_PAUSE))
         return task.result()
 
     def forget(self, group: GroupRef) -> None:
-        """Forget how the stop ended."""
+        """Forget the outcome of the stop, if it has ended."""
         if self.has_ended(group):
             del self._tasks[group]
         if group not in self._tasks:
-            self._pauses.pop(group, None)
+            self._backoffs.pop(group, None)
 
     @staticmethod
     async def _after_pause(
@@ -62,7 +65,5 @@ class Stops:
         return await work()
 
     async def close(self) -> None:
-        """Leave what is being stopped to a later tracker."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        """Cancel the stops. A later tracker repeats them."""
+        await end(*self._tasks.values())

@@ -1,8 +1,8 @@
-"""Admits, launches, observes and settles jobs: the only writer of those that are launching or running.
+"""Admits, launches, observes and settles jobs. It alone moves jobs that are launching or running.
 
-Everything is done by looking at one job, as it is written and as it is seen, and taking one step
-(decisions.py). Events only say which job to look at; a slow periodic look at all of them repairs what
-an event missed. So a step that was cut short by a crash is simply taken again.
+It compares one stored job with its observed group, and takes one step (decisions.py). Events only name the
+job to look at, and a periodic look at all jobs repairs missed events. So a step that a crash has interrupted
+is simply taken again.
 """
 
 import asyncio
@@ -46,14 +46,14 @@ log = logging.getLogger(__name__)
 
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
-_PAUSES_BATCH = 100
+_BACK_OFFS_BATCH = 100
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
 _REPAIR_PAUSE = timedelta(seconds=1)
 
 
 class PeriodicTask(Enum):
-    """Work that concerns no job in particular."""
+    """Periodic work that is not about one job."""
 
     ADMIT = "admission"
     DUE = "deadlines"
@@ -64,34 +64,34 @@ class PeriodicTask(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerOptions:
-    """How the tracker goes about it."""
+    """Options of the tracker."""
 
     capacity: int
-    """How many instances may run at once."""
+    """The number of instances that may run at once."""
     stop_grace: timedelta = timedelta(seconds=10)
-    """How long a process may take to end after it was asked to."""
+    """How long a process may take to end after SIGTERM."""
     finish_grace: timedelta = timedelta(seconds=30)
-    """How long the workers may take to end once the master has succeeded."""
+    """How long workers may run after their master has succeeded."""
     keep_finished: timedelta = timedelta(days=30)
     """How long ended jobs and their logs are kept."""
     keep_failed_group: timedelta = timedelta(0)
-    """For how long what is left of the group of a failed attempt stays for people to look at."""
+    """How long the remains of a failed attempt's group stay for inspection."""
     keep_succeeded_group: timedelta = timedelta(0)
-    """The same, of one that succeeded."""
+    """The same for an attempt that succeeded."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
-    """How many jobs are worked on at once."""
+    """The number of jobs that are worked on at once."""
 
 
 class _Store(JobStore, QueueView, Protocol):
-    """What the tracker needs of a store."""
+    """The parts of a store that the tracker uses."""
 
 
 class Tracker:
-    """Moves jobs through their lives until `run` is cancelled. Groups then go on without it.
+    """Moves jobs from state to state until `run` is cancelled. Their groups then run on.
 
-    It writes in the term of its tenure, and asks whether that goes on before each call to the backend
-    that changes anything: a process that was stopped for long does not know that another has taken over.
+    It writes with the term of its tenure, and checks the tenure before each call that changes something at
+    the backend: after a long pause of this process, another replica may have taken over.
     """
 
     def __init__(
@@ -108,10 +108,9 @@ class Tracker:
         models: ModelFiles | None = None,
         resolve: Callable[[JobSpec], JobSpec] = lambda spec: spec,
     ) -> None:
-        """Without `models`, it is not known of succeeded jobs whether they have left one.
+        """Without `models`, `has_model` of succeeded jobs stays unknown.
 
-        `resolve` completes the specs of jobs that were accepted for another backend, or before there were
-        any; it raises LaunchFailed.
+        `resolve` completes specs that are not resolved for this backend; it raises LaunchFailed.
         """
         self._store = store
         self._backend = backend
@@ -124,14 +123,14 @@ class Tracker:
         self._resolve = resolve
         self._has_model: dict[GroupRef, bool | None] = {}
         self.looked_at = clock()
-        """When it last looked at everything; before the first time, when it was made."""
+        """When it last looked at all jobs; before the first look, when it was created."""
         self._queue: WorkQueue[int | PeriodicTask] = WorkQueue(
             self._work, workers=options.workers, expected=(TrackerError,)
         )
         self._stops = Stops(lambda group: self._queue.add(group.job_id))
         self._followers = LogFollower(reports, backend)
         self._changes: Changes | None = None
-        """What others write: it has no hint of what this tracker writes itself."""
+        """Changes by other writers, without those of this tracker."""
         self._tasks = asyncio.TaskGroup()
         self._watching: asyncio.Task[None] | None = None
         self._seen: dict[GroupRef, Observation] = {}
@@ -143,7 +142,7 @@ class Tracker:
 
     @property
     def queue_health(self) -> QueueHealth:
-        """How it keeps up with its work. Any thread may ask."""
+        """Return the load of its work queue. Safe in any thread."""
         return self._queue.health
 
     async def run(self) -> None:
@@ -152,8 +151,8 @@ class Tracker:
             async with self._tasks as tasks:
                 tasks.create_task(self._follow_store())
                 tasks.create_task(self._queue.run())
-                for chore in PeriodicTask:
-                    self._queue.add(chore)
+                for task in PeriodicTask:
+                    self._queue.add(task)
         finally:
             await self._stops.close()
             await self._followers.close()
@@ -164,33 +163,33 @@ class Tracker:
                 self._look_at(job_id, state)
 
     def _look_at(self, job_id: int, state: JobState) -> None:
-        """A job has changed: see to what follows from that."""
+        """Queue the work that follows from a job's change."""
         if state.is_live:
             self._queue.add(job_id)
             return
         if state is JobState.QUEUED:
-            # It may have a deadline that nobody here has set.
+            # Another replica may have submitted it with a deadline.
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
         self._admitting.job_changed(job_id, state)
 
     async def _follow_backend(self, watch: Watch) -> None:
-        """Take in what changes after the snapshot of a watch, until the next look replaces it."""
+        """Follow the changes after the snapshot of a watch, until the next repair replaces the watch."""
         try:
             async for change in watch:
                 if change is not Mark.END_OF_SNAPSHOT:
                     group, observation = change
                     self._seen[group] = observation
                     self._queue.add(group.job_id)
-            log.warning("the watch of groups has ended; they are looked at again")
-        except Exception as error:  # a fault, too, is no reason to track no more
+            log.warning("the watch of groups ended; all groups are listed again")
+        except Exception as error:  # also an unforeseen one must not end the tracker
             unforeseen = None if isinstance(error, TrackerError) else error
             log.warning(
-                "groups cannot be watched any more, and are looked at again: %s", error, exc_info=unforeseen
+                "the watch of groups failed; all groups are listed again: %s", error, exc_info=unforeseen
             )
         self._queue.add_within(PeriodicTask.REPAIR, _REPAIR_PAUSE)
 
     async def _work(self, key: int | PeriodicTask) -> timedelta | None:
-        # It stays so until this worker's next key: the queue logs it if the work fails.
+        # Not reset afterwards: if the work fails, the queue logs that in the same context.
         log_context.subject.set(None if isinstance(key, PeriodicTask) else log_context.Subject(key))
         try:
             return await self._work_on(key)
@@ -204,7 +203,7 @@ class Tracker:
                 await self._admitting.run()
                 return None
             case PeriodicTask.DUE:
-                return await self._look_at_what_is_due()
+                return await self._queue_due_jobs()
             case PeriodicTask.REPAIR:
                 return await self._repair()
             case PeriodicTask.SWEEP:
@@ -214,8 +213,8 @@ class Tracker:
             case _:
                 return await self._settle(key)
 
-    async def _look_at_what_is_due(self) -> timedelta:
-        """Look at jobs whose time in their state is over; come again when the next one's is."""
+    async def _queue_due_jobs(self) -> timedelta:
+        """Queue the jobs that are due; return when the next one will be."""
         now = self._clock()
         first = await self._store.next_due(_DUE_BATCH)
         for job_id, due_at in first:
@@ -225,8 +224,8 @@ class Tracker:
         return _DUE_PAUSE if len(first) == _DUE_BATCH else self._options.repair_period
 
     async def _repair(self) -> timedelta:
-        """Look at everything, in case an event was missed, and stop groups that no live job owns."""
-        known = set(self._seen)  # a group that is launched while we look is in neither
+        """Look at all groups and live jobs, in case an event was missed."""
+        known = set(self._seen)  # a group that is launched during the look is in neither
         watch = self._backend.watch()
         found = await snapshot_of(watch)
         if self._watching is not None:
@@ -236,12 +235,12 @@ class Tracker:
             self._seen.pop(group, None)
         self._seen.update(found)
         now = self._clock()
-        # While the service was away, too, the clock may have been set back.
+        # The clock may have been set back, also while the service was down.
         may_be_late = not self._has_looked or now < self.looked_at
         self._has_looked, self.looked_at = True, now
         if may_be_late:
-            await self._look_at_pauses()
-        # Asked after the look: jobs that became live, or due, during the first one were passed over.
+            await self._queue_back_offs()
+        # After the look: jobs that became live or due during the first look were skipped.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
             self._queue.add(job_id)
@@ -249,23 +248,23 @@ class Tracker:
         self._queue.add(PeriodicTask.DUE)
         return self._options.repair_period
 
-    async def _look_at_pauses(self) -> None:
-        """Look at all jobs between two attempts: by a clock that was set back, their pauses end too late."""
+    async def _queue_back_offs(self) -> None:
+        """Queue all jobs in their back-off: if the clock was set back, it would end too late."""
         before: int | None = None
         where = JobFilter(states=frozenset({JobState.BACKOFF}))
-        while page := (await self._store.list_jobs(where, limit=_PAUSES_BATCH, before=before)).jobs:
+        while page := (await self._store.list_jobs(where, limit=_BACK_OFFS_BATCH, before=before)).jobs:
             for job in page:
                 self._queue.add(job.id)
             before = page[-1].id
 
     async def _sweep(self) -> timedelta:
-        """Remove what was kept of stopped groups for long enough."""
+        """Remove the remains of stopped groups whose time is over."""
         self._tenure.check()
         await self._backend.sweep(self._clock())
         return self._options.repair_period
 
     async def _prune(self) -> timedelta:
-        """Forget jobs that ended long ago."""
+        """Delete jobs that ended long ago, with their logs."""
         horizon = self._clock() - self._options.keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
             self._tenure.check()
@@ -277,18 +276,18 @@ class Tracker:
         return self._options.repair_period
 
     async def _settle(self, job_id: int) -> timedelta | None:
-        """Take steps for one job until there is nothing to do about it now."""
-        while self._has_looked:  # before, a running group would count as gone; the first look adds all
+        """Take steps for one job until there is nothing more to do now."""
+        while self._has_looked:  # before the first look, running groups would count as gone
             try:
                 job = await self._store.get(job_id)
             except JobNotFound:
                 job = None
-            with suppress(StaleJob):  # then it was cancelled meanwhile: look again
+            with suppress(StaleJob):  # another writer changed it, for example to cancel it: read it again
                 return await self._take_steps(job_id, job)
         return None
 
     async def _take_steps(self, job_id: int, job: Job | None) -> timedelta | None:
-        """Take them from this version of the job on. Raises StaleJob once another has written the job."""
+        """Take steps from this version of the job on. Raises StaleJob if another writer has changed it."""
         while True:
             log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
             if job is None or not job.state.is_live or job.ending is not None:
@@ -347,7 +346,7 @@ class Tracker:
         return seen
 
     async def _end(self, job: Job, ending: Ending) -> Job:
-        """Write the end of a job whose group has been stopped."""
+        """Write the end of the job, or of its attempt, after the stop of the group."""
         seen = self._stops.outcome(job.group)
         if seen is not None:
             job = job.observed(seen.statuses, seen.program)
@@ -357,7 +356,7 @@ class Tracker:
         return ended
 
     def _keep_until(self, ending: Ending) -> datetime | None:
-        """Until when what is left of a group with that end stays; None: not at all."""
+        """Return until when the remains of a group with this ending stay; None: not at all."""
         options = self._options
         periods = {
             JobState.BACKOFF: options.keep_failed_group,
@@ -368,11 +367,11 @@ class Tracker:
         return ending.decided_at + period if period else None
 
     def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
-        """Whether no group of this job is there that should not be; if not, they are being stopped."""
+        """Return whether the job has no stray groups. Strays are being stopped when this returns."""
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen if group.job_id == job_id and group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
-            strays.append(owned)  # it was one before the job was admitted: the launch waits until it is gone
+            strays.append(owned)  # a stray of this name from before the admission: launch once it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)
@@ -393,16 +392,16 @@ class Tracker:
         self._stops.forget(group)
 
     async def _save(self, before: Job, after: Job) -> Job:
-        """Write the next version of a job, and add the work that follows from it.
+        """Write the next version of a job, and queue the work that follows from it.
 
-        The next step of a job that was live before is its caller's, who has the version that was written.
+        If the job was and stays live, the caller takes the next step itself, with the returned version.
         """
         is_next_step_of_caller = before.state.is_live and after.state.is_live
         try:
             saved = await self._store.update(after, term=self._tenure.term, by=self._changes)
         except StoreUnavailable:
-            # It may have been written all the same. If not, the caller tries again, after a pause that grows:
-            # what is added here must not end that pause.
+            # The write may still have been done. If not, the caller retries after a growing pause, which the
+            # work that is queued here must not cut short.
             if not is_next_step_of_caller:
                 self._look_at(after.id, after.state)
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
@@ -414,9 +413,7 @@ class Tracker:
         with log_context.about(after.id, after.attempt):
             self._on_save(before, after)
             if after.state is not before.state:
-                reason = after.history[
-                    -1
-                ].diagnosis  # of this move: an earlier attempt's is no longer the reason
+                reason = after.history[-1].diagnosis
                 why = f" ({reason.category})" if reason else ""
                 log.info(
                     "job %d: %s -> %s, attempt %d%s", after.id, before.state, after.state, after.attempt, why

@@ -1,1 +1,1 @@
-"""Chaos from outside: real services and clients, honest and hostile jobs, kills and freezes at random."""
+"""Chaos from outside: real services and clients, honest and hostile jobs, random kills and freezes."""

@@ -1,6 +1,6 @@
-"""Plays jobs and faults against real services, and checks that nothing was lost, doubled or left behind.
+"""Plays jobs and faults against real services, and checks that nothing is lost, duplicated or left behind.
 
-Exits with 1 if anything was wrong.
+Exits with 1 if a check fails.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from tests.support.redis_server import MISSING, RedisServer, find_server
 _CAPACITY_OF_A_LANE = 3
 _PATIENCE = {"machine": 60.0, "redis": 60.0, "cluster": 180.0}
 _SLOW = {"machine": 5.0, "redis": 5.0, "cluster": None}
-"""Seconds. How soon a pod starts is up to its node."""
+"""Seconds. On a cluster the node decides how soon a pod starts."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 if nothing was wrong."""
+    """Run the command. Return 0 if all checks pass."""
     asked = _parsed(arguments)
-    # So that it cleans up, whoever ends it; a shell that runs us with & has us ignore the second.
+    # Clean up after both signals. A shell that starts this with & makes it ignore SIGINT by default.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     options = Options(
@@ -42,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         patience=asked.patience if asked.patience is not None else _PATIENCE[asked.on],
         slow=asked.slow if asked.slow is not None else _SLOW[asked.on],
     )
-    _tell(f"seed {options.seed}: {options.jobs} jobs, {options.faults} faults")
+    _print(f"seed {options.seed}: {options.jobs} jobs, {options.faults} faults")
     with _folder(asked.keep) as folder:
         record = run(
-            _world(asked.on, folder, options, spares_api_server=asked.spare_api_server), options, _tell
+            _world(asked.on, folder, options, spares_api_server=asked.spare_api_server), options, _print
         )
     print("\n".join(report(record)))
     return 1 if record.problems else 0
@@ -55,33 +55,33 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     parser.add_argument("--on", choices=("machine", "redis", "cluster"), default="machine")
     parser.add_argument("--jobs", type=int, default=600)
-    parser.add_argument("--faults", type=int, help="how many; without it, one for three jobs")
+    parser.add_argument("--faults", type=int, help="number of faults (default: a third of the jobs)")
     parser.add_argument(
-        "--seed", type=int, default=random.randrange(10**6), help="of what is drawn by chance"
+        "--seed", type=int, default=random.randrange(10**6), help="seed of the random choices"
     )
-    parser.add_argument("--seconds", type=float, help="submit no more jobs after that")
-    parser.add_argument("--lanes", type=int, default=12, help="jobs at once")
+    parser.add_argument("--seconds", type=float, help="stop submitting jobs after this time")
+    parser.add_argument("--lanes", type=int, default=12, help="number of jobs at a time")
     parser.add_argument(
         "--patience",
         type=float,
         metavar="SECONDS",
-        help="that anything may take before it is stuck",
+        help="time after which anything counts as stuck",
     )
     parser.add_argument(
-        "--slow", type=float, metavar="SECONDS", help="that an answer or a start may take without a fault"
+        "--slow", type=float, metavar="SECONDS", help="longest time for an answer or a start without a fault"
     )
     parser.add_argument(
         "--hostile",
         type=lambda text: text.split(","),
         default=KINDS,
         metavar="KINDS",
-        help=f"kinds of hostile jobs, of {','.join(KINDS)}; or single acts of hostile.py",
+        help=f"kinds of hostile jobs, out of {','.join(KINDS)}, or single acts of hostile.py",
     )
     parser.add_argument("--no-hostile", dest="hostile", action="store_const", const=())
     parser.add_argument(
-        "--spare-api-server", action="store_true", help="leave it alone, as others use the cluster, too"
+        "--spare-api-server", action="store_true", help="no faults of the API server, for a shared cluster"
     )
-    parser.add_argument("--keep", type=Path, help="an empty folder in which logs and files stay")
+    parser.add_argument("--keep", type=Path, help="empty folder for logs and files, which stay")
     asked = parser.parse_args(arguments)
     try:
         acts_of(asked.hostile)
@@ -93,7 +93,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _end(number: int, frame: object) -> None:
     for other in (signal.SIGTERM, signal.SIGINT):
         signal.signal(other, signal.SIG_IGN)
-    _tell("it is ended; cleaning up")
+    _print("interrupted; cleaning up")
     sys.exit(128 + number)
 
 
@@ -125,7 +125,7 @@ def _world(kind: str, folder: Path, options: Options, *, spares_api_server: bool
     return MachineWorld(folder, name, capacity, redis)
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What the ranks wrote down, and what of it must not be."""
+"""The audit file of the ranks, and its checks."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event of a rank: start, end, save, resume, child (of a hostile one); twice and beside are wrong."""
+    """An event of a rank: start, end, save, resume or child. The events twice and beside are violations."""
 
     event: str
     job: int
@@ -18,19 +18,19 @@ class Line:
     restarts: int
     pid: int
     ticks: int
-    """When the process was started, as proc(5) has it: together with its pid it is like no other."""
+    """The start time of the process (proc(5)). Together with the pid it identifies the process."""
     at: float
     """Seconds of the boot clock."""
     what: str
 
     @property
     def run(self) -> tuple[int, int, int]:
-        """Which start of a rank this is of, within its job."""
+        """Attempt, rank and restarts: they identify a start of a rank within the job."""
         return self.attempt, self.rank, self.restarts
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process that wrote it still runs."""
+        """Return whether the process that wrote the line still runs."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -39,7 +39,7 @@ class Line:
 
 
 class Audit:
-    """The audit file, by job."""
+    """The lines of the audit file, by job."""
 
     def __init__(self, file: Path) -> None:
         self.of_job: dict[int, list[Line]] = defaultdict(list)
@@ -51,15 +51,15 @@ class Audit:
         return self.of_job.get(job, ())
 
     def count(self, *events: str) -> int:
-        """How many there are of these events, of all jobs."""
+        """Count the lines of these events, over all jobs."""
         return sum(line.event in events for lines in self.of_job.values() for line in lines)
 
     def first_start(self, job: int) -> float | None:
-        """When a rank of the job first started."""
+        """Return when a rank of the job first started."""
         return min((line.at for line in self[job] if line.event == "start"), default=None)
 
     def doubles(self, job: int) -> Iterator[str]:
-        """Starts and ends that happened more than once, or where there was another process already."""
+        """Yield starts and ends that happened more than once, and ranks that ran twice at once."""
         for event in ("start", "end"):
             counts = Counter(line.run for line in self[job] if line.event == event)
             for run, count in counts.items():
@@ -70,7 +70,7 @@ class Audit:
         )
 
     def overlaps(self, job: int, excused: Collection[tuple[int, int]]) -> Iterator[str]:
-        """Attempts that began while something of another one was left, unless that one is excused."""
+        """Yield attempts that began while another one still ran, unless that one is excused."""
         left = [attempt for other, attempt in excused if other == job]
         for line in self[job]:
             if line.event == "beside" and not any(attempt < line.attempt for attempt in left):
@@ -84,16 +84,16 @@ class Audit:
                 yield f"job {job}: attempts {earlier} and {later} ran at the same time"
 
     def lost_steps(self, job: int) -> Iterator[str]:
-        """Attempts that did not go on from the last checkpoint."""
+        """Yield attempts that did not continue from the last checkpoint."""
         kept = 0
         for line in sorted(self[job], key=lambda line: line.at):
             if line.event == "save":
                 kept = int(line.what)
             if line.event == "resume" and int(line.what) < kept:
-                yield f"{_named(job, line.run)} went on from step {line.what}, and {kept} were kept"
+                yield f"{_named(job, line.run)} continued from step {line.what}, but step {kept} was saved"
 
     def orphans(self, job: int) -> Iterator[str]:
-        """Processes that still run."""
+        """Yield processes that still run."""
         for line in self[job]:
             if line.event in ("start", "child") and line.is_alive:
                 yield f"{_named(job, line.run)} still runs: pid {line.pid} ({line.what})"

@@ -1,4 +1,4 @@
-"""The clients of a run: they submit, cancel and wait by gRPC, and repeat what got no answer."""
+"""The clients of a run: they submit, cancel and wait by gRPC, and repeat calls without an answer."""
 
 import random
 import threading
@@ -23,41 +23,41 @@ _HOSTILE_ATTEMPTS = 2
 
 
 class Stuck(Exception):
-    """The service does not do what it should, for so long that there is no use in going on."""
+    """The service has made no progress for so long that the run is pointless."""
 
 
 @dataclass(slots=True)
 class Played:
-    """What became of a job."""
+    """A job and its result."""
 
     plan: Plan
     submitted_at: float
-    """By the boot clock, when it was first sent."""
+    """By the boot clock, at the first try."""
     job_id: int = 0
     """0 until it is acknowledged."""
     end: pb.GetTrainingStatusResponse | None = None
 
 
 class Clients:
-    """So many lanes, each of which has one job at a time brought to its end."""
+    """Concurrent lanes. Each brings one job at a time to its end."""
 
     def __init__(
         self, address: str, plans: Sequence[Plan], seed: int, lanes: int, pace: Pace, patience: float
     ) -> None:
-        """`patience` is how many seconds anything may take before it counts as stuck."""
+        """`patience` is the number of seconds after which anything counts as stuck."""
         self.client = TrainingClient(address)
         self.played: list[Played] = []
         self.problems: list[str] = []
         self.peeks: Sequence[str] = ()
-        """Artifacts of hostile jobs that are fetched."""
+        """The artifacts of hostile jobs to fetch."""
         self.is_stuck = False
-        """Whether it was given up."""
+        """True if the run was given up."""
         self.unlogged: list[Played] = []
-        """Those that succeeded, and the log of their master is not there."""
+        """The jobs that succeeded without a log of their master."""
         self.read: list[str] = []
-        """What was read of hostile jobs."""
+        """The texts that were read from hostile jobs."""
         self.repeats: Counter[str] = Counter()
-        """Calls that got no answer, by their error."""
+        """The number of calls without an answer, by error."""
         self._plans = iter(plans)
         self._pace = pace
         self._patience = patience
@@ -70,28 +70,28 @@ class Clients:
 
     @property
     def is_running(self) -> bool:
-        """Whether there are jobs that have not ended, and hope that they will."""
+        """Return whether there are jobs that have not ended, and may still end."""
         return any(thread.is_alive() for thread in self._threads)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the lanes."""
         for thread in self._threads:
             thread.start()
 
     def submit_no_more(self) -> None:
-        """Bring to an end what has been submitted, and no more."""
+        """Submit no further jobs, but bring the submitted ones to their ends."""
         with self._lock:
             self._plans = iter(())
 
     def give_up(self, problem: str) -> None:
-        """There is no use in going on."""
+        """Give up the run."""
         self.problems.append(problem)
         self.is_stuck = True
         self._is_over.set()
         self.submit_no_more()
 
     def close(self) -> None:
-        """Let go of everything; lanes that still wait end with an error."""
+        """Release everything. Lanes that still wait end with an error."""
         self._is_over.set()
         self.submit_no_more()
         self.client.close()
@@ -100,7 +100,7 @@ class Clients:
                 thread.join(self._patience)
 
     def ask(self, call: Callable[[TrainingClient], T]) -> T:
-        """The answer to a call, which is repeated until there is one. Raises Stuck."""
+        """Repeat a call until there is an answer, and return it. Raises Stuck."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -111,7 +111,7 @@ class Clients:
                     raise Stuck(f"no answer within {self._patience:g} s: {error}") from error
 
     def submit(self, plan: Plan) -> int:
-        """Send it until there is an answer: its key makes it one job however often it is sent."""
+        """Submit a job until there is an answer. The request key makes repetitions the same job."""
         return self.ask(
             lambda client: client.submit(
                 plan.algorithm,
@@ -165,7 +165,7 @@ class Clients:
             self.problems += self._differences(played, played.end)
 
     def _wait(self, job: int) -> pb.GetTrainingStatusResponse:
-        """Its last status. Raises Stuck once nothing has become of it for too long."""
+        """Wait for the job to end, and return its status. Raises Stuck without progress for too long."""
         moves = -1
         while True:
             try:
@@ -175,15 +175,15 @@ class Clients:
                 if len(seen.moves) == moves or self._is_over.is_set():
                     state = f"{pb.TrainingStatus.Name(seen.status)}{', ending' if seen.ending else ''}"
                     raise Stuck(
-                        f"nothing has become of it for {self._patience:g} s; it is {state}: {seen.message}"
+                        f"no progress for {self._patience:g} s; the job is {state}: {seen.message}"
                     ) from error
                 moves = len(seen.moves)
 
     def _differences(self, played: Played, end: pb.GetTrainingStatusResponse) -> Iterator[str]:
-        """What an honest job left that is not as it should be: its model, and its log."""
+        """Yield the problems with an honest job's results: its model and its log."""
         plan, job = played.plan, played.job_id
         if self.submit(plan) != job:
-            yield f"{plan.name} got another id than {job} when it was asked for again"
+            yield f"{plan.name} got another id than {job} when it was submitted again"
         if end.status != pb.succeed:
             return
         log = "".join(piece.text for piece in self.ask(lambda client: list(client.logs(job))))
@@ -194,16 +194,16 @@ class Clients:
             yield f"the model of job {job} is not what it wrote: {model[:100]!r}"
 
     def _read_all(self, job: int, seconds: float) -> None:
-        """Read what a hostile job shows, beside everything else; an error is an answer, too."""
+        """Read everything of a hostile job in a separate thread. An error is a valid answer, too."""
         reader = threading.Thread(target=self._read, args=(job,), name=f"reader of job {job}", daemon=True)
         begin = time.monotonic()
-        self._is_over.wait(seconds / 2)  # what it does is done then, mostly
+        self._is_over.wait(seconds / 2)  # by then most acts are done
         reader.start()
         self._is_over.wait(max(0.0, seconds - (time.monotonic() - begin)))
         reader.join(self._patience)
         if reader.is_alive() and not self._is_over.is_set():
             self.problems.append(
-                f"reading what hostile job {job} shows does not end within {self._patience:g} s"
+                f"reading the output of hostile job {job} takes longer than {self._patience:g} s"
             )
 
     def _read(self, job: int) -> None:

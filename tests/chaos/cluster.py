@@ -1,6 +1,7 @@
-"""A cluster: pods, two services and a Redis outside of it. The pods share a folder with this machine.
+"""The world of a cluster: pods, two services, and a Redis server outside.
 
-So it needs a cluster whose node is this machine (`tests/cluster/cluster provider` says debian).
+The pods share a folder with this machine, so the cluster's node must be this machine
+(`tests/cluster/cluster provider` prints debian).
 """
 
 import json
@@ -32,7 +33,7 @@ _LONGEST_AWAY = 5.0
 
 
 class ClusterWorld:
-    """See World. `spares_api_server`: others use the cluster, too."""
+    """See World. `spares_api_server` is for a cluster that others use, too."""
 
     has_process_groups = False
 
@@ -73,7 +74,7 @@ class ClusterWorld:
         for place in (self.audit, version, *written):
             place.mkdir(parents=True)
         for place in (self.audit, *written):
-            place.chmod(0o777)  # ranks have another user than the service
+            place.chmod(0o777)  # ranks run as another user than the service
         for name in ("examples.csv", "labels.csv"):
             (version / name).touch()
         (self._folder / "config.toml").write_text(self._config())
@@ -141,7 +142,7 @@ class ClusterWorld:
                 "containers": [
                     {"name": CONTAINER, "volumeMounts": [{"name": "shared", "mountPath": shared}]},
                 ],
-                # So that the rank is not process 1, which a signal without a handler does not end.
+                # With this, the rank is not process 1, which ignores signals without a handler.
                 "shareProcessNamespace": True,
             }
         }
@@ -207,14 +208,14 @@ class ClusterWorld:
     def _delete(self, kind: str, name: str, *how: str) -> bool:
         try:
             self._kubectl("delete", kind, name, "--ignore-not-found", "--wait=false", *how)
-        except CommandFailed:  # the API server is away
+        except CommandFailed:  # the API server is unreachable
             return False
         return True
 
     def _items(self, kind: str) -> list[dict[str, Any]]:
         try:
             items = self._cluster.get(self._namespace, kind, "--request-timeout=5s")["items"]
-        except CommandFailed:  # the API server is away
+        except CommandFailed:  # the API server is unreachable
             return []
         return sorted(items, key=lambda item: str(item["metadata"]["name"]))
 
@@ -236,7 +237,7 @@ class ClusterWorld:
 
 
 def _inline(value: Any) -> str:
-    """TOML on one line: the same as JSON but for tables."""
+    """Convert a value to TOML on one line: JSON, except for tables."""
     if isinstance(value, dict):
         return _toml({key: _inline(each) for key, each in value.items()})
     if isinstance(value, list):

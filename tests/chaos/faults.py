@@ -1,4 +1,4 @@
-"""What is done to a run from outside, at random moments: each fault has a name, and says what it hit."""
+"""Faults that are injected into a run from outside, at random moments."""
 
 import random
 import threading
@@ -13,12 +13,12 @@ from job_tracker.common.clock import boot_seconds
 _NO_TARGET_SECONDS = 0.1
 _LONGEST_PAUSE = 0.5
 _RECOVERY_SECONDS = 3.0
-"""After a fault, until a client that had lost the service has surely found it again."""
+"""The time after a fault within which every client has found the service again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something to be done; `do` returns whether there was a target. A rare one has less weight."""
+    """An action on the run. `do` returns whether there was a target. Rare faults have a lower weight."""
 
     name: str
     do: Callable[[random.Random], bool]
@@ -27,14 +27,14 @@ class Fault:
 
 @dataclass(slots=True)
 class Disturbances:
-    """When the service, or what it needs, was disturbed: it may be slow then."""
+    """The times at which the service or its dependencies were disturbed, and so may be slow."""
 
     _spans: list[tuple[float, float | None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """A disturbance, from here to the end of this, and of the recovery."""
+        """Record a disturbance: the time inside the block, and the recovery."""
         with self._lock:
             place = len(self._spans)
             self._spans.append((boot_seconds(), None))
@@ -45,7 +45,7 @@ class Disturbances:
                 self._spans[place] = (self._spans[place][0], boot_seconds() + _RECOVERY_SECONDS)
 
     def quiet_seconds(self, begin: float, end: float) -> float:
-        """How much of that time was without any."""
+        """Return how much of the time from `begin` to `end` was undisturbed."""
         with self._lock:
             spans = sorted((first, last if last is not None else end) for first, last in self._spans)
         quiet, position = 0.0, begin
@@ -56,23 +56,23 @@ class Disturbances:
 
 
 class Pace:
-    """Keeps submissions and faults in step, so that all come about; each kind of fault has its share."""
+    """Keeps submissions and faults in step, so that all happen, with a share for each kind of fault."""
 
     def __init__(self, jobs: int, faults: Sequence[int], lead: int) -> None:
-        """`faults` is how many of each kind. Neither they nor the jobs are ahead by more than `lead` jobs."""
+        """`faults` has the number of each kind. Neither side runs ahead by more than `lead` jobs."""
         self._jobs, self._faults, self._lead = max(1, jobs), faults, lead
         self._submitted, self._done = 0, [0] * len(faults)
         self._changed = threading.Condition()
 
     def submitted(self, patience: float) -> None:
-        """One more job; wait a while if the faults are behind."""
+        """Count a submitted job, and wait up to `patience` seconds if the faults are behind."""
         with self._changed:
             self._submitted += 1
             self._changed.notify_all()
             self._changed.wait_for(self._is_in_step, patience if sum(self._faults) else 0)
 
     def next_fault(self, kind: int, patience: float) -> bool:
-        """Whether there is to be another fault now, within so many seconds. It counts as done then."""
+        """Wait until another fault is due, and count it as done. Return False if none is due in time."""
         with self._changed:
             is_due = self._changed.wait_for(lambda: self._is_due(kind), patience)
             self._done[kind] += is_due
@@ -80,7 +80,7 @@ class Pace:
             return is_due
 
     def fault_missed(self, kind: int) -> None:
-        """It had no target."""
+        """Take back the last fault of this kind, which had no target."""
         with self._changed:
             self._done[kind] -= 1
 
@@ -94,10 +94,10 @@ class Pace:
 
 
 class Injector:
-    """Faults one after the other, each of its own thread of them, until it is ended."""
+    """Injects faults one after the other in a separate thread."""
 
     def __init__(self, faults: Sequence[Fault], seed: int, pace: Pace, kind: int) -> None:
-        """They are of that kind to the pace."""
+        """`kind` is the kind of these faults for the pace."""
         self.done: Counter[str] = Counter()
         self.problems: list[str] = []
         self._faults = faults
@@ -108,11 +108,11 @@ class Injector:
         self._thread = threading.Thread(target=self._run, name=f"faults {kind}", daemon=True)
 
     def start(self) -> None:
-        """From now on."""
+        """Start injecting."""
         self._thread.start()
 
     def end(self) -> None:
-        """Do no more of them, and wait for the one that is being done."""
+        """Stop injecting, and wait for the fault in progress."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()

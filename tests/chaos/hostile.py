@@ -1,8 +1,8 @@
-"""What a hostile job does to its own folders, from `work`: each act by name, and the acts of each kind.
+"""Attacks of hostile jobs on their own folders, from `work`, by kind and name.
 
-What it plants points at a file with a secret, or into a folder, that lie outside of all jobs: `OUTSIDE`.
-Afterwards nobody may have read the one through the service, nor changed anything in the other. Pids in
-forged records are of no process that there can be, as this runs on people's machines.
+The links that they plant lead to a file with a secret, or into a folder, both outside of all jobs
+(`OUTSIDE`). Afterwards the secret must not have been read through the service, and the folder must be
+unchanged. Forged records contain only impossible pids, since this runs on developers' machines.
 """
 
 import os
@@ -18,9 +18,9 @@ from tests.chaos.rank import note
 SECRET = "secret"
 KEPT = "kept"
 FIFO, ROOT_LINK = "fifo", "root"
-"""Names in the folder of the model."""
+"""Names in the model's folder."""
 _NESTED = "[" * 200_000
-_HUGE = 1 << 30  # bytes of a file, of which the disk has none
+_HUGE = 1 << 30  # bytes of a sparse file
 _MANY_FILES = 20_000
 _NO_PID = 0x7FFFFFFF
 _ENDED = '{"code": 0, "stopped": false, "oom_kills": 0, "error": "x", "at": 0}'
@@ -40,7 +40,7 @@ def _model() -> Path:
 
 
 def _stored_log() -> Path:
-    """Where the service is going to keep this job's logs, if they lie as the models do."""
+    """Return where the service will store this job's logs, assuming the layout of the models."""
     model = Path(os.environ["MODEL_URI"])
     storage = next(parent for parent in model.parents if parent.name == "models").parent
     log = storage / "logs" / model.parent.name / model.name
@@ -49,7 +49,7 @@ def _stored_log() -> Path:
 
 
 def _away(path: Path) -> Path:
-    """The path, with nothing there any more."""
+    """Delete the file or folder at the path, and return the path."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -86,7 +86,7 @@ def _fifo(path: Path) -> Callable[[], object]:
 
 
 def _left(plant: Callable[[], object]) -> Callable[[], object]:
-    """Plant it, and have the supervisor write no record of its own over it."""
+    """Plant something, then kill the supervisor, so that it cannot replace it with its own record."""
 
     def leave() -> None:
         plant()
@@ -96,7 +96,7 @@ def _left(plant: Callable[[], object]) -> Callable[[], object]:
 
 
 def _link_to_another() -> None:
-    """The record of an ended rank of any other job, in place of its own."""
+    """Link the record of an ended rank of another job in place of this rank's own."""
     mine = _GROUP_FOLDER.resolve()
     others = [path for path in mine.parent.parent.glob("*/*/*/exit.json") if mine not in path.parents]
     _link(_RANK / "exit.json", lambda: (others or [_outside() / SECRET])[0])()
@@ -205,11 +205,11 @@ ACTS: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "delete-group": lambda: shutil.rmtree(_GROUP_FOLDER.resolve(), ignore_errors=True),
     },
 }
-"""By kind and name."""
+"""The attacks by kind and name."""
 
 
 def main() -> None:
-    """Do ACT, then go on for SECONDS."""
+    """Do ACT, then continue for SECONDS."""
     act, seconds = os.environ["ACT"], float(os.environ["SECONDS"])
     note("start", act)
     next(acts[act] for acts in ACTS.values() if act in acts)()

@@ -1,4 +1,4 @@
-"""The errors in the services' logs, and which of them were to be expected."""
+"""The unexpected errors in the services' logs."""
 
 import re
 from collections import Counter
@@ -12,9 +12,9 @@ _BAD = frozenset({"ERROR", "CRITICAL"})
 
 
 def errors_in(files: Collection[Path], foreseen: Collection[str]) -> Counter[str]:
-    """What was logged as an error, and how often, but for the exceptions that are foreseen.
+    """Count the errors in the logs, except for foreseen exceptions.
 
-    Numbers are left out, so that the same is counted together.
+    Numbers are replaced, so that equal errors are counted together.
     """
     found: Counter[str] = Counter()
     for file in files:
@@ -26,7 +26,7 @@ def errors_in(files: Collection[Path], foreseen: Collection[str]) -> Counter[str
 
 
 def _errors(file: Path) -> Iterator[tuple[str, str]]:
-    """The text of each error, and the last line of its traceback."""
+    """Yield the text of each error and the last line of its traceback."""
     text, exception, is_raw = "", "", False
     with file.open(errors="replace") as lines:
         for line in lines:
@@ -36,7 +36,7 @@ def _errors(file: Path) -> Iterator[tuple[str, str]]:
                 text, exception, is_raw = record["text"] if record["level"] in _BAD else "", "", False
             elif traced := _OF_TRACEBACK.match(line):
                 exception = traced["text"].strip() or exception
-            elif line.startswith("Traceback "):  # one that went past the log
+            elif line.startswith("Traceback "):  # one outside the log
                 if text:
                     yield text, exception
                 text, exception, is_raw = line.strip().rstrip(":"), "", True

@@ -1,4 +1,4 @@
-"""One machine: processes, on SQLite with one service, or on Redis with three."""
+"""The world of one machine: processes, on SQLite with one service or on Redis with three."""
 
 import json
 import os
@@ -56,7 +56,7 @@ class MachineWorld:
             (version / name).touch()
         (self._outside / SECRET).write_text(self.secret)
         (self._outside / KEPT).touch()
-        # An elastic group is started by torchrun; the rank takes its place.
+        # Elastic groups are started by torchrun. The rank program replaces it.
         torchrun = self._folder / "torchrun"
         torchrun.write_text(f"#!/bin/sh\nexec '{sys.executable}' -I -S -c \"{_program('rank')}\"\n")
         torchrun.chmod(0o755)
@@ -88,7 +88,7 @@ class MachineWorld:
             yield from problems_in_redis(self._redis, PREFIX)
         there = {path.name for path in self._outside.iterdir()}
         if there != {SECRET, KEPT} or (self._outside / SECRET).read_text() != self.secret:
-            yield f"a folder outside of all jobs was changed; it has {sorted(there)}"
+            yield f"a folder outside of all jobs was changed; it contains {sorted(there)}"
 
     def close(self) -> None:
         """See World."""
@@ -99,7 +99,7 @@ class MachineWorld:
             yield from (self._data / "groups" / place).glob("*")
 
     def _config(self) -> str:
-        # Parameters are declared, so that nothing else is passed on.
+        # Parameters are declared, so that no others are passed on.
         algorithm = f"""
             max_instances = 3
             parameters = {{ DO = {{}}, SECONDS = {{}}, EXIT_CODE = {{}}, STUBBORN = {{}}, ACT = {{}} }}
@@ -150,5 +150,5 @@ class MachineWorld:
 
 
 def _program(module: str) -> str:
-    """What python -c takes to run that module of this package, with nothing else on its path."""
+    """Return the argument of python -c that runs this module of the package with an isolated path."""
     return f"import sys; sys.path.append('{_ROOT}'); from tests.chaos.{module} import main; main()"

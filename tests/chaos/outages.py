@@ -1,4 +1,4 @@
-"""Faults of services and of their Redis: killed, stopped, frozen; all of it is there again afterwards."""
+"""Faults of services and of their Redis server: kills, stops, freezes. Everything runs again afterwards."""
 
 import random
 import signal
@@ -13,14 +13,14 @@ from tests.chaos.service import Service
 from tests.support.redis_server import RedisServer
 
 PREFIX = "chaos"
-"""Of the keys in Redis."""
+"""The prefix of the keys in Redis."""
 LEASE_SECONDS = 2
-_LONGEST_FREEZE = 2.0 * LEASE_SECONDS  # then another one leads meanwhile
+_LONGEST_FREEZE = 2.0 * LEASE_SECONDS  # long enough for another replica to become the leader
 _LONGEST_AWAY = 2.0
 
 
 class Outages:
-    """What can be done to services that share a store."""
+    """The faults of services that share a store."""
 
     def __init__(
         self, services: Sequence[Service], redis_server: RedisServer | None, disturbances: Disturbances
@@ -30,7 +30,7 @@ class Outages:
         self._disturbances = disturbances
 
     def begin(self) -> None:
-        """Start Redis, if there is to be one, and the services; return when they serve."""
+        """Start Redis, if used, and the services; return when they serve."""
         if self._redis is not None:
             self._start_redis()
         for service in self._services:
@@ -38,13 +38,13 @@ class Outages:
         self._wait()
 
     def heal(self) -> None:
-        """See to it that all of it runs. Each fault ends by itself, but for one that failed half-way."""
+        """Ensure that everything runs. Each fault repairs itself, unless it failed half-way."""
         if self._redis is not None and self._redis.process is None:
             self._start_redis()
         self._wait()
 
     def close(self, clean_up: Callable[[], object]) -> None:
-        """End all of it at once; clean up what the services made when they are gone."""
+        """End everything at once. `clean_up` removes the remains of the services after their end."""
         for service in self._services:
             service.close()
         clean_up()
@@ -52,7 +52,7 @@ class Outages:
             self._redis.kill()
 
     def faults(self) -> Sequence[Fault]:
-        """What can be done to them."""
+        """Return all faults."""
         of_services = (
             Fault("kill a service", lambda dice: self._end(dice.choice(self._services), signal.SIGKILL), 4),
             Fault("freeze a service", lambda dice: self._freeze(dice.choice(self._services), dice), 4),

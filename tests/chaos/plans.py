@@ -1,4 +1,4 @@
-"""The jobs of a run, drawn by chance: what each does, and the ends that it may come to."""
+"""The jobs of a run, chosen at random: their behaviour and allowed results."""
 
 import random
 from collections.abc import Collection, Mapping, Sequence
@@ -8,7 +8,7 @@ from tests.chaos.hostile import ACTS
 from training_service._generated import training_service_pb2 as pb
 
 KINDS = tuple(ACTS)
-"""Of hostility."""
+"""The kinds of hostile jobs."""
 
 _ENDED = frozenset({pb.succeed, pb.failure, pb.cancelled})
 _HOSTILE_SHARE = 0.25
@@ -16,42 +16,40 @@ _HOSTILE_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A job."""
+    """A job to play."""
 
     name: str
     kind: str
     algorithm: str
     ends: frozenset[int]
-    """The statuses that it may end with."""
+    """The allowed final statuses."""
     instances: int = 1
     parameters: Mapping[str, str] = field(default_factory=dict)
     cancel_after: float | None = None
-    """Seconds from its submission on."""
+    """Seconds after its submission."""
     exit_code: int = 0
 
     @property
     def is_hostile(self) -> bool:
-        """Whether it harms; what becomes of it is then its own affair, as long as it ends."""
+        """Return whether the job is hostile. A hostile job may have any result, as long as it ends."""
         return self.algorithm == "hostile"
 
     @property
     def may_lose_ranks(self) -> bool:
-        """Whether it kills a rank of its first attempt itself."""
+        """Return whether the job kills a rank of its first attempt itself."""
         return self.kind in ("dies once", "elastic")
 
 
 def acts_of(chosen: Collection[str]) -> list[str]:
-    """The hostile acts of these kinds, or of these names. Raises ValueError for what is neither."""
+    """Return the hostile acts of these kinds or names. Raises ValueError for unknown ones."""
     every = {act for acts in ACTS.values() for act in acts}
     for unknown in set(chosen) - every - set(KINDS):
-        raise ValueError(
-            f"{unknown} is no kind of hostility. There are {', '.join(KINDS)}; or give single acts"
-        )
+        raise ValueError(f"unknown kind {unknown}; use {', '.join(KINDS)}, or the names of single acts")
     return [act for kind, acts in ACTS.items() for act in acts if {kind, act} & set(chosen)]
 
 
 def draw(dice: random.Random, jobs: int, acts: Sequence[str], *, elastic: bool = True) -> list[Plan]:
-    """So many jobs, of which some are hostile if there are acts; each act comes about as often."""
+    """Choose that many jobs, some of them hostile if there are acts. All acts are about equally frequent."""
     plans: list[Plan] = []
     waiting: list[str] = []
     for number in range(jobs):
@@ -110,7 +108,7 @@ def _honest(dice: random.Random, number: int, elastic: bool) -> Plan:
 
 
 def _hostile(dice: random.Random, number: int, act: str) -> Plan:
-    # Some end by themselves, most are cancelled: either way its records are read.
+    # Some end by themselves, but most are cancelled. Their records are read in both cases.
     stays = dice.random() < 0.7
     return Plan(
         name=f"job-{number}",

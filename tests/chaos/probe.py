@@ -1,4 +1,4 @@
-"""How long the service takes to answer, all the time."""
+"""Measures all the time how long the service takes to answer."""
 
 import threading
 
@@ -10,21 +10,21 @@ _PAUSE = 0.1
 
 
 class Probe:
-    """Asks for the status of the last job, again and again."""
+    """Requests the status of the last job, over and over."""
 
     def __init__(self, clients: Clients) -> None:
         self.spans: list[tuple[float, float]] = []
-        """When each call began and ended, by the boot clock."""
+        """The begin and end of each call, by the boot clock."""
         self._clients = clients
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
 
     def start(self) -> None:
-        """From now on."""
+        """Start measuring."""
         self._thread.start()
 
     def end(self) -> None:
-        """No more."""
+        """Stop measuring."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,4 +1,4 @@
-"""The processes of a run: found by a mark in their environment, and signalled by pidfd."""
+"""The processes of a run. They are found by a mark in their environment, and signalled by pidfd."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ _GONE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A process, and what its environment says of the job."""
+    """A process of a job, with its environment."""
 
     pid: int
     parent: int
@@ -22,17 +22,17 @@ class Found:
 
     @property
     def job(self) -> int:
-        """Whose rank it is; 0 if it does not say."""
+        """The job; 0 if unknown."""
         return int(self.environment.get("JOB_ID", "0"))
 
     @property
     def attempt(self) -> int:
-        """Of which attempt."""
+        """The attempt; 0 if unknown."""
         return int(self.environment.get("JOB_ATTEMPT", "0"))
 
 
 def marked(run: str) -> list[Found]:
-    """All processes of the run's jobs."""
+    """Find all processes of the run's jobs."""
     mark = f"{MARK}={run}".encode()
     found = []
     for pid in _pids():
@@ -45,12 +45,12 @@ def marked(run: str) -> list[Found]:
 
 
 def supervisors(folder: Path) -> list[int]:
-    """The supervisors of ranks whose folders are below this one."""
+    """Find the supervisors of ranks whose folders are below this one."""
     return [pid for pid in _pids() if is_supervisor(pid, folder)]
 
 
 def is_supervisor(pid: int, folder: Path = Path("/")) -> bool:
-    """Whether that is the supervisor of a rank whose folder is below this one."""
+    """Return whether this is the supervisor of a rank whose folder is below this one."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:
@@ -60,7 +60,7 @@ def is_supervisor(pid: int, folder: Path = Path("/")) -> bool:
 
 
 class Held:
-    """A process that is surely the one that was found; None of it can be had if it is gone."""
+    """A pidfd of a process: it never refers to another one. Opening it fails if the process is gone."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -73,13 +73,13 @@ class Held:
         os.close(self._descriptor)
 
     def send(self, number: int) -> None:
-        """Signal it, unless it is gone."""
+        """Signal the process, unless it is gone."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, number)
 
 
 def kill_all(run: str, folder: Path) -> list[str]:
-    """End all processes of a run. Returns what they were."""
+    """End all processes of a run. Return their command lines."""
     names = []
     deadline = time.monotonic() + _GONE_SECONDS
     while left := [*supervisors(folder), *(found.pid for found in marked(run))]:
@@ -100,8 +100,8 @@ def _pids() -> Iterator[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Its parent; 0 if it is gone."""
-    # proc(5): "pid (name) state ppid …", where the name may hold anything, ")" too.
+    """Return the pid of the parent; 0 if the process is gone."""
+    # proc(5): "pid (name) state ppid …". The name may contain any character, even ")".
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

@@ -1,9 +1,9 @@
-"""One rank of an honest job: it writes into the audit file that it starts and ends, and does what DO says.
+"""One rank of an honest job: it records its start and end in the audit file, and acts as DO says.
 
-It needs nothing but Python, as on a cluster its text is what the container runs. `AUDIT` is a folder:
-`audit` in it gets a line for each event, by one write that appends; `job-N` is there for locks. Each rank
-locks a byte of it, by attempt and rank, for as long as it lives. So it sees at once another process with
-its own number, and any rank of another attempt at its job.
+It needs only Python, since on a cluster its source is the container's command. `AUDIT` is a folder. The
+file `audit` in it gets a line for each event, by one appending write. The file `job-N` is for locks: each
+rank locks one of its bytes, chosen by attempt and rank, as long as it lives. So a rank detects at once
+another process with its own number, and any rank of another attempt.
 """
 
 import fcntl
@@ -13,12 +13,12 @@ import sys
 import time
 
 _RANKS = 16  # bytes of the lock file for each attempt
-_BUSY_SECONDS = 0.5  # a look of another rank holds a byte for some microseconds
+_BUSY_SECONDS = 0.5  # another rank's check holds a byte for some microseconds
 _STEP_SECONDS = 0.1
 
 
 def note(event: str, what: object = "-") -> None:
-    """Append a line to the audit file: see audit.Line."""
+    """Append a line to the audit file; see audit.Line."""
     with open("/proc/self/stat") as file:
         ticks = file.read().rpartition(")")[2].split()[19]
     who = (
@@ -31,7 +31,7 @@ def note(event: str, what: object = "-") -> None:
 
 
 def main() -> None:
-    """Live, as DO, SECONDS and EXIT_CODE say."""
+    """Run the rank according to DO, SECONDS and EXIT_CODE."""
     if os.environ.get("STUBBORN"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
@@ -43,7 +43,7 @@ def main() -> None:
     code = int(os.environ.get("EXIT_CODE") or "0")
     if _number() == 0 and code == 0:
         _publish(os.path.join(os.environ["MODEL_URI"], "model.txt"), f"model of job {os.environ['JOB_ID']}")
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that the end is noted once
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that the end is recorded once
     note("end", code)
     sys.exit(code)
 
@@ -56,7 +56,7 @@ def _live(do: str, seconds: float) -> None:
         time.sleep(seconds)
         os.kill(os.getpid(), signal.SIGKILL)
     if do == "lose a worker":
-        seconds *= 3  # for what comes after the loss
+        seconds *= 3  # time for the events after the loss
     if do == "hold":
         seconds = 1e6
     if do == "checkpoint" and _number() == 0:
@@ -66,7 +66,7 @@ def _live(do: str, seconds: float) -> None:
 
 
 def _train_on(steps: int) -> None:
-    """Go on from the checkpoint, and keep one after each step."""
+    """Continue from the checkpoint, and save one after each step."""
     checkpoint = os.path.join(os.environ["CHECKPOINT_URI"], "step")
     step = 0
     if os.path.exists(checkpoint):
@@ -98,7 +98,7 @@ def _hold_lock() -> None:
             note("twice")
             break
         time.sleep(0.01)
-    # A shared lock is refused only where a rank of another attempt has its own.
+    # A shared lock is refused only if a rank of another attempt holds its byte.
     for first, length in ((0, attempt * _RANKS), ((attempt + 1) * _RANKS, 0)):
         if _locked(lock, fcntl.LOCK_SH, first, length):
             fcntl.lockf(lock, fcntl.LOCK_UN, length, first)
@@ -121,12 +121,12 @@ def _stopped(number: int, frame: object) -> None:
 
 
 def _number() -> int:
-    # The second is what torchrun would set the first from.
+    # torchrun would set RANK from PET_NODE_RANK.
     return int(os.environ.get("RANK") or os.environ["PET_NODE_RANK"])
 
 
 def _restarts() -> int:
-    """How often this rank was started anew in its attempt: the process backend keeps it beside `work`."""
+    """Return the restarts of this rank in its attempt. The process backend stores them beside `work`."""
     try:
         with open(os.path.join(os.environ.get("HOME", ""), "..", "restarts")) as file:
             return int(file.read())

@@ -1,4 +1,4 @@
-"""A run's figures, as a table for people."""
+"""The figures of a run as a readable table."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from tests.chaos.run import Record
 from training_service._generated import training_service_pb2 as pb
 
-_MOST_SHOWN = 60
+_MAX_SHOWN = 60
 
 
 def report(record: Record) -> Iterator[str]:
-    """The lines of it."""
+    """Yield the lines of the report."""
     honest = [played for played in record.played if not played.plan.is_hostile]
     hostile = [played for played in record.played if played.plan.is_hostile]
     yield f"seed {record.options.seed}, {len(record.played)} jobs in {record.seconds:.0f} s"
@@ -31,13 +31,13 @@ def report(record: Record) -> Iterator[str]:
         yield _row(f"  {name}", count)
     yield _row("doubles, overlaps, orphans", f"{record.doubles}, {record.overlaps}, {record.orphans}")
     yield _row("calls without an answer", ", ".join(f"{n} {name}" for name, n in record.repeats.items()) or 0)
-    yield _row("longest GetTrainingStatus", f"{record.slowest_answer:.2f} s, faults left out")
-    yield _row("longest from submit to start", f"{record.slowest_start:.2f} s, faults left out")
+    yield _row("longest GetTrainingStatus", f"{record.slowest_answer:.2f} s, without faults")
+    yield _row("longest from submit to start", f"{record.slowest_start:.2f} s, without faults")
     yield _row("problems", len(record.problems))
-    for problem in record.problems[:_MOST_SHOWN]:
+    for problem in record.problems[:_MAX_SHOWN]:
         yield f"  {problem}"
-    if len(record.problems) > _MOST_SHOWN:
-        yield f"  and {len(record.problems) - _MOST_SHOWN} more"
+    if len(record.problems) > _MAX_SHOWN:
+        yield f"  and {len(record.problems) - _MAX_SHOWN} more"
 
 
 def _row(name: str, figure: object) -> str:

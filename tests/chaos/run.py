@@ -1,4 +1,4 @@
-"""A run: jobs and faults side by side until all jobs have ended; then everything is checked."""
+"""A run: jobs and faults at the same time until all jobs have ended, then the checks."""
 
 import random
 import time
@@ -15,40 +15,40 @@ from tests.chaos.plans import draw
 from tests.chaos.probe import Probe
 from tests.chaos.world import World
 
-_TELL_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is asked of a run."""
+    """The options of a run."""
 
     seed: int
     jobs: int
     faults: int
     acts: Sequence[str]
-    """Of hostile jobs; none: there are none."""
+    """The acts of hostile jobs; without any, there are no hostile jobs."""
     seconds: float | None = None
-    """How long jobs are submitted; none: until all are."""
+    """The time limit for submitting jobs; None: until all are submitted."""
     lanes: int = 12
-    """Jobs at once."""
+    """The number of jobs at a time."""
     patience: float = 60.0
-    """Seconds that anything may take before it counts as stuck."""
+    """Seconds after which anything counts as stuck."""
     slow: float | None = 5.0
-    """Seconds that an answer, or the start of an honest job, may take without a disturbance."""
+    """The most seconds for an answer, or for the start of an honest job, without a disturbance."""
 
 
 @dataclass(slots=True)
 class Record:
-    """What happened in a run, and what was wrong."""
+    """The events and problems of a run."""
 
     options: Options
     seconds: float = 0.0
     played: Sequence[Played] = ()
     faults: Counter[str] = field(default_factory=Counter)
     starts: int = 0
-    """Of services."""
+    """The starts of services."""
     ranks: int = 0
-    """That were started, by the audit."""
+    """The starts of ranks, according to the audit."""
     repeats: Counter[str] = field(default_factory=Counter)
     slowest_answer: float = 0.0
     slowest_start: float = 0.0
@@ -58,8 +58,8 @@ class Record:
     problems: list[str] = field(default_factory=list)
 
 
-def run(world: World, options: Options, tell: Callable[[str], None]) -> Record:
-    """Play it in the world, which is opened and closed here."""
+def run(world: World, options: Options, progress: Callable[[str], None]) -> Record:
+    """Run in the world, which is opened and closed here. `progress` gets a line from time to time."""
     begin, record = time.monotonic(), Record(options)
     plans = draw(random.Random(options.seed), options.jobs, options.acts, elastic=world.has_process_groups)
     of_services = (options.faults + 1) // 2
@@ -78,7 +78,7 @@ def run(world: World, options: Options, tell: Callable[[str], None]) -> Record:
         probe.start()
         for injector in injectors:
             injector.start()
-        _await(clients, injectors, begin, options, tell)
+        _await(clients, injectors, begin, options, progress)
         probe.end()
         for injector in injectors:
             injector.end()
@@ -104,27 +104,27 @@ def _await(
     injectors: Sequence[Injector],
     begin: float,
     options: Options,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> None:
-    told = begin
+    reported = begin
     while clients.is_running and not clients.is_stuck:
         time.sleep(0.1)
         now = time.monotonic()
         if options.seconds is not None and now - begin > options.seconds:
             clients.submit_no_more()
-        if now - told > _TELL_SECONDS:
-            told = now
+        if now - reported > _REPORT_SECONDS:
+            reported = now
             ended = sum(played.end is not None for played in list(clients.played))
             done = sum(injector.done.total() for injector in injectors)
-            tell(
+            progress(
                 f"{now - begin:5.0f} s: {len(clients.played)} jobs submitted, {ended} ended, {done} faults, "
                 f"{len(clients.problems)} problems"
             )
 
 
 def _finish(world: World, clients: Clients, patience: float) -> Iterator[str]:
-    """Let it come to rest and stop it; what is wrong with its jobs, and left over."""
-    if clients.is_stuck:  # whatever there is still runs
+    """Let the world settle, and stop it. Yield the problems of jobs, and leftovers."""
+    if clients.is_stuck:  # everything still runs
         yield from (problem for service in world.services for problem in service.by_itself)
         return
     try:
@@ -151,7 +151,7 @@ def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iter
     calm, slow = world.disturbances.quiet_seconds, record.options.slow
     record.slowest_answer = max((calm(*span) for span in probe.spans), default=0.0)
     if slow is not None and record.slowest_answer > slow:
-        yield f"an answer took {record.slowest_answer:.1f} s, without a fault"
+        yield f"an answer took {record.slowest_answer:.1f} s without a fault"
     for played in record.played:
         is_known = bool(played.job_id and (played.end is not None or not clients.is_stuck))
         if not played.plan.is_hostile and is_known:
@@ -162,7 +162,7 @@ def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iter
                 waited = calm(played.submitted_at, started_at)
                 record.slowest_start = max(record.slowest_start, waited)
                 if slow is not None and waited > slow:
-                    yield f"job {played.job_id} waited {waited:.1f} s for its start, without a fault"
+                    yield f"job {played.job_id} waited {waited:.1f} s for its start without a fault"
         if not clients.is_stuck:
             orphans = list(audit.orphans(played.job_id))
             record.orphans += len(orphans)
@@ -170,10 +170,10 @@ def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iter
     for played in clients.unlogged:
         assert played.end is not None
         if (played.job_id, played.end.attempt) not in world.victims.deleted:
-            yield f"the log of rank 0 of job {played.job_id} ({played.plan.kind}) is not there"
+            yield f"the log of rank 0 of job {played.job_id} ({played.plan.kind}) is missing"
     for text in clients.read:
         if world.secret in text:
-            yield f"a client got to read what lies outside of a job: {text[:200]!r}"
+            yield f"a client could read a file outside of a job: {text[:200]!r}"
 
 
 def _logged(world: World) -> Iterator[str]:

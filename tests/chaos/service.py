@@ -1,4 +1,4 @@
-"""A real `training-service serve`, started again whenever it ends, as systemd or Kubernetes would."""
+"""A real `training-service serve` that is restarted whenever it ends, as by systemd or Kubernetes."""
 
 import resource
 import signal
@@ -14,21 +14,21 @@ from tests.chaos.processes import Held
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0
 _PAUSE_SECONDS = 0.2
-_MOST_MEMORY = 2 << 30
-"""Bytes of its data: a hostile job that has it read without end harms this service, not the machine."""
+_MAX_MEMORY = 2 << 30
+"""Bytes of data: if a hostile job exhausts the memory, it harms this service and not the machine."""
 _SERVING = b"serving at"
 _ORDERED = (0, -signal.SIGKILL)
 
 
 class Service:
-    """One replica, on an address of its own."""
+    """One replica on a separate address."""
 
     def __init__(self, name: str, folder: Path, address: str) -> None:
         self.name = name
         self.address = address
         self.starts = 0
         self.by_itself: list[str] = []
-        """How it ended where it was neither killed nor stopped."""
+        """Its ends other than by a kill or a stop."""
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._is_over = False
@@ -37,40 +37,40 @@ class Service:
 
     @property
     def pid(self) -> int | None:
-        """Of its process, if there is one now."""
+        """The pid of its process, if it runs."""
         process = self._process
         return process.pid if process is not None else None
 
     def start(self) -> None:
-        """Have it run from now on."""
+        """Start the service and its restarts."""
         self._keeper.start()
 
     def wait_until_serving(self) -> None:
-        """Raise TimeoutError if it does not serve in time."""
+        """Wait until the service serves. Raises TimeoutError."""
         deadline = time.monotonic() + _START_SECONDS
         while not self._is_serving():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} does not serve: {self.log()[-1000:]}")
+                raise TimeoutError(f"{self.name} does not serve in time: {self.log()[-1000:]}")
             time.sleep(0.02)
 
     def end(self, number: int) -> None:
-        """Signal it so that it ends, and wait until it serves again."""
+        """End the process with a signal, and wait until the next one serves."""
         with self._changed:
             start = self.starts
             self.signal(number)
             if not self._changed.wait_for(lambda: self.starts > start or self._is_over, _STOP_SECONDS):
-                raise TimeoutError(f"{self.name} does not end with signal {number}")
+                raise TimeoutError(f"{self.name} does not end on signal {number}")
         self.wait_until_serving()
 
     def signal(self, number: int) -> None:
-        """Signal its process, if there is one."""
+        """Signal the process, if it runs."""
         with self._changed:
             if self._process is not None and self._process.poll() is None:
                 self._process.send_signal(signal.SIGCONT)
                 self._process.send_signal(number)
 
     def freeze(self, seconds: float) -> None:
-        """Stop its process for so long."""
+        """Freeze the process for some seconds."""
         if (pid := self.pid) is None:
             return
         with Held(pid) as process:
@@ -81,7 +81,7 @@ class Service:
                 process.send(signal.SIGCONT)
 
     def stop(self) -> Iterator[str]:
-        """Stop it in good order, for good; what is wrong with that."""
+        """Stop the service in good order and for good. Yield the problems."""
         self._is_over = True
         self.signal(signal.SIGTERM)
         self._keeper.join(_STOP_SECONDS)
@@ -90,19 +90,19 @@ class Service:
             self.close()
 
     def close(self) -> None:
-        """End it at once, for good."""
+        """Kill the service for good."""
         self._is_over = True
         self.signal(signal.SIGKILL)
         if self._keeper.is_alive():
             self._keeper.join(_STOP_SECONDS)
 
     def log(self) -> str:
-        """What its last process printed."""
+        """Return the output of the last process."""
         file = self._log(self.starts)
         return file.read_text(errors="replace") if file.exists() else ""
 
     def logs(self) -> list[Path]:
-        """What all of its processes printed."""
+        """Return the files with the output of all processes."""
         return sorted(self._folder.glob(f"{self.name}-*.log"))
 
     def _keep(self) -> None:
@@ -120,11 +120,11 @@ class Service:
         command = [str(Path(sys.executable).with_name("training-service")), "serve"]
         command += ["--config", str(self._folder / "config.toml"), "--address", self.address]
         with self._log(self.starts + 1).open("ab") as log, self._changed:
-            # In a session of its own: Ctrl-C is for the one who drives it.
+            # In a new session: Ctrl-C must reach only the test.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MAX_MEMORY, _MAX_MEMORY))
             self.starts += 1
             self._process = process
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The proof of the chaos proves something: what must not be is seen in the audit, and in the logs."""
+"""The checks of the chaos work: they detect violations in the audit and errors in logs."""
 
 import signal
 import subprocess
@@ -15,21 +15,23 @@ from tests.chaos.logged import errors_in
 
 
 class Ranks:
-    """Real ranks of job 1, which write into one audit."""
+    """Real ranks of job 1 that write to one audit."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, attempt: int, number: int, **environment: str) -> subprocess.Popen[bytes]:
-        """Start one, and wait until it says so."""
-        told = {
+        """Start a rank, and wait until it has recorded that."""
+        environment_of_rank = {
             **{"JOB_ID": "1", "JOB_ATTEMPT": str(attempt), "RANK": str(number), "WORLD_SIZE": "2"},
             **{"AUDIT": str(self.folder), "HOME": str(self.folder), "DO": "hold"},
             **{"MODEL_URI": str(self.folder / "model"), "CHECKPOINT_URI": str(self.folder / "checkpoint")},
         }
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", rank.__file__], env={**told, **environment}, stdout=subprocess.PIPE
+            [sys.executable, "-I", "-S", rank.__file__],
+            env={**environment_of_rank, **environment},
+            stdout=subprocess.PIPE,
         )
         self._started.append(process)
         assert process.stdout is not None
@@ -52,7 +54,7 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
     made.end()
 
 
-def test_a_group_and_its_next_attempt_are_as_they_should_be(ranks: Ranks) -> None:
+def test_a_correct_group_and_its_next_attempt_pass_all_checks(ranks: Ranks) -> None:
     for attempt in (1, 2):
         group = [ranks.start(attempt, number) for number in (0, 1)]
         group[0].send_signal(signal.SIGTERM)
@@ -64,7 +66,7 @@ def test_a_group_and_its_next_attempt_are_as_they_should_be(ranks: Ranks) -> Non
     assert [line.what for line in audit[1] if line.event == "end"] == ["stopped", "stopped"]
 
 
-def test_a_rank_that_runs_twice_is_seen(ranks: Ranks) -> None:
+def test_a_rank_that_runs_twice_is_detected(ranks: Ranks) -> None:
     for _ in range(2):
         ranks.start(1, 0)
     assert list(ranks.audit().doubles(1)) == [
@@ -73,7 +75,7 @@ def test_a_rank_that_runs_twice_is_seen(ranks: Ranks) -> None:
     ]
 
 
-def test_a_rank_that_is_started_again_after_its_end_is_seen(ranks: Ranks) -> None:
+def test_a_rank_started_again_after_its_end_is_detected(ranks: Ranks) -> None:
     for _ in range(2):
         ranks.start(1, 0, DO="run").wait()
     assert list(ranks.audit().doubles(1)) == [
@@ -82,26 +84,26 @@ def test_a_rank_that_is_started_again_after_its_end_is_seen(ranks: Ranks) -> Non
     ]
 
 
-def test_attempts_that_run_at_once_are_seen(ranks: Ranks) -> None:
+def test_overlapping_attempts_are_detected(ranks: Ranks) -> None:
     ranks.start(1, 1)
     ranks.start(2, 0).kill()
     assert list(ranks.audit().overlaps(1, ())) == ["job 1 attempt 2 rank 0 began while another attempt ran"]
     assert list(ranks.audit().overlaps(1, {(1, 1)})) == []
 
 
-def test_what_still_runs_is_seen(ranks: Ranks) -> None:
+def test_a_process_left_behind_is_detected(ranks: Ranks) -> None:
     left = ranks.start(1, 0)
     assert list(ranks.audit().orphans(1)) == [f"job 1 attempt 1 rank 0 still runs: pid {left.pid} (-)"]
 
 
-def test_an_attempt_that_does_not_go_on_from_the_checkpoint_is_seen(ranks: Ranks) -> None:
+def test_an_attempt_that_ignores_the_checkpoint_is_detected(ranks: Ranks) -> None:
     ranks.start(1, 0, DO="checkpoint", SECONDS="0.3").wait()
     ranks.start(2, 0, DO="checkpoint", SECONDS="0.5").wait()
     assert list(ranks.audit().lost_steps(1)) == []
     (ranks.folder / "checkpoint" / "step").write_text("2")
     ranks.start(3, 0, DO="checkpoint", SECONDS="0.5").wait()
     assert list(ranks.audit().lost_steps(1)) == [
-        "job 1 attempt 3 rank 0 went on from step 2, and 5 were kept"
+        "job 1 attempt 3 rank 0 continued from step 2, but step 5 was saved"
     ]
 
 
@@ -112,7 +114,7 @@ def test_only_time_without_a_disturbance_counts() -> None:
     assert disturbances.quiet_seconds(16.0, 30.0) == 4.0
 
 
-def test_errors_in_a_log_are_counted_by_what_was_raised_but_for_those_that_are_foreseen(
+def test_unforeseen_errors_in_a_log_are_counted_by_exception(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "service.log"

@@ -1,4 +1,4 @@
-"""Processes on SQLite and on Redis, hostile jobs too: a small chaos; `scripts/chaos` has large ones."""
+"""A small chaos: processes on SQLite and on Redis, with hostile jobs. `scripts/chaos` runs larger ones."""
 
 import os
 import random
@@ -15,14 +15,14 @@ from tests.chaos.world import World
 from tests.support.redis_server import server_or_skip
 
 SEED = int(os.environ.get("CHAOS_SEED", random.randrange(10**6)))
-"""Of what is drawn by chance; it is printed, so that the same can be drawn again."""
+"""The seed of all random choices. It is printed, so that a run can be repeated."""
 JOBS, FAULTS, SECONDS, LANES = 40, 16, 15, 6
 
 pytestmark = pytest.mark.timeout(300)
 
 
 def survives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """Have a run in that world, print its figures, and fail for anything that was wrong."""
+    """Run in that world, print the figures, and fail for any problem."""
     options = Options(
         seed=SEED,
         jobs=JOBS,
@@ -30,7 +30,7 @@ def survives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
         acts=acts_of(KINDS),
         seconds=SECONDS,
         lanes=LANES,
-        slow=None,  # other tests run beside this one
+        slow=None,  # other tests run at the same time
     )
     record = run(world, options, print)
     with capsys.disabled():

@@ -1,4 +1,4 @@
-"""Faults of ranks and of their supervisors, and which attempts they may cost."""
+"""Faults of ranks and supervisors, and the attempts that they may have harmed."""
 
 import random
 import signal
@@ -14,21 +14,21 @@ _LONGEST_FREEZE = 2.0
 
 
 class Victims:
-    """The ranks of a run, as targets."""
+    """The ranks of a run, as targets of faults."""
 
     def __init__(self, run: str, *, have_supervisors: bool) -> None:
         self.attempts: set[tuple[int, int]] = set()
-        """Job and attempt of those that were killed, or may have been."""
+        """Job and attempt of ranks that were killed, or may have been."""
         self.deleted: set[tuple[int, int]] = set()
-        """Those of which a pod was deleted: what it printed may have gone with it."""
+        """The attempts with a deleted pod, whose output may be lost."""
         self.forced: set[tuple[int, int]] = set()
-        """Those of which a pod was deleted by force: the cluster says it is gone while it still runs."""
+        """The attempts with a pod deleted by force: the cluster reports it as gone while it still runs."""
         self._run = run
         self._have_supervisors = have_supervisors
         self._lock = threading.Lock()
 
     def faults(self) -> Sequence[Fault]:
-        """What can be done to them."""
+        """Return all faults."""
         of_ranks = (
             Fault("kill a rank", lambda dice: self._kill(dice, supervisor=False), 3),
             Fault("freeze a rank", lambda dice: self._freeze(dice, supervisor=False), 2),
@@ -40,7 +40,7 @@ class Victims:
         return of_ranks + (of_supervisors if self._have_supervisors else ())
 
     def count(self, job: int, attempt: int) -> None:
-        """This attempt is going to be harmed."""
+        """Record that this attempt will be harmed."""
         with self._lock:
             self.attempts.add((job, attempt))
 
@@ -70,12 +70,12 @@ class Victims:
         return True
 
     def _draw(self, dice: random.Random) -> Found | None:
-        # A process that an act of a hostile job left behind has no supervisor as its parent.
+        # A process that a hostile job left behind does not have a supervisor as its parent.
         found = sorted(processes.marked(self._run), key=lambda each: each.pid)
         if self._have_supervisors:
             found = [each for each in found if processes.is_supervisor(each.parent)]
         return dice.choice(found) if found else None
 
     def _is_still(self, found: Found) -> bool:
-        """Whether it is the child of that parent now: their pids have been held since before."""
+        """Return whether the process still has that parent. The pidfd keeps its pid from being reused."""
         return processes.parent_of(found.pid) == found.parent

@@ -1,4 +1,4 @@
-"""Where a run takes place: what runs the services, what can be done to them, what must be true in the end."""
+"""The surroundings of a run: its services, their faults, and the conditions that must hold in the end."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.chaos.victims import Victims
 
 
 class World(Protocol):
-    """A place with services, on machines and a store of their own."""
+    """Services on separate machines with a separate store."""
 
     services: Sequence[Service]
     victims: Victims
@@ -18,34 +18,34 @@ class World(Protocol):
     audit: Path
     """The folder of the audit file."""
     secret: str
-    """What no client may get to read."""
+    """The secret that no client may read."""
     peeks: Sequence[str]
-    """Names of artifacts of hostile jobs that lead there, if one follows links."""
+    """Names of artifacts of hostile jobs that lead to the secret if links are followed."""
     foreseen: Collection[str]
-    """Exceptions that a service may log, as of a store that is away."""
+    """Exceptions that a service may log, such as for an unreachable store."""
     has_process_groups: bool
-    """Whether ranks are processes of this machine: then jobs may be hostile and elastic."""
+    """True if ranks are processes of this machine, so that jobs may be hostile and elastic."""
 
     def open(self) -> None:
-        """Start all of it; return when it serves."""
+        """Start everything; return when the services serve."""
         ...
 
     def faults(self) -> Sequence[Fault]:
-        """What can be done to the service and to what it needs."""
+        """Return the faults of the service and of its dependencies."""
         ...
 
     def heal(self) -> None:
-        """See to it that all of it runs."""
+        """Ensure that everything runs."""
         ...
 
     def is_settled(self) -> bool:
-        """Whether nothing is left of any job but its logs."""
+        """Return whether nothing but logs is left of all jobs."""
         ...
 
     def problems(self) -> Iterator[str]:
-        """What is wrong, or left over, now that all jobs have ended and the services were stopped."""
+        """Yield problems and leftovers after all jobs have ended and the services were stopped."""
         ...
 
     def close(self) -> None:
-        """End all of it, at once."""
+        """End everything at once."""
         ...

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Processes that outlive the script that starts them, and cgroups to find them again. Sourced, never run.
+# Starts processes that outlive the calling script, and finds them again by cgroups. Sourced, never run.
 
 CGROUPS=/sys/fs/cgroup
 
 # ---- cgroups: every process started here, and every container, is in a cgroup named after the
-# ---- state folder, so that stopping finds them all and nothing else.
+# ---- state folder, so that a stop finds all of them and no others.
 
 cgroup_make() { # cgroup_make GROUP: in every mounted v1 hierarchy
     local c f
@@ -32,7 +32,7 @@ cgroup_kill() { # cgroup_kill GROUP: SIGKILL to all in it, then wait until it is
         kill -KILL "${pids[@]}" 2>/dev/null || true
         sleep 0.05
     done
-    die "processes that do not die in cgroup $1: ${pids[*]}"
+    die "processes in cgroup $1 do not die: ${pids[*]}"
 }
 
 cgroup_remove() {
@@ -46,8 +46,8 @@ cgroup_remove() {
     done
 }
 
-# unmount_below DIR: everything mounted at or under DIR, and a check that nothing is left
-# (a bind mount left there would have its source removed along with DIR)
+# unmount_below DIR: unmounts everything at or under DIR, and checks that no mount is left
+# (removing DIR would delete the source of a remaining bind mount)
 unmount_below() {
     local m
     while read -r m; do
@@ -59,7 +59,7 @@ unmount_below() {
 
 # ---- daemons. RUN, set by the sourcing script, is the folder of their pid files.
 
-# spawn GROUP NAME LOGFILE COMMAND...: in the background, in its own cgroup GROUP/daemons/NAME
+# spawn GROUP NAME LOGFILE COMMAND...: starts it in the background, in its own cgroup GROUP/daemons/NAME
 spawn() {
     local group=$1 name=$2 log=$3 c
     shift 3
@@ -76,8 +76,8 @@ spawn() {
     until pid_of "$group" "$name" >/dev/null || ! kill -0 $c 2>/dev/null; do sleep 0.01; done
 }
 
-# pid_of GROUP NAME: prints the pid of what spawn started; fails if that has ended.
-# A pid that another process got since is not in the cgroup, and a zombie has no exe.
+# pid_of GROUP NAME: prints the pid of the process that spawn started; fails if it has ended.
+# A later process with the same pid is not in the cgroup, and a zombie has no exe.
 pid_of() {
     local pid
     { read -r pid <"$RUN/$2.pid"; } 2>/dev/null || return 1
@@ -99,5 +99,5 @@ stop_daemon() {
         pid_of "$1" "$2" >/dev/null || return 0
         sleep 0.05
     done
-    die "$2 (pid $pid) does not end"
+    die "$2 (pid $pid) does not end after SIGKILL"
 }

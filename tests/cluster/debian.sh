@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A control plane and a node on a bare Debian 12 machine, in a network namespace of their own, built
-# from Debian's source package. Sourced by `cluster`.
+# A control plane and a node on a plain Debian 12 machine, in a separate network namespace, built from
+# Debian's source package. Sourced by `cluster`.
 
 S=$TEST_CLUSTER_STATE/cluster # removed by `down`
 RUN=$S/run                    # pid files, sockets
@@ -23,12 +23,12 @@ NODE_PARTS=(containerd kubelet proxy dns)
 debian_missing() {
     grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || { echo 'this is not Debian 12' && return; }
     [ "$(uname -m)" = x86_64 ] || { echo 'this is not an amd64 machine' && return; }
-    [ "$(id -u)" = 0 ] || { echo 'this takes root' && return; }
+    [ "$(id -u)" = 0 ] || { echo 'this needs root' && return; }
     [ -d $CGROUPS/pids ] && [ -d $CGROUPS/memory ] || echo "no cgroup v1 hierarchies are mounted under $CGROUPS"
 }
 
 debian_is_up() { [ -e "$S/up" ] && [ -n "$(cgroup_pids "$NAME/daemons")" ] && in_net true 2>/dev/null; }
-debian_must_be_up() { debian_is_up || die 'the cluster is not up'; }
+debian_must_be_up() { debian_is_up || die 'the cluster is not up; run: cluster up'; }
 debian_kubeconfig() { echo "$S/admin.kubeconfig"; }
 
 debian_up() { # debian_up [--no-node]
@@ -74,7 +74,7 @@ debian_node_up() {
     wait_for 'the DNS server' test -e "$RUN/dns.ready"
 }
 
-debian_end_faults() { # of what runs; the rest is started anyway
+debian_end_faults() { # of the running parts; the others are started later
     local f pid
     for f in "$CGROUPS/cpu/$NAME"/daemons/*/cpu.cfs_quota_us; do [ ! -e "$f" ] || echo -1 >"$f"; done
     for f in "$RUN"/*.pid; do
@@ -94,9 +94,9 @@ wipe() {
     [ -d "$S" ] || return 0
     local f
     for f in "$S"/containerd/state/io.containerd.runtime.v2.task/k8s.io/*/address; do
-        [ ! -e "$f" ] || rm -f "$(sed 's|^unix://||' "$f")" # the shims' sockets are in /run
+        [ ! -e "$f" ] || rm -f "$(sed 's|^unix://||' "$f")" # the sockets of the shims are in /run
     done
-    # Mounts below it were in the cluster's own mount namespace, which ended with its last process.
+    # Mounts below it were in the cluster's mount namespace, which ended with its last process.
     unmount_below "$S"
     rm -rf --one-file-system "$S"
 }
@@ -137,7 +137,7 @@ debian_load() {
     import_image "$1"
 }
 
-debian_program_image() { # loads it again only if it changed, and then under the same name
+debian_program_image() { # loads it only if it changed, under the same name
     debian_must_be_up
     local archive mark
     archive=$("$HERE/images/program-image" "$1")
@@ -151,8 +151,8 @@ debian_hollow() {
     lock "$TEST_CLUSTER_STATE.lock"
     SECONDS=0
     network_addresses
-    local i part pid_file TEST_CLUSTER_TIMEOUT=$((TEST_CLUSTER_TIMEOUT + $1)) # wait_for sees this one
-    if [ "$(sysctl -n fs.inotify.max_user_instances)" -lt 8192 ]; then # each takes a few
+    local i part pid_file TEST_CLUSTER_TIMEOUT=$((TEST_CLUSTER_TIMEOUT + $1)) # applies to wait_for
+    if [ "$(sysctl -n fs.inotify.max_user_instances)" -lt 8192 ]; then # each node needs a few
         sysctl -qw fs.inotify.max_user_instances=8192 || say 'could not raise fs.inotify.max_user_instances'
     fi
     for ((i = 1; i <= $1; i++)); do start "hollow-$i"; done
@@ -171,7 +171,7 @@ debian_hollow() {
 debian_fault() { # debian_fault ACTION PART [PERCENT|off]
     local pid cpu=$CGROUPS/cpu/$NAME/daemons/$2/cpu.cfs
     debian_must_be_up
-    [ -e "$RUN/$2.pid" ] || die "no $2 was started"
+    [ -e "$RUN/$2.pid" ] || die "$2 was never started"
     lock "$TEST_CLUSTER_STATE.lock"
     network_addresses
     case $1 in
@@ -182,14 +182,14 @@ debian_fault() { # debian_fault ACTION PART [PERCENT|off]
         stop) stop_daemon "$NAME" "$2" 3 ;;
         kill) stop_daemon "$NAME" "$2" 0 ;;
         pause | cont)
-            pid=$(pid_of "$NAME" "$2") || die "$2 does not run"
+            pid=$(pid_of "$NAME" "$2") || die "$2 is not running"
             kill -"$(sed 's/pause/STOP/; s/cont/CONT/' <<<"$1")" "$pid"
             ;;
         slow)
             if [ "$3" = off ]; then
                 echo -1 >"${cpu}_quota_us"
             else
-                echo 1000000 >"${cpu}_period_us" # the longest: once its share is used up, it stands still for up to 1 s
+                echo 1000000 >"${cpu}_period_us" # longest period: the part stands still for up to 1 s
                 awk -v p="$3" 'BEGIN { print p * 10000 }' >"${cpu}_quota_us"
             fi
             ;;

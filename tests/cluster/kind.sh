@@ -3,13 +3,13 @@
 
 KIND_CONFIG=$HERE/../../deploy/kind/cluster.yaml
 KIND_NODE=$NAME-control-plane
-MANIFESTS=/etc/kubernetes/manifests # in the node: what kubelet keeps running
-PARKED=/etc/kubernetes/parked       # and what it is kept from
+MANIFESTS=/etc/kubernetes/manifests # in the node: the pods that the kubelet keeps running
+PARKED=/etc/kubernetes/parked       # and those that a fault has stopped
 
 kind_missing() {
     command -v kind >/dev/null || { echo 'kind is not installed' && return; }
     command -v kubectl >/dev/null || { echo 'kubectl is not installed' && return; }
-    timeout 10 docker info >/dev/null 2>&1 || echo 'no Docker engine answers'
+    timeout 10 docker info >/dev/null 2>&1 || echo 'no Docker engine responds'
 }
 
 kind_kubeconfig() { echo "$TEST_CLUSTER_STATE/kind.kubeconfig"; }
@@ -17,11 +17,11 @@ kind_exists() { kind get clusters 2>/dev/null | grep -qx "$NAME"; }
 kind_in_node() { docker exec -i "$KIND_NODE" "$@"; }
 
 kind_up() {
-    [ $# = 0 ] || refuse 'there is no control plane without a node on kind; it takes the Debian cluster'
+    [ $# = 0 ] || refuse 'kind has no control plane without a node; use the debian cluster'
     lock "$TEST_CLUSTER_STATE.lock"
     mkdir -p "$TEST_CLUSTER_STATE"
     if kind_exists; then
-        docker start "$KIND_NODE" >/dev/null # it does not start by itself after a reboot
+        docker start "$KIND_NODE" >/dev/null # needed after a reboot
         kind get kubeconfig --name "$NAME" >"$(kind_kubeconfig)"
         kind_end_faults
     else
@@ -63,12 +63,12 @@ kind_program_image() {
     kind load docker-image "$1" --name "$NAME" >&2
 }
 
-kind_hollow() { refuse 'there are no simulated nodes on kind; they take the Debian cluster'; }
+kind_hollow() { refuse 'kind has no simulated nodes; use the debian cluster'; }
 
-# ---- faults. kubelet and containerd are services of the node; the others are pods that kubelet
-# ---- keeps running while their manifest is in its folder. A killed one comes back by itself.
+# ---- faults. In the node, kubelet and containerd are system services. The others are pods that the kubelet keeps
+# ---- running while their manifest is in its folder, so a killed one restarts by itself.
 
-kind_pid() { # kind_pid PROGRAM: its pid in the node; 15 characters are all that the kernel keeps of a name
+kind_pid() { # kind_pid PROGRAM: prints its pid in the node; the kernel keeps 15 characters of a name
     # shellcheck disable=SC2016 # the node's shell fills these in
     kind_in_node sh -c '
         for d in /proc/[0-9]*; do
@@ -112,7 +112,7 @@ kind_fault() { # kind_fault ACTION PART [PERCENT|off]
             wait_for "$2 to end" kind_gone "$program"
             ;;
         *)
-            pid=$(kind_pid "$program") || die "$2 does not run"
+            pid=$(kind_pid "$program") || die "$2 is not running"
             case $1 in
                 kill) kind_in_node sh -c "kill -KILL $pid" ;;
                 pause) kind_in_node sh -c "kill -STOP $pid" ;;

@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2034
-# What all scripts here share: settings, messages, packages, locks. Sourced, never run.
+# Shared by all scripts here: settings, messages, packages, locks. Sourced, never run.
 
 TEST_CLUSTER_CACHE=${TEST_CLUSTER_CACHE:-${HOME:-/root}/.cache/training-service/cluster}
 TEST_CLUSTER_STATE=${TEST_CLUSTER_STATE:-/var/tmp/training-service-cluster}
 TEST_CLUSTER_TIMEOUT=${TEST_CLUSTER_TIMEOUT:-90}
-NAME=$(basename -- "$TEST_CLUSTER_STATE") # of the kind cluster, the network namespace and the cgroups
-PYTHON=/usr/bin/python3                   # Debian's: a virtual environment's may be another version
+NAME=$(basename -- "$TEST_CLUSTER_STATE") # name of the kind cluster, the network namespace and the cgroups
+PYTHON=/usr/bin/python3                   # Debian's, since a virtual environment may have another version
 
 say() { printf 'cluster: %s\n' "$*" >&2; }
 die() {
@@ -13,7 +13,7 @@ die() {
     exit 1
 }
 
-refuse() { # what this kind of cluster does not have
+refuse() { # for features that this kind of cluster does not have
     say "$*"
     exit 4
 }
@@ -23,26 +23,26 @@ case $TEST_CLUSTER_CACHE$TEST_CLUSTER_STATE in
 esac
 case $TEST_CLUSTER_STATE in
     /*/*) ;;
-    *) die 'TEST_CLUSTER_STATE must be an absolute path, two levels deep or more' ;;
+    *) die 'TEST_CLUSTER_STATE must be an absolute path, at least two levels deep' ;;
 esac
 
-# wait_for WHAT COMMAND...: until it succeeds
+# wait_for NAME COMMAND...: repeats the command until it succeeds
 wait_for() {
     local end=$((SECONDS + TEST_CLUSTER_TIMEOUT))
     until "${@:2}" >/dev/null 2>&1; do
-        ((SECONDS < end)) || die "waited $TEST_CLUSTER_TIMEOUT s for $1 in vain${LOG:+; logs are in $LOG}"
+        ((SECONDS < end)) || die "$1: not ready after $TEST_CLUSTER_TIMEOUT s${LOG:+; see the logs in $LOG}"
         sleep 0.1
     done
 }
 
-# lock FILE: one at a time until this script ends; spawn closes fd 9 in what it starts
+# lock FILE: excludes other scripts until this one ends; spawn closes fd 9 in its processes
 lock() {
     mkdir -p "$(dirname -- "$1")"
     exec 9>"$1"
-    flock -n 9 || { say "waiting for another run ($1)" && flock -w 1800 9; } || die "gave up waiting for $1"
+    flock -n 9 || { say "waiting for another run ($1)" && flock -w 1800 9; } || die "another run still holds $1; stop it"
 }
 
-# need_debs PACKAGE...: installs those that are missing
+# need_debs PACKAGE...: installs the missing ones
 need_debs() {
     local p missing=()
     for p in "$@"; do
@@ -61,14 +61,14 @@ need_debs() {
     die "could not install ${missing[*]}"
 }
 
-# apt_repos: "URI SUITE COMPONENT" of each Debian archive that this machine installs from
+# apt_repos: prints "URI SUITE COMPONENT" of each Debian archive that this machine uses
 apt_repos() {
     local i
     for i in 1 2; do
         # shellcheck disable=SC2016 # apt fills these in
         apt-get indextargets --format '$(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
             sed -n 's/^Debian //p' | sort -u | grep . && return 0
-        apt-get -q -o DPkg::Lock::Timeout=300 update >&2 # it lists only what was downloaded once
+        apt-get -q -o DPkg::Lock::Timeout=300 update >&2 # only downloaded lists are printed
     done
     die 'found no Debian archive among the package sources of this machine'
 }

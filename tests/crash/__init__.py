@@ -1,1 +1,1 @@
-"""Kills the service, or makes a call of it fail, at every place where it touches the outside."""
+"""Kills the service, or makes a call fail, at every point where it touches the outside."""

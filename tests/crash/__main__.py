@@ -1,4 +1,4 @@
-"""`scripts/crash-points`: tries every point, or those that are asked for, and prints the figures."""
+"""`scripts/crash-points`: tries all points, or selected ones, and prints the figures."""
 
 import argparse
 import random
@@ -16,27 +16,27 @@ from tests.crash.world import World
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 if every point was survived."""
+    """Run the command. Return 0 if the service survived every point."""
     asked = _parsed(arguments)
     worlds = remote_worlds if asked.on == "cluster" else local_worlds
     with tempfile.TemporaryDirectory(prefix="crash-points-") as folder, worlds(Path(folder)) as make:
         if asked.soak:
             return _soak(make("soak"), asked)
         sweep = Sweep(make, asked.lanes)
-        outcomes = sweep.run(_wanted(sweep, asked), _tell)
+        outcomes = sweep.run(_wanted(sweep, asked), _print)
     print("\n".join(("", *summary(outcomes))))
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 
 
 @contextmanager
 def local_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
-    """Processes and SQLite."""
+    """Create worlds of processes and SQLite."""
     yield lambda name: LocalWorld(folder / name)
 
 
 @contextmanager
 def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
-    """Pods and Redis: the cluster is brought up and stays, the server ends with this."""
+    """Create worlds of pods and Redis. The cluster is started and stays up; the Redis server ends here."""
     from tests.crash.remote import RemoteWorld
     from tests.support.cluster import Cluster
     from tests.support.redis_server import server_or_skip
@@ -55,14 +55,19 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
     parser.add_argument("--on", choices=("machine", "cluster"), default="machine")
     parser.add_argument("--kinds", choices=("kills", "errors", "recoveries"), nargs="*", default=[])
-    parser.add_argument("--sample", type=int, metavar="N", help="so many points of each kind, not all")
+    parser.add_argument("--sample", type=int, metavar="N", help="try only N random points of each kind")
     parser.add_argument(
-        "--seed", type=int, default=random.randrange(10**6), help="of what is drawn by chance"
+        "--seed", type=int, default=random.randrange(10**6), help="seed of the random choices"
     )
-    parser.add_argument("--lanes", type=int, default=4, help="services side by side")
-    parser.add_argument("--soak", type=float, metavar="SECONDS", help="random jobs, kills and errors instead")
+    parser.add_argument("--lanes", type=int, default=4, help="number of services at a time")
     parser.add_argument(
-        "--faults", nargs="*", metavar="FAULT", help='one run with these, as "84 kill before", one a start'
+        "--soak", type=float, metavar="SECONDS", help="run random jobs, kills and errors instead"
+    )
+    parser.add_argument(
+        "--faults",
+        nargs="*",
+        metavar="FAULT",
+        help='one run with these faults, one for each start: "84 kill before"',
     )
     return parser.parse_args(arguments)
 
@@ -94,7 +99,7 @@ def _soak(world: World, asked: argparse.Namespace) -> int:
     return 1 if record.problems else 0
 
 
-def _tell(outcome: Outcome) -> None:
+def _print(outcome: Outcome) -> None:
     if outcome.problems:
         print(f"\n{outcome}\n{outcome.log}", flush=True)
     else:

@@ -1,4 +1,4 @@
-"""Which functions of the service touch the outside: the seams that are numbered, by what they belong to."""
+"""The functions through which the service touches the outside: the numbered seams, by subject."""
 
 import errno
 import importlib
@@ -25,8 +25,8 @@ _MODULES = {
 
 
 def wrapper(name: str) -> Callable[[Seams, Path], None]:
-    """The function that wraps all that belongs to it, for a service with this data folder."""
-    # Imported only where it is asked for: a client library takes as long as all the rest.
+    """Return the function that wraps the calls of a subject, for a service with a given data folder."""
+    # Imported on demand, since a client library takes as long as everything else.
     wrap: Callable[[Seams, Path], None] = getattr(
         importlib.import_module(f"tests.crash.{_MODULES[name]}"), f"wrap_{name}"
     )
@@ -34,7 +34,7 @@ def wrapper(name: str) -> Callable[[Seams, Path], None]:
 
 
 def wrap_files(seams: Seams, folder: Path, only: str = "*") -> None:
-    """What is made, moved and deleted below the folder, in those of its entries that match."""
+    """Wrap the calls that create, move and delete files below the folder, in entries that match `only`."""
     for function, error, why in (
         ("mkdir", errno.ENOSPC, NO_SPACE),
         ("open", errno.ENOSPC, NO_SPACE),
@@ -44,12 +44,12 @@ def wrap_files(seams: Seams, folder: Path, only: str = "*") -> None:
     ):
         seam = Seam("file", _name_of_file(function, folder, only), refusals={why: os_error(error)})
         seams.wrap(os, function, seam)
-    # A rank's folder that cannot be deleted stays until the job is pruned: training may have seen to that.
+    # No error here: a rank's folder that cannot be deleted stays until the job is pruned.
     seams.wrap(os, "rmdir", Seam("file", _name_of_file("rmdir", folder, only)))
 
 
 def store_away() -> StoreUnavailable:
-    """What a store raises that cannot be reached."""
+    """Return the error of a store that is unreachable."""
     return StoreUnavailable("injected")
 
 
@@ -71,5 +71,5 @@ def _name_of_file(function: str, folder: Path, only: str) -> Callable[..., str |
 
 
 def os_error(number: int) -> Callable[[], OSError]:
-    """Makes the error of that number."""
+    """Return a function that creates the error with this number."""
     return lambda: OSError(number, f"{os.strerror(number)} (injected)")

@@ -14,9 +14,9 @@ from tests.crash.seams import Seam, Seams
 
 
 def wrap_sqlite(seams: Seams, data: Path) -> None:
-    """The store: its commits, and all that is asked of it."""
+    """Wrap the store: its commits, writes and reads."""
     seams.wrap(schema, "_migrate", Seam("commit", lambda connection: "migrations"))
-    # The service dies in the writer's thread, at the commit itself; errors are seen by who asked.
+    # The service dies in the writer's thread, at the commit itself. The callers see the errors.
     seams.wrap(
         GroupCommitter,
         "_transact",
@@ -46,7 +46,7 @@ def wrap_sqlite(seams: Seams, data: Path) -> None:
 
 
 def wrap_processes(seams: Seams, data: Path) -> None:
-    """The process backend: its files, supervisors, and the signals to them."""
+    """Wrap the process backend: its files, supervisors and signals."""
     wrap_files(seams, data / "groups")
     seams.wrap(
         os,

@@ -26,7 +26,7 @@ _CHANGING = frozenset({"submit", "update", "progress", "delete", "lead", "resign
 
 
 def wrap_redis(seams: Seams, data: Path) -> None:
-    """The store: its scripts. One that only reads, or renews the lease, leaves nothing half done."""
+    """Wrap the store: its scripts. Reads and renewals of the lease have no partial effect, so no kills."""
     seams.wrap(
         Connection,
         "run",
@@ -47,7 +47,7 @@ def _other_script(connection: Connection, script: Script, *arguments: str | int)
 
 
 def wrap_kubernetes(seams: Seams, data: Path) -> None:
-    """The API server, and the logs that are kept of its pods."""
+    """Wrap the API server, and the files that hold logs of pods."""
     wrap_files(seams, data, only="logs*")
     refusals = {BUSY: _busy, FAULTY: _faulty, RESET: _reset}
     losses = {TIMED_OUT: _timed_out, BROKEN: _reset}
@@ -56,7 +56,7 @@ def wrap_kubernetes(seams: Seams, data: Path) -> None:
         "_once",
         Seam("api", _other_request, refusals={**refusals, CONFLICT: _conflict}, losses=losses),
     )
-    # A conflict would say that the name of what is to be deleted is another's by now.
+    # No conflict here: for a deletion it would mean that the name belongs to another object.
     seams.wrap(KubernetesClient, "_once", Seam("api", _deletion, refusals=refusals, losses=losses))
     seams.wrap(
         KubernetesClient,

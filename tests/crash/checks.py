@@ -1,4 +1,4 @@
-"""What must be true of the jobs as clients see them, whatever happened to the service."""
+"""Checks of the jobs as clients see them, which must hold whatever happened to the service."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -11,18 +11,18 @@ _Pairs = Sequence[tuple[PlannedJob, pb.GetTrainingStatusResponse]]
 
 
 LOST_LOGS = "lost logs"
-"""An excuse: a full disk has no room for what pods printed."""
+"""An excuse: on a full disk there is no room for the logs of pods."""
 
 
 def check_jobs(
     service: KeptService, planned: Sequence[PlannedJob], ids: Sequence[int], excused: Collection[str]
 ) -> Iterator[str]:
-    """What is wrong with the jobs; attempts may have failed with the categories that are excused."""
+    """Yield the problems with the jobs. Attempts may have failed with one of the `excused` categories."""
     if list(ids) != sorted(set(ids)):
-        yield f"ids do not grow: {ids}"
+        yield f"the ids are not increasing: {ids}"
     listed = {job.job_id: job for job in service.ask(lambda client: list(client.list()))}
     if sorted(listed) != sorted(ids):
-        yield f"jobs {sorted(listed)} are listed, and {sorted(ids)} were acknowledged"
+        yield f"jobs {sorted(listed)} are listed, but {sorted(ids)} were acknowledged"
     pairs = [(plan, listed[job_id]) for plan, job_id in zip(planned, ids, strict=True) if job_id in listed]
     for plan, job in pairs:
         failures = tuple(move.diagnosis.category for move in job.moves if move.diagnosis.category)
@@ -34,13 +34,13 @@ def check_jobs(
         if not as_planned and not is_excused:
             yield f"{name} ended as {pb.TrainingStatus.Name(job.status)} after {failures}: {job.message}"
         if job.status == pb.succeed and {rank.phase for rank in job.ranks} != {pb.RANK_PHASE_SUCCEEDED}:
-            yield f"{name} succeeded, and its ranks did not: {job.ranks}"
+            yield f"{name} succeeded, but its ranks did not: {job.ranks}"
         if plan.restarts and job.status == pb.succeed and not failures:
             restarts = tuple(rank.restarts for rank in job.ranks)
             if restarts != plan.restarts:
-                yield f"{name}: its ranks were started anew so often: {restarts}"
+                yield f"{name}: the numbers of restarts of its ranks are wrong: {restarts}"
         if submit(service, plan) != job.job_id:
-            yield f"{name} got another id when it was asked for again"
+            yield f"{name} got another id when it was submitted again"
         if plan.is_run and not is_excused and LOST_LOGS not in excused:
             yield from _check_logs(service, job)
     yield from _check_order(pairs)
@@ -51,13 +51,13 @@ def _check_logs(service: KeptService, job: pb.GetTrainingStatusResponse) -> Iter
     for rank in range(len(job.ranks)):
         pieces = service.ask(lambda client, rank=rank: list(client.logs(job.job_id, rank=rank)))  # type: ignore[misc]
         if f"rank {rank} of job {job.job_id}\n" not in "".join(piece.text for piece in pieces):
-            yield f"the log of rank {rank} of job {job.job_id} is not there"
+            yield f"the log of rank {rank} of job {job.job_id} is missing"
 
 
 def _check_order(pairs: _Pairs) -> Iterator[str]:
-    """Whether a job's first attempt was admitted before an earlier one's, and there was no room for both.
+    """Yield jobs that were admitted before an earlier job although there was not enough room for both.
 
-    What fits together is admitted together, each by a write of its own; one that fails is repeated later.
+    Jobs that fit together are admitted together, but written one by one. A failed write is repeated later.
     """
     sizes = {job.job_id: plan.instances for plan, job in pairs}
     admitted = sorted(
@@ -70,11 +70,11 @@ def _check_order(pairs: _Pairs) -> Iterator[str]:
         overtaken = [earlier for later, earlier in admitted if later > at and earlier < job_id]
         live = {mover: instances for when, mover, instances in _occupied(pairs) if when <= at}
         if overtaken and sum(live.values()) + sum(sizes[each] for each in overtaken) > CAPACITY:
-            yield f"job {job_id} was admitted before {overtaken}, which had no room beside {live}"
+            yield f"job {job_id} was admitted before {overtaken}, which did not fit beside {live}"
 
 
 def _check_capacity(pairs: _Pairs) -> Iterator[str]:
-    """Whether more ran at once than should."""
+    """Yield violations of the capacity."""
     live: dict[int, int] = {}
     for _, job_id, instances in _occupied(pairs):
         live[job_id] = instances
@@ -83,7 +83,7 @@ def _check_capacity(pairs: _Pairs) -> Iterator[str]:
 
 
 def _occupied(pairs: _Pairs) -> list[tuple[int, int, int]]:
-    """When which job came to have how many live instances; at one moment, those that let go of some first."""
+    """List the changes of each job's live instances, by time. Releases come first at equal times."""
     moves = sorted(
         (move.at.ToNanoseconds(), move.status in _LIVE, job.job_id, plan.instances)
         for plan, job in pairs

@@ -1,4 +1,4 @@
-"""What is done to the service at which of its calls to the outside: as data, for both processes."""
+"""Faults: what happens to the service at which of its outside calls. Data for both processes."""
 
 import random
 from collections.abc import Collection
@@ -10,16 +10,16 @@ KILLS = (KILL_BEFORE, KILL_AFTER)
 
 
 class Faults(Protocol):
-    """Says for every call whether something is to happen to it."""
+    """Decides for every call what happens to it."""
 
     def choose(self, number: int, offered: Collection[str]) -> str:
-        """What happens to the call with this number, out of what can happen to it; "" for nothing."""
+        """Choose what happens to the call with this number, out of `offered`; "" for nothing."""
         ...
 
 
 @dataclass(slots=True)
 class AtCall:
-    """One fault, at the first call from that number on to which it can happen."""
+    """One fault, at the first call from that number on that offers it."""
 
     number: int
     what: str
@@ -37,7 +37,7 @@ class AtCall:
 
 
 class AtRandom:
-    """Any fault, to each call with some probability: kills and errors have one each."""
+    """Random faults: each call is hit with a probability for kills and one for errors."""
 
     def __init__(self, seed: int, kills: float, errors: float) -> None:
         self._random = random.Random(seed)
@@ -50,7 +50,7 @@ class AtRandom:
             (self._kills, [what for what in offered if what in KILLS]),
             (self._errors, [what for what in offered if what not in KILLS]),
         ):
-            # Drawn also where nothing is offered, so that calls of other kinds do not change what follows.
+            # Draw even if nothing is offered, so that other calls do not change the following choices.
             drawn, which = self._random.random(), self._random.random()
             if drawn < chance and kinds:
                 return sorted(kinds)[int(which * len(kinds))]
@@ -62,7 +62,7 @@ class AtRandom:
 
 
 def parse(text: str) -> Faults | None:
-    """The faults that `str` made this text of; none for an empty one."""
+    """Parse the text that `str` makes of faults; None for an empty text."""
     if not text:
         return None
     first, _, rest = text.partition(" ")

@@ -1,7 +1,7 @@
-"""Starts services as fast as a fork: it has imported all that they need. `python -m tests.crash.forkserver`.
+"""Starts services as fast as a fork, since all modules are imported. `python -m tests.crash.forkserver`.
 
-A line on standard input is an order (`Order`, as JSON); it answers with the service's pid, and when that
-has ended with its exit code, -N for signal N; then it takes the next order.
+Each line on standard input is an order (`Order`, as JSON). The answer is the service's pid and, when the
+service has ended, its exit code (-N for signal N). Then the next order is read.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A service to be started: its command line, where it prints to, and what is done to it."""
+    """A service to start: its command line, the files for its output and trace, and its faults."""
 
     arguments: list[str]
     log: str
@@ -37,7 +37,7 @@ class Order:
 
 
 class ForkServer:
-    """The other end of it: one service at a time, with these seams (calls.py)."""
+    """The client of a fork server: runs one service at a time, with the given seams (calls.py)."""
 
     def __init__(self, wraps: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -46,22 +46,22 @@ class ForkServer:
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            start_new_session=True,  # Ctrl-C is for the one who drives it
+            start_new_session=True,  # Ctrl-C must reach only the parent
         )
 
     def start(self, order: Order) -> int:
-        """The pid of the service, which is about to start."""
+        """Start a service, and return its pid at once."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(order)) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
     def wait(self) -> int:
-        """The exit code of the service, once it has ended."""
+        """Wait for the service to end, and return its exit code."""
         return self._answer()
 
     def close(self) -> None:
-        """End it; a service that still runs ends with it, at once."""
+        """End the server. A service that still runs is killed with it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -86,7 +86,7 @@ def main(wraps: Sequence[str]) -> None:
 
     _die_with_parent()
     wrappers = [calls.wrapper(name) for name in wraps]
-    assert Path(training_service.main.__file__).is_relative_to(ROOT), "these are not the sources beside us"
+    assert Path(training_service.main.__file__).is_relative_to(ROOT), "imported from other sources"
     answers = os.dup(1)
     for line in sys.stdin:
         pid = os.fork()

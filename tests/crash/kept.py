@@ -1,4 +1,4 @@
-"""A service that is started again whenever it was killed, as systemd or Kubernetes would."""
+"""A service that is restarted whenever it is killed, as by systemd or Kubernetes."""
 
 import os
 import signal
@@ -17,18 +17,18 @@ from training_service.client.errors import DeadlineExceeded, Unavailable
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds that anything may take before it counts as stuck."""
+"""Seconds after which anything counts as stuck."""
 
 
-_FAILURES = 3  # to start, in a row, as with a store that is away; then it is not tried again
+_FAILURES = 3  # failed starts in a row, as with an unreachable store, after which the restarts end
 
 
 class Stuck(AssertionError):
-    """The service does not do what it should, or has ended by itself."""
+    """The service makes no progress, or has ended by itself."""
 
 
 class KeptService:
-    """Runs from `with` to `stop`. `faults` says for each start, from 0 on, what it gets (faults.py)."""
+    """Runs from `with` to `stop`. `faults` returns the faults of each start, from 0 on (faults.py)."""
 
     client: TrainingClient
 
@@ -48,21 +48,21 @@ class KeptService:
 
     def __exit__(self, *error: object) -> None:
         self.client.close()
-        while self._keeper.is_alive():  # something has failed: no orderly stop
+        while self._keeper.is_alive():  # after a failure, without an orderly stop
             self._faults = lambda start: ""
             self._signal(signal.SIGTERM)
             self._keeper.join(timeout=1)
 
     def start(self) -> None:
-        """Have it run from now on."""
+        """Start the service and its restarts."""
         start = len(self.exit_codes)
         self._keeper = threading.Thread(target=self._keep, name="keeper")
         self._keeper.start()
         while not self._is_serving(start) and len(self.exit_codes) == start:
-            time.sleep(0.01)  # a client that is refused comes back after a second only
+            time.sleep(0.01)  # a refused client retries only after a second
 
     def ask(self, call: Callable[[TrainingClient], T]) -> T:
-        """The answer to a call that is repeated until there is one."""
+        """Repeat a call until there is an answer, and return it."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -72,27 +72,27 @@ class KeptService:
                     raise Stuck(f"no answer; the service ended with {self.exit_codes}") from error
 
     def stop(self) -> None:
-        """Stop it in good order; if it is killed meanwhile, once more."""
+        """Stop the service in good order, and again if it is killed in the meantime."""
         while self._keeper.is_alive():
             start = len(self.exit_codes)
             if not self._is_serving(start):
-                time.sleep(0.01)  # it takes no order yet
+                time.sleep(0.01)  # it does not handle signals yet
                 continue
             self._signal(signal.SIGTERM)
             with self._changed:
                 if not self._changed.wait_for(lambda start=start: len(self.exit_codes) > start, PATIENCE):  # type: ignore[misc]
-                    raise Stuck("it does not stop")
+                    raise Stuck("the service does not stop")
             if self.exit_codes[-1] == 0:
                 self._keeper.join()
         if self.exit_codes[-1] != 0:
             raise Stuck(f"the service ended with {self.exit_codes}")
 
     def kill(self) -> None:
-        """Kill it, wherever it is."""
+        """Kill the service at once."""
         self._signal(signal.SIGKILL)
 
     def log(self) -> str:
-        """What all of its processes printed."""
+        """Return the output of all starts."""
         return "".join(file.read_text() for file in sorted(self.folder.glob("service-*.log")))
 
     def _keep(self) -> None:
@@ -126,6 +126,6 @@ class KeptService:
         return log.exists() and "serving at" in log.read_text()
 
     def _signal(self, number: int) -> None:
-        with self._changed, suppress(ProcessLookupError):  # it may end just now
+        with self._changed, suppress(ProcessLookupError):  # it may have ended
             if self._pid is not None:
                 os.kill(self._pid, number)

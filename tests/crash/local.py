@@ -1,4 +1,4 @@
-"""The world of a service on one machine: processes and SQLite."""
+"""The world of a service on one machine, with processes and SQLite."""
 
 import json
 import os
@@ -23,7 +23,7 @@ _OF_A_RANK = {"exit.json", "lock", "log", "process.json", "restarts"}
 
 @dataclass(frozen=True, slots=True)
 class LocalWorld:
-    """Processes and SQLite, below one folder. See World."""
+    """Processes and SQLite below one folder. See World."""
 
     folder: Path
     wraps: ClassVar[Sequence[str]] = ("sqlite", "processes")
@@ -31,12 +31,12 @@ class LocalWorld:
 
     @property
     def witness(self) -> Path:
-        """Where the ranks write down that they run."""
+        """The folder where ranks record that they run."""
         return self.folder / "witness"
 
     @property
     def data(self) -> Path:
-        """What is the service's."""
+        """The service's data folder."""
         return self.folder / "data"
 
     def make(self) -> None:
@@ -47,7 +47,7 @@ class LocalWorld:
             place.mkdir(parents=True)
         for name in ("examples.csv", "labels.csv"):
             (version / name).touch()
-        # An elastic group is started by torchrun; the witness takes its place.
+        # Elastic groups are started by torchrun. The witness script replaces it.
         torchrun = self.folder / "torchrun"
         torchrun.write_text(f"#!/bin/sh\nexec sh {_RANK}\n")
         torchrun.chmod(0o755)
@@ -93,17 +93,17 @@ class LocalWorld:
 
 
 def _witnessed(world: LocalWorld) -> Iterator[str]:
-    """What the ranks saw that should not be."""
+    """Yield violations that the ranks recorded."""
     together = world.witness / "together"
     if together.exists():
-        yield f"ran twice at once: {together.read_text()}"
+        yield f"two processes of a rank ran at once: {together.read_text()}"
     starts = (world.witness / "starts").read_text().splitlines()
     for line in sorted({line for line in starts if starts.count(line) > 1}):
         yield f"ran {starts.count(line)} times: job, attempt and rank {line}"
 
 
 def _left_over(world: LocalWorld) -> Iterator[str]:
-    """What should be gone and is not."""
+    """Yield processes, files and ports that should be gone."""
     for process in psutil.process_iter():
         try:
             if process.environ().get("HOME", "").startswith(str(world.folder)):

@@ -1,5 +1,5 @@
-# One rank of a job, as a witness: it writes down that it runs, and holds a lock for as long as it does.
-# $WITNESS is the folder for that; $DO is what the rank does, $EXIT_CODE how it ends.
+# One rank of a job, as a witness: it records that it runs, and holds a lock while it does.
+# $WITNESS is the folder of the records, $DO the behaviour, $EXIT_CODE the exit code.
 RANK=${RANK:-$PET_NODE_RANK} # which torchrun would set
 exec 9>>"$WITNESS/job-$JOB_ID-rank-$RANK"
 flock --nonblock 9 || echo "job $JOB_ID rank $RANK" >>"$WITNESS/together"

@@ -1,4 +1,4 @@
-"""The world of a service on a cluster: pods and Redis."""
+"""The world of a service on a cluster, with pods and Redis."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.support.cluster_fixtures import wait_for_account
 from tests.support.parameters import declared
 from tests.support.redis_server import RedisServer
 
-# What rank.sh does, without its witness: here the API server's watch is one.
+# The same as rank.sh, but without the records: here the API server's watch is the witness.
 _RANK = """
 import os, signal, time
 print(f"rank {os.environ['RANK']} of job {os.environ['JOB_ID']}")
@@ -37,7 +37,7 @@ _WATCH_SECONDS = 20
 
 
 class RemoteWorld:
-    """A namespace of its own, and for each run a store of its own. See World."""
+    """A separate namespace, and a new store for each run. See World."""
 
     wraps: Sequence[str] = ("redis", "kubernetes")
     jobs: Sequence[PlannedJob] = JOBS
@@ -87,14 +87,14 @@ class RemoteWorld:
             [algorithms.witness.kubernetes]
             image = "{self._image}"
             command = ["python3", "-c", {json.dumps(_RANK)}]
-            # So that the rank is not process 1, which a signal without a handler does not end.
+            # With this, the rank is not process 1, which ignores signals without a handler.
             pod_template = {{ spec = {{ shareProcessNamespace = true }} }}
             """
         )
         self._watch = PodWatch(self._namespace, self.folder / "pods.json")
 
     def is_settled(self) -> bool:
-        """See World. Logs that a fault kept on this machine wait for the next look of a service."""
+        """See World. Logs that a fault left on this machine wait for the next sweep of a service."""
         return not any(file.is_file() for file in (self.folder / "data" / "logs").rglob("*"))
 
     def problems(self) -> Iterator[str]:
@@ -103,7 +103,7 @@ class RemoteWorld:
         yield from (f"left behind: {name}" for name in left)
         assert self._watch is not None
         yield from self._watch.problems()
-        # One that is killed as it resigns leaves its lease, which ends by itself.
+        # A service killed during its resignation leaves its lease, which expires.
         resigned = all(call.name != "resign" for call, _ in hits_in(self))
         for problem in problems_in_redis(self._redis, self._prefix):
             if resigned or problem != LEASE_LEFT:
@@ -113,7 +113,7 @@ class RemoteWorld:
                 yield f"left behind: {file.relative_to(self.folder)}"
 
     def close(self) -> None:
-        """See World. What is in the namespace goes at once, not after its grace."""
+        """See World. Deletes the pods without a grace period."""
         self._forget()
         self._cluster.kubectl("delete", "namespace", self._namespace, "--wait=false")
 
@@ -127,7 +127,7 @@ class RemoteWorld:
 
 
 class PodWatch:
-    """Everything that ever happened to the pods of a namespace, as kubectl writes it into a file."""
+    """All events of the pods of a namespace. kubectl writes them to a file."""
 
     def __init__(self, namespace: str, file: Path) -> None:
         self._file = file
@@ -142,18 +142,18 @@ class PodWatch:
             )
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
         self._process.wait()
 
     def problems(self) -> Iterator[str]:
-        """What the pods did that they should not: run twice, or together with those of a later attempt."""
+        """Yield violations: pods that ran twice, or together with those of another attempt."""
         deadline = time.monotonic() + _WATCH_SECONDS
         while (left := self._living()) and time.monotonic() < deadline:
-            time.sleep(0.1)  # the last event is on its way
+            time.sleep(0.1)  # the last event may not have arrived
         if left:
-            yield f"never seen to go: {left}"
+            yield f"never reported as deleted: {left}"
         if self._process.poll() is not None:
             yield "the watch of the pods has ended by itself"
         started: dict[str, set[str]] = {}
@@ -170,7 +170,7 @@ class PodWatch:
                 continue
             job, attempt = living[metadata["uid"]] = labels[JOB_ID], labels[ATTEMPT]
             if any(other == job and another != attempt for other, another in living.values()):
-                yield f"pods of two attempts of job {job} were there at once"
+                yield f"pods of two attempts of job {job} existed at once"
         for name, uids in started.items():
             if len(uids) > 1:
                 yield f"{name} ran {len(uids)} times"
@@ -187,6 +187,6 @@ class PodWatch:
             try:
                 event, position = decoder.raw_decode(text, position)
             except ValueError:
-                return  # the rest of it is still being written
+                return  # the rest is still being written
             yield event["type"], event["object"]
             position += len(text[position:]) - len(text[position:].lstrip())

@@ -1,4 +1,4 @@
-"""A handful of jobs that go through all paths, and the client that sends them and does not give up."""
+"""A few jobs that cover all paths, and a client that submits them persistently."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,27 +11,27 @@ from training_service.client.watching import has_ended
 
 CAPACITY = 2
 RANK_PARAMETERS = ("DO", "EXIT_CODE")
-"""What rank.sh reads of a job's parameters."""
+"""The job parameters that rank.sh reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job, how its ranks behave, and the end that it should reach."""
+    """A job, the behaviour of its ranks, and its expected end."""
 
     name: str
     ends: tuple[int, ...]
-    """The statuses that it may end with."""
+    """The allowed final statuses."""
     failures: tuple[str, ...] = ()
-    """The categories of its failed attempts, in order."""
+    """The expected categories of its failed attempts, in order."""
     instances: int = 1
     ranks: Mapping[str, str] = field(default_factory=dict)
     is_run: bool = True
-    """Whether it surely comes to run."""
+    """True if the job certainly runs."""
     algorithm: str = "witness"
     restarts: tuple[int, ...] = ()
-    """How often each rank is started anew within an attempt, if that is known."""
+    """The restarts of each rank within an attempt, if known."""
     tolerated: tuple[str, ...] = ()
-    """Categories that an attempt may fail with besides, as before its master was seen to run."""
+    """Further allowed categories of failed attempts, such as for a fault before the master ran."""
 
 
 HOLD = {"DO": "hold"}
@@ -44,7 +44,7 @@ HOLDING = PlannedJob("cancelled-while-running", (pb.cancelled,), instances=2, ra
 UNWANTED = PlannedJob("cancelled-while-queued", (pb.cancelled,), ranks=HOLD, is_run=False)
 RETRIED = PlannedJob("retried", (pb.succeed,), ("killed",), ranks=DIE_ONCE)
 JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED)
-"""In the order in which they are submitted. The third leaves no room for the fourth."""
+"""In the order of submission. The third leaves no room for the fourth."""
 
 
 LOSING = PlannedJob(
@@ -59,7 +59,7 @@ LOSING = PlannedJob(
 
 
 def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
-    """Have JOBS, and more after them, brought to their ends, whatever happens. Their ids, in order."""
+    """Submit the jobs, which begin with JOBS, and bring them to their ends. Return their ids in order."""
     ids = [submit(service, job) for job in jobs]
     unwanted, held = ids[JOBS.index(UNWANTED)], ids[JOBS.index(HOLDING)]
     service.ask(lambda client: client.cancel(unwanted))
@@ -71,7 +71,7 @@ def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
 
 
 def submit(service: KeptService, job: PlannedJob) -> int:
-    """Send it until there is an answer; the key makes it one job however often it is sent."""
+    """Submit a job until there is an answer. The request key makes repetitions the same job."""
 
     def send(client: TrainingClient) -> int:
         return client.submit(
@@ -93,7 +93,7 @@ def wait(service: KeptService, job_id: int) -> None:
 
 
 def await_output(service: KeptService, job_id: int, instances: int) -> None:
-    """Wait until all ranks of the job have printed something, or it has ended without."""
+    """Wait until all ranks of the job have printed something, or the job has ended."""
 
     def has_printed(client: TrainingClient) -> bool:
         logs = [client.logs(job_id, rank=rank, tail_lines=1) for rank in range(instances)]

@@ -1,7 +1,7 @@
-"""Numbers the service's calls to the outside, and does to them what the faults say. Runs in the service.
+"""Numbers the service's calls to the outside, and injects faults into them. Runs inside the service.
 
-Each call is a line in the trace, written before the call: its number, its kind, its name, and what could
-happen to it. What did happen is a line of its own that begins with `!`.
+Each call is a line in the trace, written before the call: its number, its kind, its name, and the faults that
+it offers. A fault that happens is a separate line that begins with `!`.
 """
 
 import functools
@@ -24,8 +24,8 @@ Errors = Mapping[str, Callable[[], Exception]]
 class Seam:
     """A function through which the service touches the outside.
 
-    `name` says for a call what it is about, or None if it does not concern the outside. `refusals` are
-    errors in place of the call, `losses` those after it has been done: its answer is lost.
+    `name` returns the subject of a call, or None if the call does not touch the outside. `refusals` are
+    errors instead of the call. `losses` are errors after the call: it has its effect, but no answer.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Seam:
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """What can happen to a call."""
+        """The faults that can happen to a call."""
         return (*(KILLS if self.kills else ()), *self.refusals, *self.losses)
 
 
@@ -50,7 +50,7 @@ class Seams:
         self._calls = 0
 
     def wrap(self, owner: Any, attribute: str, seam: Seam) -> None:
-        """Have every call of the function go through the seam."""
+        """Route every call of the function through the seam."""
         original = getattr(owner, attribute)
 
         @functools.wraps(original)
@@ -100,4 +100,4 @@ class Seams:
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    threading.Event().wait()  # another thread may be the one that notices first
+    threading.Event().wait()  # the signal may end another thread first

@@ -1,4 +1,4 @@
-"""A long time of random jobs, kills and errors; afterwards the same must be true as after one."""
+"""A long run of random jobs, kills and errors, with the same checks at the end as for one fault."""
 
 import random
 import time
@@ -15,16 +15,16 @@ from tests.crash.sweep import EXCUSED, finish, hits_in
 from tests.crash.world import World
 from training_service._generated import training_service_pb2 as pb
 
-_KILLS, _ERRORS = 0.004, 0.01  # of a call, by chance
-_KILLS_FROM_OUTSIDE = 0.02  # before each submission
+_KILLS, _ERRORS = 0.004, 0.01  # probability for each call
+_KILLS_FROM_OUTSIDE = 0.02  # probability before each submission
 _LONGEST_PAUSE = 0.15  # seconds between submissions
-_MOST_UNENDED = 20
-_LONGEST_HOLD = 6  # submissions until a job that holds is cancelled
+_MAX_UNENDED = 20
+_LONGEST_HOLD = 6  # submissions until a holding job is cancelled
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What happened in a soak, and what was wrong after it."""
+    """The events of a soak, and the problems after it."""
 
     jobs: int
     hits: Counter[str]
@@ -38,7 +38,7 @@ class Record:
 
 
 def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
-    """Submit, kill and break things for so long, then let everything end. The seed decides what, not when."""
+    """Submit jobs and inject faults for `seconds`, then let all jobs end. The seed decides what, not when."""
     dice = random.Random(seed)
     is_over = False
 
@@ -62,10 +62,8 @@ def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
                 if pb.cancelled in job.ends:
                     cancels.append((len(ids) + dice.randint(0, _LONGEST_HOLD), ids[-1]))
                 cancels = list(_cancel_due(service, cancels, len(ids)))
-                if len(ids) > _MOST_UNENDED and not any(
-                    job_id == ids[-_MOST_UNENDED] for _, job_id in cancels
-                ):
-                    wait(service, ids[-_MOST_UNENDED])
+                if len(ids) > _MAX_UNENDED and not any(job_id == ids[-_MAX_UNENDED] for _, job_id in cancels):
+                    wait(service, ids[-_MAX_UNENDED])
                 time.sleep(dice.uniform(0, _LONGEST_PAUSE))
             is_over = True
             service.kill()
@@ -96,7 +94,7 @@ def _draw(dice: random.Random, number: int) -> PlannedJob:
 def _cancel_due(
     service: KeptService, cancels: list[tuple[int, int]], submitted: int
 ) -> Iterator[tuple[int, int]]:
-    """Cancel what is due; the others."""
+    """Cancel the jobs that are due, and yield the others."""
     for due, job_id in cancels:
         if due <= submitted:
             service.ask(lambda client, job_id=job_id: client.cancel(job_id))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What must be true of a store when all jobs have ended."""
+"""Checks of a store after all jobs have ended."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from tests.support.redis_server import RedisServer
 
 
 def problems_in_sqlite(file: Path) -> Iterator[str]:
-    """What is wrong with the store's file; no service has it open."""
+    """Yield the problems of the store's file. No service may have it open."""
     db = sqlite3.connect(f"file:{file}?immutable=1", uri=True)
     try:
         for (problem,) in db.execute("PRAGMA integrity_check"):
@@ -20,16 +20,16 @@ def problems_in_sqlite(file: Path) -> Iterator[str]:
         if db.execute(counted).fetchall() != db.execute(kept).fetchall():
             yield "the store's tallies are not the counts of its jobs"
         if db.execute("SELECT count(*) FROM queue_blocks").fetchone() != (0,):
-            yield "the store counts queued jobs, and there are none"
+            yield "the store counts queued jobs, but there are none"
     finally:
         db.close()
 
 
-LEASE_LEFT = "the lease is left"
+LEASE_LEFT = "the lease still exists"
 
 
 def problems_in_redis(redis: RedisServer, prefix: str) -> Iterator[str]:
-    """What is wrong with the store below that prefix; no service uses it."""
+    """Yield the problems of the store below that prefix. No service may use it."""
 
     def ask(command: str, key: str, *arguments: str) -> Any:
         return redis.ask(command, f"{{{prefix}}}:{key}", *arguments)

@@ -1,4 +1,4 @@
-"""What tests ask of a sweep."""
+"""The assertion of tests that a sweep is survived."""
 
 import os
 import random
@@ -9,11 +9,11 @@ import pytest
 from tests.crash.sweep import Sweep, summary
 
 SEED = int(os.environ.get("CRASH_SEED", random.randrange(10**6)))
-"""Of what is drawn by chance; it is printed, so that the same can be drawn again."""
+"""The seed of all random choices. It is printed, so that a run can be repeated."""
 
 
 def survives(sweep: Sweep, tried: Sequence[tuple[str, ...]], capsys: pytest.CaptureFixture[str]) -> None:
-    """Try these faults, print the figures, and fail for any that was not survived."""
+    """Try these faults, print the figures, and fail if any was not survived."""
     outcomes = sweep.run(tried)
     with capsys.disabled():
         print("\n".join(("", f"CRASH_SEED={SEED}", *summary(outcomes))))

@@ -1,4 +1,4 @@
-"""Every point at which something can happen to the service, each in a world of its own; and the figures."""
+"""Tries the points where something can happen to the service, each in a fresh world, and counts results."""
 
 import random
 import signal
@@ -21,7 +21,7 @@ from tests.crash.world import World
 
 LANES = 4
 
-# Errors that a job may rightly fail of, with the categories that it then has.
+# Errors that may rightly fail a job, with the categories of such failures.
 EXCUSED = {
     NO_SPACE: frozenset({"storage_not_writable", "launch_failed", LOST_LOGS}),
     TOO_MANY: frozenset({"launch_failed"}),
@@ -32,7 +32,7 @@ _CALLS_OF_A_RECOVERY = 40
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of the service to the outside, as the trace has it."""
+    """A call of the service to the outside, as recorded in the trace."""
 
     number: int
     kind: str
@@ -42,11 +42,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a world whose service met these faults."""
+    """The result of a world whose service met these faults."""
 
     faults: tuple[str, ...]
     hits: tuple[tuple[Call, str], ...]
-    """The calls to which something happened, and what."""
+    """The calls that were hit, with their faults."""
     problems: tuple[str, ...]
     log: str
     seconds: float
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def trace_of(file: Path) -> tuple[list[Call], list[tuple[Call, str]]]:
-    """All calls of one start, and those to which something happened."""
+    """Read all calls of one start, and those that were hit."""
     calls: dict[str, Call] = {}
     hits = []
     for line in file.read_text().splitlines():
@@ -73,7 +73,7 @@ _PORT_TAKEN = "server.address: cannot listen at"
 
 
 def try_faults(forks: ForkServer, world: World, faults: Sequence[str]) -> Outcome:
-    """Play the scenario while these faults happen, one to each start, and look what is wrong afterwards."""
+    """Play the scenario with these faults, one for each start, and check the result."""
     begin = time.monotonic()
     world.make()
     problems: list[str] = []
@@ -98,13 +98,13 @@ def try_faults(forks: ForkServer, world: World, faults: Sequence[str]) -> Outcom
 
 
 def hits_in(world: World) -> Iterator[tuple[Call, str]]:
-    """The calls of all starts to which something happened, and what."""
+    """Yield the hit calls of all starts, with their faults."""
     for trace in sorted(world.folder.glob("trace-*")):
         yield from trace_of(trace)[1]
 
 
 def finish(service: KeptService, world: World) -> None:
-    """Stop it in good order; what it could not clean up, the next one does when it starts."""
+    """Stop the service in good order. The next one cleans up what it could not."""
     service.stop()
     if world.is_settled():
         return
@@ -116,12 +116,12 @@ def finish(service: KeptService, world: World) -> None:
 
 
 def kills(calls: Iterable[Call]) -> list[tuple[str, ...]]:
-    """A kill before and after each call."""
+    """Return a kill before and after each call."""
     return _points(calls, lambda what: what in KILLS)
 
 
 def errors(calls: Iterable[Call]) -> list[tuple[str, ...]]:
-    """Every error that each call may have."""
+    """Return every error that each call offers."""
     return _points(calls, lambda what: what not in KILLS)
 
 
@@ -130,7 +130,7 @@ def _points(calls: Iterable[Call], is_wanted: Callable[[str], bool]) -> list[tup
 
 
 def with_recoveries(tried: Sequence[tuple[str, ...]], seed: int) -> list[tuple[str, ...]]:
-    """The same faults, each followed by a kill at some call of the recovery."""
+    """Return the same faults, each followed by a kill during the recovery."""
     dice = random.Random(seed)
     return [
         (*faults, f"{dice.randint(1, _CALLS_OF_A_RECOVERY)} {dice.choice((KILL_BEFORE, KILL_AFTER))}")
@@ -139,47 +139,47 @@ def with_recoveries(tried: Sequence[tuple[str, ...]], seed: int) -> list[tuple[s
 
 
 class Sweep:
-    """Worlds side by side, a lane each: `worlds` makes one of its name."""
+    """Concurrent worlds, one for each lane. `worlds` creates a world with a given name."""
 
     def __init__(self, worlds: Callable[[str], World], lanes: int = LANES) -> None:
         self._worlds = worlds
         self._lanes = lanes
 
     def reference(self) -> list[Call]:
-        """The calls of a service to which nothing happens."""
+        """Return the calls of a service without faults."""
         with closing(self._worlds("reference")) as world, closing(ForkServer(world.wraps)) as forks:
             outcome = try_faults(forks, world, ())
             assert not outcome.problems, f"{outcome}\n{outcome.log}"
             return trace_of(world.folder / "trace-000")[0]
 
     def run(
-        self, tried: Sequence[tuple[str, ...]], tell: Callable[[Outcome], None] = lambda _: None
+        self, tried: Sequence[tuple[str, ...]], report: Callable[[Outcome], None] = lambda _: None
     ) -> list[Outcome]:
-        """What became of each; `tell` hears of each as it ends."""
+        """Try all faults and return the outcomes. `report` is called with each outcome as it is known."""
         waiting: SimpleQueue[tuple[str, ...]] = SimpleQueue()
         for faults in tried:
             waiting.put(faults)
         with ThreadPoolExecutor(self._lanes) as lanes:
-            ends = [lanes.submit(self._lane, number, waiting, tell) for number in range(self._lanes)]
+            ends = [lanes.submit(self._lane, number, waiting, report) for number in range(self._lanes)]
         return [outcome for end in ends for outcome in end.result()]
 
     def _lane(
-        self, number: int, waiting: "SimpleQueue[tuple[str, ...]]", tell: Callable[[Outcome], None]
+        self, number: int, waiting: "SimpleQueue[tuple[str, ...]]", report: Callable[[Outcome], None]
     ) -> list[Outcome]:
         outcomes = []
         with closing(self._worlds(f"lane-{number}")) as world, closing(ForkServer(world.wraps)) as forks:
             while not waiting.empty():
                 faults = waiting.get()
                 outcome = try_faults(forks, world, faults)
-                if not outcome.hits and _PORT_TAKEN in outcome.log:  # by another program, since we looked
+                if not outcome.hits and _PORT_TAKEN in outcome.log:  # another program has taken it since
                     outcome = try_faults(forks, world, faults)
                 outcomes.append(outcome)
-                tell(outcome)
+                report(outcome)
         return outcomes
 
 
 def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """The figures: points tried and survived, by what happened to which kind of call."""
+    """Yield the figures: points tried and survived, by fault and kind of call."""
     tried: Counter[tuple[str, str]] = Counter()
     survived: Counter[tuple[str, str]] = Counter()
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""Pods and Redis: a sample of the points, as each takes fifteen seconds; scripts/crash-points tries all."""
+"""Pods and Redis: a sample of the points, as each takes fifteen seconds. scripts/crash-points tries all."""
 
 import random
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
     made.end()
 
 
-def test_kills_and_calls_that_fail_are_survived(
+def test_kills_and_failing_calls_are_survived(
     cluster: Cluster,
     program_image: str,
     redis: RedisServer,

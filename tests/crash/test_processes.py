@@ -1,4 +1,4 @@
-"""Processes and SQLite: the service is killed before and after every call that it makes to the outside."""
+"""Processes and SQLite: the service is killed before and after every call to the outside."""
 
 import random
 from contextlib import closing
@@ -13,7 +13,7 @@ from tests.crash.surviving import SEED, survives
 from tests.crash.sweep import Call, Sweep, errors, kills, with_recoveries
 
 KILLS = 60
-"""Of some thousand points, others in each run: `scripts/crash-points` tries all."""
+"""Out of some thousand points, different ones in each run. `scripts/crash-points` tries all."""
 SAMPLE = 15
 SOAK_SECONDS = 20
 
@@ -27,7 +27,7 @@ def sweep(tmp_path: Path) -> Sweep:
 
 @pytest.fixture
 def calls(sweep: Sweep) -> list[Call]:
-    """What the service does when nothing happens to it."""
+    """The calls of a service without faults."""
     return sweep.reference()
 
 
@@ -43,7 +43,7 @@ def test_a_kill_during_the_recovery_from_a_kill_is_survived(
     survives(sweep, with_recoveries(sample, SEED), capsys)
 
 
-def test_a_call_that_fails_is_survived(
+def test_a_failing_call_is_survived(
     sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]
 ) -> None:
     survives(sweep, random.Random(SEED).sample(errors(calls), SAMPLE), capsys)

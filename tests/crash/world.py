@@ -1,4 +1,4 @@
-"""Where a service and its jobs live, and what must be true of it in the end."""
+"""The surroundings of a service and its jobs, and the conditions that must hold in the end."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,35 +8,35 @@ from tests.crash.scenario import PlannedJob
 
 
 class World(Protocol):
-    """A place for one service at a time. `wraps` names the seams of what it touches (calls.py)."""
+    """Surroundings for one service at a time. `wraps` names the seams of the service (calls.py)."""
 
     @property
     def folder(self) -> Path:
-        """Where the service's files, logs and traces are."""
+        """The folder of the service's files, logs and traces."""
         ...
 
     @property
     def wraps(self) -> Sequence[str]:
-        """The seams that services in it have."""
+        """The names of the seams of its services."""
         ...
 
     @property
     def jobs(self) -> Sequence[PlannedJob]:
-        """What is to be played in it: scenario.JOBS, and perhaps more."""
+        """The jobs to play: scenario.JOBS, and possibly more."""
         ...
 
     def make(self) -> None:
-        """Begin anew, with nothing in it but the service's configuration."""
+        """Start afresh, with nothing but the service's configuration."""
         ...
 
     def is_settled(self) -> bool:
-        """Whether nothing waits for a service to clean it up: some things wait for the next sweep."""
+        """Return whether no clean-up is left to a later sweep of a service."""
         ...
 
     def problems(self) -> Iterator[str]:
-        """What is wrong, or left over, when all jobs have ended and the service was stopped."""
+        """Yield the problems and leftovers after all jobs have ended and the service was stopped."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release all resources."""
         ...

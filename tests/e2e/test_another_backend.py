@@ -61,16 +61,16 @@ def test_its_settings_are_settings_as_all_others(installed: Path, tmp_path: Path
     assert settings["toy"] == {"niceness": 5}
     assert settings["algorithms"]["program"]["toy"]["command"] == ["python", str(PROGRAM)]
     assert refusal("config", "-c", str(file), "-s", "toy.niceness=20", **environment) == (
-        "command line: toy.niceness is '20': input should be less than or equal to 19"
+        "command line: toy.niceness: '20' is not allowed: it must be less than or equal to 19"
     )
     file.write_text(CONFIG.replace("[algorithms.program.toy]", "[algorithms.program.process]"))
-    assert "algorithms.program has no toy.command, which backend toy needs" in refusal(
+    assert "algorithms.program.toy.command is missing; backend toy needs it" in refusal(
         "config", "-c", str(file), **environment
     )
 
 
 def test_a_backend_that_is_not_installed_is_refused_with_those_that_are() -> None:
     assert refusal("config", "-s", "backend=toy") == (
-        "command line: backend is 'toy': there is no backend of this name; installed are docker, fake, "
+        "command line: backend: 'toy' is not an installed backend; allowed are docker, fake, "
         "kubernetes, process"
     )

@@ -9,10 +9,10 @@ from benchmarks.support import processes_in
 
 _HOLDING = """
 import signal
-from benchmarks.support import clean_up_when_told_to_end, request, service, workspace
+from benchmarks.support import clean_up_on_sigterm, request, service, workspace
 from training_service._generated import training_service_pb2 as pb
 
-clean_up_when_told_to_end()
+clean_up_on_sigterm()
 with workspace() as folder, service(folder, command=("sleep", "infinity")) as server, server.stub() as stub:
     job_id = stub.Train(request()).job_id
     for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):

@@ -145,9 +145,13 @@ def test_ranks_reach_the_service_at_the_address_that_they_are_told(service: Serv
 
 def test_options_that_containers_do_not_have_are_refused_by_name(service: Server) -> None:
     with service.start() as client:
-        with pytest.raises(InvalidRequest, match=r"pod_options\.priority_class: may not be set by a request"):
+        with pytest.raises(
+            InvalidRequest, match=r"pod_options\.priority_class: a request may not set this option"
+        ):
             submit(client, {}, pod_options=pb.PodOptions(priority_class="high"))
-        with pytest.raises(InvalidRequest, match=r"resources\.ephemeral-storage: is no resource"):
+        with pytest.raises(
+            InvalidRequest, match=r"resources\.ephemeral-storage: containers have no such resource"
+        ):
             submit(client, {}, pod_options=pb.PodOptions(resources={"ephemeral-storage": "1Gi"}))
         options = pb.PodOptions(resources={"memory": "64Mi"}, labels={"experiment": "a7"})
         job = submit(client, {}, instances=1, pod_options=options)

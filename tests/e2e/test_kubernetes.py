@@ -1,4 +1,4 @@
-"""The service as a process, its groups on a cluster: names, ranks, logs, kills, queues and refusals."""
+"""The service as a process with groups on a cluster: names, ranks, logs, kills, queues and refusals."""
 
 import json
 import os
@@ -27,15 +27,15 @@ CAPACITY = 4
 
 
 class Place:
-    """The namespace, as kubectl shows it."""
+    """The namespace, as kubectl displays it."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
 
     def names(self) -> list[str]:
-        """Of the pods and Services."""
-        shown = self.cluster.kubectl("get", "pods,services", "-n", self.namespace, "-o", "name")
-        return sorted(shown.split())
+        """Return the names of the pods and Services."""
+        listed = self.cluster.kubectl("get", "pods,services", "-n", self.namespace, "-o", "name")
+        return sorted(listed.split())
 
     def uids(self) -> dict[str, str]:
         pods = self.cluster.get(self.namespace, "pods")["items"]
@@ -68,7 +68,7 @@ def settings(kubeconfig: Path, namespace: str, image: str = "image:1") -> str:
 
 @pytest.fixture
 def service(place: Place, program_image: str, tmp_path: Path, server: Server) -> Iterator[Server]:
-    """The service, not started yet, with the rights that are deployed; `server` ends all jobs afterwards."""
+    """The service with the deployed rights, not started yet. `server` ends all jobs afterwards."""
     [role] = [each for each in yaml.safe_load_all(RBAC.read_text()) if each["kind"] == "Role"]
     place.cluster.apply(place.namespace, *accounts.account("service", role["rules"]))
     token = accounts.token(place.cluster, place.namespace, "service")
@@ -77,7 +77,7 @@ def service(place: Place, program_image: str, tmp_path: Path, server: Server) ->
     (server.folder / "config.toml").write_text(text)
     yield server
     log = server.log.read_text()
-    assert "cannot " not in log, log  # ... list resource "pods", for one
+    assert "cannot " not in log, log  # for example: cannot list resource "pods"
     assert "Traceback" not in log, log
 
 
@@ -93,7 +93,9 @@ def submit(
     )
 
 
-def test_a_job_of_three_has_the_names_ranks_and_logs_of_the_book(service: Server, place: Place) -> None:
+def test_a_job_with_three_instances_has_the_documented_names_ranks_and_logs(
+    service: Server, place: Place
+) -> None:
     with service.start() as client:
         job = submit(client, {"RUN_SECONDS": "forever", "PRINT": "hello"}, instances=3)
         seen = comes(client, job, all_run)
@@ -113,7 +115,7 @@ def test_a_job_of_three_has_the_names_ranks_and_logs_of_the_book(service: Server
     assert place.names() == []
 
 
-def test_a_killed_service_finds_its_group_again(service: Server, place: Place) -> None:
+def test_a_restarted_service_adopts_its_group(service: Server, place: Place) -> None:
     with service.start() as client:
         job = submit(client, FOREVER, instances=3)
         comes(client, job, all_run)
@@ -129,7 +131,7 @@ def test_a_killed_service_finds_its_group_again(service: Server, place: Place) -
     assert place.names() == []
 
 
-def test_a_group_that_loses_a_pod_is_started_again_under_new_names(service: Server, place: Place) -> None:
+def test_a_group_that_loses_a_pod_is_relaunched_under_new_names(service: Server, place: Place) -> None:
     again = ["pod/program-1-r1-1-worker", "pod/program-1-r1-2-worker", "pod/program-1-r1-master"]
     with service.start("-s", "retry.backoff=1") as client:
         job = submit(client, FOREVER, instances=3)
@@ -147,9 +149,7 @@ def test_a_group_that_loses_a_pod_is_started_again_under_new_names(service: Serv
     assert place.names() == []
 
 
-def test_the_bare_rights_of_a_service_let_it_keep_what_is_left_of_a_group(
-    service: Server, place: Place
-) -> None:
+def test_the_deployed_rights_are_enough_to_keep_pods(service: Server, place: Place) -> None:
     with service.start("-s", "jobs.keep_failed_group=PT1H") as client:
         job = submit(client, {"EXIT_CODE": "3"}, instances=1)
         assert client.wait(job, timeout=60).status == pb.failure
@@ -158,9 +158,7 @@ def test_the_bare_rights_of_a_service_let_it_keep_what_is_left_of_a_group(
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
-def test_a_service_killed_while_it_launches_goes_on_with_the_launch(
-    service: Server, place: Place, seconds: float
-) -> None:
+def test_a_service_killed_during_a_launch_continues_it(service: Server, place: Place, seconds: float) -> None:
     with service.start() as client:
         job = submit(client, FOREVER, instances=3)
     time.sleep(seconds)
@@ -177,7 +175,7 @@ def test_a_service_killed_while_it_launches_goes_on_with_the_launch(
     assert place.names() == []
 
 
-def test_a_job_that_ends_while_the_service_is_dead_ends_as_it_did(service: Server, place: Place) -> None:
+def test_a_job_that_ends_during_downtime_keeps_its_result(service: Server, place: Place) -> None:
     with service.start() as client:
         job = submit(client, {"RUN_SECONDS": "1", "PRINT": "bye", "EXIT_CODE": "3"})
         comes(client, job, all_run)
@@ -192,7 +190,7 @@ def test_a_job_that_ends_while_the_service_is_dead_ends_as_it_did(service: Serve
     assert place.names() == []
 
 
-def test_a_queue_goes_through_a_small_capacity_and_leaves_nothing(service: Server, place: Place) -> None:
+def test_a_queue_passes_through_a_small_capacity_and_leaves_nothing(service: Server, place: Place) -> None:
     with service.start() as client:
         jobs = [submit(client, {"PRINT": f"job {number}"}, instances=1 + number % 2) for number in range(12)]
         ended = [client.wait(job, timeout=100) for job in jobs]
@@ -202,7 +200,7 @@ def test_a_queue_goes_through_a_small_capacity_and_leaves_nothing(service: Serve
     assert place.names() == []
 
 
-def test_a_job_that_fits_nowhere_stays_launching_and_says_why(service: Server, place: Place) -> None:
+def test_a_job_that_fits_nowhere_stays_launching_with_a_reason(service: Server, place: Place) -> None:
     options = pb.PodOptions(resources={"nvidia.com/gpu": "1000"})
     with service.start() as client:
         job = submit(client, {}, options=options)
@@ -210,7 +208,7 @@ def test_a_job_that_fits_nowhere_stays_launching_and_says_why(service: Server, p
         assert seen.status == pb.launch
         assert "Insufficient nvidia.com/gpu" in seen.ranks[0].note
         assert "Insufficient nvidia.com/gpu" in seen.message
-        other = submit(client, {})  # and nobody waits for it
+        other = submit(client, {})  # other jobs do not wait for it
         assert client.wait(other, timeout=30).status == pb.succeed
         assert client.status(job).status == pb.launch
         client.cancel(job)
@@ -218,7 +216,7 @@ def test_a_job_that_fits_nowhere_stays_launching_and_says_why(service: Server, p
     assert place.names() == []
 
 
-def test_what_the_cluster_would_never_take_is_refused_at_the_door(service: Server, place: Place) -> None:
+def test_a_job_that_the_cluster_would_refuse_is_refused_at_admission(service: Server, place: Place) -> None:
     with service.start() as client:
         with pytest.raises(InvalidRequest, match="no PriorityClass with name no-such-class"):
             submit(client, {}, options=pb.PodOptions(priority_class="no-such-class"))
@@ -227,7 +225,7 @@ def test_what_the_cluster_would_never_take_is_refused_at_the_door(service: Serve
 
 
 def refused(folder: Path, kubeconfig: Path, namespace: str = "default") -> str:
-    """The one line with which the service does not start."""
+    """Return the error line of a service that refuses to start."""
     file = folder / "config.toml"
     file.write_text(settings(kubeconfig, namespace))
     where = ["--config", str(file), "--data-dir", str(folder), "--address", "127.0.0.1:0"]
@@ -237,12 +235,12 @@ def refused(folder: Path, kubeconfig: Path, namespace: str = "default") -> str:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (None, "there is no such file"),
+        (None, "the file does not exist"),
         ("clusters: [", "not a kubeconfig"),
         ("", "not a kubeconfig"),
     ],
 )
-def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None, problem: str) -> None:
+def test_an_invalid_kubeconfig_is_named(tmp_path: Path, content: str | None, problem: str) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     if content is not None:
         kubeconfig.write_text(content)
@@ -254,27 +252,27 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None,
 @pytest.mark.parametrize(
     ("part", "changes", "problem"),
     [
-        ("cluster", {"certificate-authority-data": None}, "certificate is not to be trusted"),
-        ("cluster", {"certificate-authority-data": "aGVsbG8="}, "certificates cannot be used"),
+        ("cluster", {"certificate-authority-data": None}, "certificate is not trusted"),
+        ("cluster", {"certificate-authority-data": "aGVsbG8="}, "certificates cannot be loaded"),
         ("cluster", {"server": "10.0.0.1:6443"}, "'10.0.0.1:6443'; give it as https://HOST:PORT"),
         ("cluster", {"server": None}, "give it as https://HOST:PORT"),
-        ("cluster", {"server": "http://{host}"}, "what is there is no API server"),
+        ("cluster", {"server": "http://{host}"}, "not a Kubernetes API server"),
         (
             "user",
             {"client-certificate-data": None, "client-key-data": None},
-            "there are no credentials in it",
+            "it has no credentials",
         ),
     ],
 )
-def test_a_kubeconfig_that_does_not_fit_is_named(
+def test_a_kubeconfig_with_wrong_entries_is_named(
     place: Place, tmp_path: Path, part: str, changes: dict[str, str | None], problem: str
 ) -> None:
     flat = place.cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
     config = json.loads(flat)
     host = urlsplit(config["clusters"][0]["cluster"]["server"]).netloc
-    told = {**config[f"{part}s"][0][part], **changes}
+    changed = {**config[f"{part}s"][0][part], **changes}
     config[f"{part}s"][0][part] = {
-        key: value.format(host=host) for key, value in told.items() if value is not None
+        key: value.format(host=host) for key, value in changed.items() if value is not None
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
     line = refused(tmp_path, tmp_path / "kubeconfig")
@@ -282,7 +280,7 @@ def test_a_kubeconfig_that_does_not_fit_is_named(
     assert problem in line
 
 
-def test_secrets_of_a_kubeconfig_that_is_none_are_not_shown(tmp_path: Path) -> None:
+def test_secrets_of_an_invalid_kubeconfig_are_not_displayed(tmp_path: Path) -> None:
     context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
     cluster = {"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}
     user = {"name": "a", "user": {"client-certificate-data": None, "token": "hunter2"}}
@@ -293,7 +291,7 @@ def test_secrets_of_a_kubeconfig_that_is_none_are_not_shown(tmp_path: Path) -> N
     assert "hunter2" not in line
 
 
-def test_a_token_that_is_no_longer_good_is_named(place: Place, tmp_path: Path) -> None:
+def test_an_expired_token_is_named(place: Place, tmp_path: Path) -> None:
     place.cluster.apply(place.namespace, *accounts.account("gone", []))
     token = accounts.token(place.cluster, place.namespace, "gone")
     kubeconfig = accounts.kubeconfig(place.cluster, tmp_path / "kubeconfig", token)
@@ -303,7 +301,7 @@ def test_a_token_that_is_no_longer_good_is_named(place: Place, tmp_path: Path) -
     assert "may have expired" in line
 
 
-def test_rights_that_are_missing_are_named(place: Place, tmp_path: Path) -> None:
+def test_missing_rights_are_named(place: Place, tmp_path: Path) -> None:
     place.cluster.apply(place.namespace, *accounts.account("nobody", []))
     token = accounts.token(place.cluster, place.namespace, "nobody")
     kubeconfig = accounts.kubeconfig(place.cluster, tmp_path / "kubeconfig", token)

@@ -63,7 +63,7 @@ def test_strategies_of_all_kinds_learn_what_one_process_learns(server: Server) -
 
 
 @pytest.mark.timeout(120)
-def test_a_layout_that_cannot_be_is_refused_at_the_door_and_the_numbers_are_named(server: Server) -> None:
+def test_an_invalid_layout_is_refused_at_admission_with_its_numbers(server: Server) -> None:
     (server.folder / "config.toml").write_text("")
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
     with server.start() as client:

@@ -64,8 +64,8 @@ def test_jobs_survive_a_kill_of_the_server(service: Server, redis: RedisServer) 
             "redis://:s3cret@127.0.0.1:1/0",
             "redis://127.0.0.1:1/0 (prefix training-service): cannot be reached",
         ),
-        ("http://:s3cret@127.0.0.1/0", "store.url: give it as redis://HOST"),
-        ("redis://:s3cret@[::1/0", "store.url: give it as redis://HOST"),
+        ("http://:s3cret@127.0.0.1/0", "store.url: it must be redis://HOST"),
+        ("redis://:s3cret@[::1/0", "store.url: it must be redis://HOST"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_one_line_without_its_password(

@@ -239,7 +239,7 @@ def test_a_snapshot_of_redis_is_restored_by_its_own_means(service: Restorable, r
         running, ending = (service.submit(client, gate) for gate in ("last", "first"))
         for job in (running, ending):
             await_state(client, job, pb.running)
-        assert "jobs are in Redis" in service.command("backup", str(service.folder / "backup.db"))[1]
+        assert "the jobs are in Redis" in service.command("backup", str(service.folder / "backup.db"))[1]
         redis.ask("SAVE")
         snapshot = shutil.copy(redis.folder / "dump.rdb", service.folder)
         service.gate("first").touch()
@@ -306,7 +306,7 @@ def test_a_restore_over_a_store_that_is_there_keeps_it_aside(service: Restorable
         second = service.submit(client)
         client.wait(second, timeout=30)
     service.server.end(signal.SIGKILL)  # so that the log of writes is there
-    assert "The store that was here is in" in service.restored(backup)
+    assert "The previous store is in" in service.restored(backup)
     [aside] = service.server.data_dir.glob("jobs.db.replaced-*")
     with service.server.start() as client:
         assert {job.job_id for job in client.list()} == {first}
@@ -323,7 +323,7 @@ def test_a_restore_over_a_store_that_is_there_keeps_it_aside(service: Restorable
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda file: None, "is no file"),
+        (lambda file: None, "is not a file"),
         (
             lambda file: file.write_text("no database at all, but long enough to be read as one" * 40),
             "cannot be",

@@ -72,7 +72,7 @@ def test_a_worker_is_killed_twice_and_the_model_is_that_of_an_unbroken_run(serve
         ]
         assert resumed.progress.step >= 10
         for attempt in (2, 3):
-            assert any("going on from step" in line for line in lines(client.logs(broken, attempt=attempt)))
+            assert any("resuming from step" in line for line in lines(client.logs(broken, attempt=attempt)))
         assert not any("test accuracy" in line for line in lines(client.logs(broken, attempt=1)))
         [loss] = client.metrics(broken, ["loss"])
         assert {point.attempt for point in loss.points} == {1, 2, 3}

@@ -49,22 +49,24 @@ def test_a_bad_setting_is_named_with_its_source_value_and_what_is_allowed(tmp_pa
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacity = 0\n")
     assert refusal("serve", "-c", str(file)) == (
-        f"{file}: scheduling.capacity is 0: input should be greater than or equal to 1"
+        f"{file}: scheduling.capacity: 0 is not allowed: it must be greater than or equal to 1"
     )
     assert refusal("serve", "-s", "scheduling.capacity=many").startswith(
-        "command line: scheduling.capacity is 'many': input should be a valid integer"
+        "command line: scheduling.capacity: 'many' is not allowed: it must be a valid integer"
     )
     assert refusal("config", TRAINING_SERVICE_LOGGING__LEVEL="LOUD").startswith(
-        "environment: logging.level is 'LOUD': input should be 'DEBUG', 'INFO'"
+        "environment: logging.level: 'LOUD' is not allowed: it must be 'DEBUG', 'INFO'"
     )
 
 
 def test_a_setting_that_there_is_not_is_named(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacty = 4\n")
-    assert refusal("serve", "-c", str(file)) == f"{file}: scheduling.capacty: there is no such setting"
+    assert refusal("serve", "-c", str(file)) == (
+        f"{file}: scheduling.capacty: unknown name; allowed are capacity, max_queued, max_processes"
+    )
     assert refusal("config", TRAINING_SERVICE_QUEUE__SIZE="4").startswith(
-        "environment: TRAINING_SERVICE_QUEUE__SIZE: there is no setting 'queue'; there are backend, server,"
+        "environment: TRAINING_SERVICE_QUEUE__SIZE: unknown setting 'queue'; allowed are backend, server,"
     )
 
 
@@ -78,10 +80,10 @@ def test_keys_of_tables_keep_their_case_and_lists_are_json() -> None:
 @pytest.mark.parametrize(
     ("assignment", "problem"),
     [
-        ("server.address=127.0.0.1:65536", "there are ports up to 65535 only"),
-        ("jobs.keep_finished=P1000000D", "input should be less than or equal to 36500 days"),
-        ("jobs.stop_grace=-1", "input should be greater than or equal to 0"),
-        ("process.inherit=[LANG", "a list or a table is given as JSON"),
+        ("server.address=127.0.0.1:65536", "the port must be from 0 to 65535"),
+        ("jobs.keep_finished=P1000000D", "it must be less than or equal to 36500 days"),
+        ("jobs.stop_grace=-1", "it must be greater than or equal to 0"),
+        ("process.inherit=[LANG", "write lists and tables as JSON"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(assignment: str, problem: str) -> None:
@@ -95,8 +97,8 @@ def test_a_bad_secret_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"[scheduling\n", "is not valid TOML"),
-        (b"\xff\xfe", "is not valid TOML"),
+        (b"[scheduling\n", "not valid TOML"),
+        (b"\xff\xfe", "not valid TOML"),
         (None, "cannot be read (No such file or directory)"),
     ],
 )
@@ -116,7 +118,7 @@ def test_a_reserved_name_among_an_algorithms_parameters_is_refused(tmp_path: Pat
 def test_an_algorithm_that_cannot_run_on_the_backend_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[algorithms.mine]\n")
-    assert "algorithms.mine has no process.command" in refusal("serve", "-c", str(file))
+    assert "algorithms.mine.process.command is missing" in refusal("serve", "-c", str(file))
 
 
 def test_a_second_service_on_the_same_data_is_refused(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""A sweep over real processes: a least-squares fit by gradient descent, whose learning rate is searched."""
+"""Sweeps with real processes: they search the learning rate of a least-squares fit by gradient descent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training_service.client import TrainingClient
 if TYPE_CHECKING:
     from tests.support.server import Server
 
-# The loss is that of fitting y = 2x; a learning rate above 0.6 or so diverges, a low one comes nowhere.
+# The loss is that of fitting y = 2x. A learning rate above about 0.6 diverges, and a low one hardly learns.
 TRAINER = """
 import json, os, time
 
@@ -38,7 +38,7 @@ command = ["python", "{program}"]
 def trainctl(
     server: Server, *arguments: str
 ) -> tuple[list[dict[str, Any]], subprocess.CompletedProcess[str]]:
-    """The trials that trainctl shows, and how it ended."""
+    """Return the trials that trainctl shows, and its completed process."""
     command = [sys.executable, "-m", "training_service.client.cli", "--json", "sweep", *arguments]
     ended = subprocess.run(
         command,

@@ -184,7 +184,7 @@ def test_a_service_with_an_emptied_store_does_not_touch_the_jobs_that_run(
         assert "default/" in ended.model_uri
     service.end(signal.SIGTERM)
     assert rank.is_running()
-    assert "1 groups are of other job stores" in service.log.read_text()
+    assert "ignoring 1 groups of job stores other than" in service.log.read_text()
     (data / "away.db").rename(data / "jobs.db")
     with service.start() as client:
         assert client.status(job).status == pb.running

@@ -1,4 +1,4 @@
-"""A world of processes whose programs the tests write themselves."""
+"""A folder of process groups whose programs the tests write."""
 
 from tests.support.processes import world
 

@@ -1,4 +1,4 @@
-"""Connections that nothing is said on do not last, and do not take the service's descriptors away."""
+"""Silent connections are closed, and do not use up the service's descriptors."""
 
 import asyncio
 import resource
@@ -37,7 +37,7 @@ time.sleep(60)
 
 
 class Answering(pb_grpc.TrainingServiceServicer):
-    """Answers calls, and notes the connections on which they come."""
+    """Answers calls, and records the connections on which they arrive."""
 
     def __init__(self) -> None:
         self.connections: set[str] = set()
@@ -65,7 +65,7 @@ class Answering(pb_grpc.TrainingServiceServicer):
 
 
 class Served:
-    """A server with our bounds on connections."""
+    """A server with the service's limits on connections."""
 
     def __init__(self, descriptors: int, **bounds: float) -> None:
         options = [("grpc.so_reuseport", 0), *connection_options(descriptors, **bounds)]
@@ -113,19 +113,19 @@ async def seconds_until_closed(port: int, said: bytes = b"") -> float:
 
 
 @pytest.mark.parametrize("said", [b"", PREFACE[:10]], ids=["nothing", "half a preface"])
-async def test_a_connection_that_does_not_begin_to_speak_is_closed(serve: Serve, said: bytes) -> None:
+async def test_a_connection_without_a_preface_is_closed(serve: Serve, said: bytes) -> None:
     served = await serve(silence_seconds=0.5)
     async with asyncio.timeout(10):
         assert await seconds_until_closed(served.port, said) >= 0.4
 
 
-async def test_a_connection_that_makes_no_calls_is_closed(serve: Serve) -> None:
+async def test_a_connection_without_calls_is_closed(serve: Serve) -> None:
     served = await serve(age_seconds=0.2, answer_seconds=0.2)
     async with asyncio.timeout(60):
         await seconds_until_closed(served.port, PREFACE)
 
 
-async def test_beyond_the_bound_a_connection_is_closed_at_once(serve: Serve) -> None:
+async def test_connections_beyond_the_limit_are_closed_at_once(serve: Serve) -> None:
     served = await serve(descriptors=20, silence_seconds=60)
     with ExitStack() as silent:
         for _ in range(10):
@@ -134,19 +134,19 @@ async def test_beyond_the_bound_a_connection_is_closed_at_once(serve: Serve) -> 
             await seconds_until_closed(served.port)
 
 
-async def test_a_stream_outlives_the_age_of_connections(serve: Serve) -> None:
+async def test_a_stream_outlives_the_maximum_age_of_connections(serve: Serve) -> None:
     served = await serve(age_seconds=0.1)
     async with AsyncTrainingClient(served.address) as client:
         stream = client.watch(1)
         assert (await anext(stream)).status == pb.running
-        while len(served.servicer.connections) < 10:  # those of calls beside it are closed meanwhile
+        while len(served.servicer.connections) < 10:  # connections of other calls are closed in the meantime
             _ = [job async for job in client.list()]
         assert not served.servicer.left.is_set()
         served.servicer.end.set()
         assert [status.status async for status in stream] == [pb.succeed]
 
 
-async def test_clients_notice_nothing_of_closed_connections(serve: Serve) -> None:
+async def test_clients_do_not_notice_closed_connections(serve: Serve) -> None:
     served = await serve(age_seconds=0.05)
     enough = 20
 
@@ -169,13 +169,13 @@ async def test_clients_notice_nothing_of_closed_connections(serve: Serve) -> Non
         await asyncio.gather(asyncio.to_thread(lists), lists_async(), asyncio.to_thread(reports))
 
 
-async def test_a_peer_that_is_gone_without_a_word_is_noticed(serve: Serve) -> None:
+async def test_a_peer_that_disappears_silently_is_detected(serve: Serve) -> None:
     served = await serve(ping_seconds=0.5, answer_seconds=0.5)
     command = [sys.executable, "-c", WATCH, served.address]
     client = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert client.stdout
     assert await client.stdout.readline() == b"watching\n"
-    client.send_signal(signal.SIGSTOP)  # its kernel still acknowledges, as a proxy before a lost peer does
+    client.send_signal(signal.SIGSTOP)  # its kernel still acknowledges, like a proxy in front of a lost peer
     try:
         async with asyncio.timeout(20):
             await served.servicer.left.wait()
@@ -185,7 +185,7 @@ async def test_a_peer_that_is_gone_without_a_word_is_noticed(serve: Serve) -> No
 
 
 class Service:
-    """The service as a program that may have few descriptors."""
+    """The service as a program with a low limit of descriptors."""
 
     def __init__(self, folder: Path) -> None:
         config = folder / "config.toml"
@@ -222,7 +222,7 @@ def connected(address: str, number: int) -> list[socket.socket]:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Wait until the other side closes it, or 20 s."""
+    """Wait up to 20 s for the other side to close the connection; return whether it did."""
     try:
         while connection.recv(1 << 16):
             pass
@@ -236,9 +236,9 @@ def is_closed(connection: socket.socket) -> bool:
 def test_three_hundred_silent_connections_leave_descriptors_for_jobs_and_are_closed(
     service: Service,
 ) -> None:
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 400, "this test itself needs some"
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 400, "this test needs descriptors, too"
     with ExitStack() as silent, TrainingClient(service.address) as client:
-        list(client.list())  # it is connected before the others
+        list(client.list())  # connects before the others
         connections = connected(service.address, 300)
         for connection in connections:
             silent.enter_context(connection)
@@ -250,7 +250,7 @@ def test_three_hundred_silent_connections_leave_descriptors_for_jobs_and_are_clo
     assert "Too many open files" not in service.log.read_text()
 
 
-def test_silent_connections_to_the_metrics_are_closed_and_hold_up_no_job(service: Service) -> None:
+def test_silent_connections_to_the_metrics_are_closed_and_delay_no_job(service: Service) -> None:
     with ExitStack() as silent, TrainingClient(service.address) as client:
         connections = connected(service.metrics, 300)
         for connection in connections:

@@ -1,4 +1,4 @@
-"""What a machine lacks for the moment fails no job, and no job is forgotten meanwhile."""
+"""Temporary shortages of the machine fail no job, and no job is forgotten."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ JOBS = 12
 
 
 @pytest.mark.parametrize("most", [44, 64])
-def test_every_job_ends_well_though_descriptors_are_short(
+def test_every_job_succeeds_although_descriptors_are_scarce(
     server: Server, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     spawn: Any = subprocess.Popen
@@ -50,8 +50,8 @@ def test_every_job_ends_well_though_descriptors_are_short(
     assert [(each.status, each.attempt) for each in ended] == [(pb.succeed, 1)] * JOBS
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
-async def test_a_full_disk_is_no_room_for_now(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+async def test_a_full_disk_is_reported_as_no_room(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], check=True)
@@ -76,7 +76,7 @@ async def test_a_full_disk_is_no_room_for_now(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EDQUOT])
-async def test_what_passes_when_a_supervisor_is_started_is_no_room_for_now(
+async def test_a_temporary_error_at_the_start_of_a_supervisor_is_reported_as_no_room(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refuse(*_: Any, **__: Any) -> int:

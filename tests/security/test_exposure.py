@@ -1,4 +1,4 @@
-"""Whom the service lets in, what it says about that, and who can read what it writes."""
+"""Access to the service, its log lines about that, and access to its files."""
 
 import os
 import signal
@@ -35,25 +35,25 @@ def test_an_address_beyond_loopback_is_refused(address: str) -> None:
         load(flags=flags(address))
     [line] = str(refused.value).splitlines()
     assert line.startswith(
-        f"command line: server.address is {address!r}: it can be reached from other machines"
+        f"command line: server.address: {address!r} is not allowed: other machines can reach it"
     )
     assert "can submit, read and cancel every job" in line
     assert "server.insecure = true" in line
 
 
 @pytest.mark.parametrize("address", BEYOND)
-def test_it_is_taken_when_the_operator_says_so_with_a_warning(
+def test_an_address_beyond_loopback_is_accepted_with_insecure_and_a_warning(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log_exposure(load(flags=flags(address, insecure="true", backend="fake")))
     [record] = caplog.records
     assert record.levelname == "WARNING"
-    assert f"whoever reaches {address} can submit, read and cancel every job" in record.message
+    assert f"anyone who can connect to {address} can submit, read and cancel every job" in record.message
 
 
 @pytest.mark.parametrize("address", LOOPBACK)
 @pytest.mark.parametrize("insecure", [False, True])
-def test_on_loopback_the_log_says_who_may_use_it(
+def test_on_loopback_the_log_names_the_possible_users(
     address: str, insecure: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -66,15 +66,15 @@ def test_on_loopback_the_log_says_who_may_use_it(
 @pytest.mark.parametrize(
     ("user", "backend", "warned"), [(0, "process", 1), (0, "fake", 0), (1000, "process", 0)]
 )
-def test_processes_as_root_are_warned_of(
+def test_running_processes_as_root_logs_a_warning(
     user: int, backend: str, warned: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     log_exposure(load(flags=flags("127.0.0.1:0", backend=backend)))
-    assert len([record for record in caplog.records if "runs as root" in record.message]) == warned
+    assert len([record for record in caplog.records if "run as root" in record.message]) == warned
 
 
-def test_a_service_beyond_loopback_starts_only_insecure_and_says_so_each_time(server: Server) -> None:
+def test_a_service_beyond_loopback_needs_insecure_and_warns_at_each_start(server: Server) -> None:
     where = ("--data-dir", str(server.folder), "--address", "0.0.0.0:0")
     assert "server.insecure = true (--insecure)" in refusal("serve", *where)
     server.address = "0.0.0.0:0"
@@ -84,7 +84,7 @@ def test_a_service_beyond_loopback_starts_only_insecure_and_says_so_each_time(se
         assert server.end(signal.SIGTERM) == 0
 
 
-def test_what_the_service_and_its_jobs_write_is_its_users_only(server: Server) -> None:
+def test_files_of_the_service_and_its_jobs_are_accessible_only_to_its_user(server: Server) -> None:
     program = "import os; os.makedirs(os.environ['MODEL_URI'] + '/x', exist_ok=True)"
     with (server.folder / "config.toml").open("a") as config:
         config.write(f'[algorithms.writing.process]\ncommand = ["python", "-c", "{program}"]\n')

@@ -1,4 +1,4 @@
-"""What strangers send does not fill the service's memory, and what it took is given back."""
+"""Requests of strangers cannot fill the service's memory, and it returns memory that it no longer needs."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ ZEROS = bytes(15 << 20)
 
 
 class Memory:
-    """The resident memory of a server since it was first looked at."""
+    """The growth of a server's resident memory since this object was created."""
 
     def __init__(self, server: Server) -> None:
         assert server.process is not None
@@ -32,7 +32,7 @@ class Memory:
         self._before = self._resident()
 
     def grown(self) -> float:
-        """By how many MB it is larger now."""
+        """Return the growth in MB."""
         return (self._resident() - self._before) / MB
 
     def _resident(self) -> int:
@@ -40,7 +40,7 @@ class Memory:
 
 
 def answer(address: str) -> None:
-    """Return once a call is answered: gRPC cancels calls while too many wait."""
+    """Return once a call is answered. gRPC cancels calls while too many wait."""
     with grpc.insecure_channel(address) as channel:
         stub = TrainingServiceStub(channel)
         while True:
@@ -50,18 +50,18 @@ def answer(address: str) -> None:
                 return
 
 
-def test_reset_streams_are_not_kept(server: Server) -> None:
+def test_reset_streams_use_no_memory(server: Server) -> None:
     with server.start() as client:
         list(client.list())
         memory = Memory(server)
         with ThreadPoolExecutor(4) as pool:
             sent = list(pool.map(lambda _: reset_streams(server.address, 5_000), range(4)))
-        assert sum(sent) >= 4_000, "the server took most of them"
+        assert sum(sent) >= 4_000, "the server accepted most of them"
         answer(server.address)
         assert memory.grown() < 90
 
 
-def test_compressed_requests_are_not_unpacked_beyond_what_a_request_may_be(server: Server) -> None:
+def test_compressed_requests_are_not_unpacked_beyond_the_size_limit(server: Server) -> None:
     with server.start() as client, grpc.insecure_channel(server.address) as channel:
         list(client.list())
         memory = Memory(server)
@@ -71,7 +71,7 @@ def test_compressed_requests_are_not_unpacked_beyond_what_a_request_may_be(serve
         assert memory.grown() < 30
 
 
-def test_memory_is_given_back(server: Server) -> None:
+def test_memory_is_returned_to_the_system(server: Server) -> None:
     with server.start() as client:
         list(client.list())
         memory = Memory(server)

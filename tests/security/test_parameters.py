@@ -1,4 +1,4 @@
-"""No parameter of a request becomes a variable that the operator has not declared, so none can run code."""
+"""A request's parameters set only variables that the operator has declared, so they cannot run code."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ DANGEROUS = (
     *("PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "GIT_SSH_COMMAND", "MPLBACKEND"),
     *("PJRT_NAMES_AND_LIBRARY_PATHS", "HSA_TOOLS_LIB", "TORCHINDUCTOR_CACHE_DIR", "LESSOPEN", "CFLAGS"),
 )
-"""Names by which a variable has a process load, compile, trust or start something else."""
+"""Variables that make a process load, compile, trust or start something else."""
 OF_THE_SERVICE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "JOB_ID", "MODEL_URI", "TRAINING_PARAMETERS", "HOME")
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 LARGEST = "\u00e9" * 4096
@@ -31,7 +31,7 @@ LARGEST = "\u00e9" * 4096
 
 @pytest.fixture
 def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
-    """A service on its built-in algorithms that is not started yet; stopped afterwards."""
+    """A service with its built-in algorithms, not started yet. It is stopped afterwards."""
     made = Server(tmp_path)
     (tmp_path / "config.toml").write_text("")
     yield made
@@ -39,7 +39,7 @@ def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
 
 
 def refused(client: TrainingClient, folder: Path, algorithm: str, parameters: Mapping[str, str]) -> str:
-    """What the service says as it refuses the job, with INVALID_ARGUMENT, having written nothing."""
+    """Submit a job that is refused with INVALID_ARGUMENT and writes nothing. Return the message."""
     before = files_in(folder)
     with pytest.raises(InvalidRequest) as caught:
         client.submit(algorithm, "1", "v1", parameters=dict(parameters))
@@ -53,25 +53,25 @@ def files_in(folder: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("algorithm", default_algorithms(ALGORITHM))
-def test_a_logging_hook_and_a_browser_do_not_get_a_command_into_a_built_in_algorithm(
-    server: Server, algorithm: str
-) -> None:
+def test_a_logging_hook_and_a_browser_cannot_inject_a_command(server: Server, algorithm: str) -> None:
     command = f'/bin/sh -c "id > {server.folder}/pwned" #%s'
     with server.start() as client:
-        said = refused(client, server.folder, algorithm, {"TORCH_LOGS": "antigravity.x", "BROWSER": command})
-    assert "is not a parameter of this algorithm; allowed are " in said
-    assert all(name in said for name in default_algorithms(ALGORITHM)[algorithm].parameters)
+        message = refused(
+            client, server.folder, algorithm, {"TORCH_LOGS": "antigravity.x", "BROWSER": command}
+        )
+    assert "the algorithm has no such parameter; allowed are " in message
+    assert all(name in message for name in default_algorithms(ALGORITHM)[algorithm].parameters)
 
 
-def test_no_dangerous_name_gets_into_a_built_in_algorithm(server: Server) -> None:
+def test_built_in_algorithms_refuse_all_dangerous_names(server: Server) -> None:
     with server.start() as client:
         for algorithm in default_algorithms(ALGORITHM):
             for name in (*DANGEROUS, *OF_THE_SERVICE):
-                said = refused(client, server.folder, algorithm, {name: "x"})
-                assert said.startswith(f"parameters.{name}: is not a parameter of this algorithm"), said
+                message = refused(client, server.folder, algorithm, {name: "x"})
+                assert message.startswith(f"parameters.{name}: the algorithm has no such parameter"), message
 
 
-def test_free_parameters_reach_a_process_inside_one_variable_only(server: Server) -> None:
+def test_free_parameters_reach_a_process_only_inside_one_variable(server: Server) -> None:
     (server.folder / "config.toml").write_text(
         f"""
         [algorithms.free]
@@ -83,7 +83,7 @@ def test_free_parameters_reach_a_process_inside_one_variable_only(server: Server
     free = dict.fromkeys((*DANGEROUS, *OF_THE_SERVICE), 'a "value"; $(id)')
     large = {f"LARGE_{number}": LARGEST for number in range(7)}
     with server.start() as client:
-        none, some, many = (told(client, sent) for sent in ({}, {"LR": "1", **free}, large))
+        none, some, many = (environment_of(client, sent) for sent in ({}, {"LR": "1", **free}, large))
     assert none.pop("TRAINING_PARAMETERS") == "{}"
     assert json.loads(some.pop("TRAINING_PARAMETERS")) == free
     assert json.loads(many.pop("TRAINING_PARAMETERS")) == large
@@ -93,43 +93,45 @@ def test_free_parameters_reach_a_process_inside_one_variable_only(server: Server
     assert {name for name in DANGEROUS if name in none} == {"PATH"}
 
 
-def told(client: TrainingClient, sent: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the process of a job with these parameters."""
+def environment_of(client: TrainingClient, sent: Mapping[str, str]) -> dict[str, str]:
+    """Run a job with these parameters, and return the environment of its process."""
     job_id = client.submit("free", "1", "v1", parameters=dict(sent))
     assert client.wait(job_id, timeout=60).status == pb.succeed
     environment: dict[str, str] = json.loads("".join(piece.text for piece in client.logs(job_id)))
     return environment
 
 
-def test_free_parameters_that_fit_into_no_variable_are_refused(server: Server) -> None:
+def test_free_parameters_too_large_for_a_variable_are_refused(server: Server) -> None:
     (server.folder / "config.toml").write_text(
         '[algorithms.free]\nfree_parameters = true\nprocess.command = ["true"]\n'
     )
     with server.start() as client:
-        said = refused(client, server.folder, "free", {f"P{number}": '"' * 4096 for number in range(15)})
-    assert said.startswith("parameters: those that the algorithm does not declare have 123")
-    assert said.endswith(" bytes as JSON; at most 98304 are allowed")
+        message = refused(client, server.folder, "free", {f"P{number}": '"' * 4096 for number in range(15)})
+    assert message.startswith("parameters: the parameters that the algorithm does not declare have 123")
+    assert message.endswith(" bytes as JSON; at most 98304 are allowed")
 
 
 @pytest.mark.parametrize("name", [*DANGEROUS, *OF_THE_SERVICE])
-def test_an_operator_who_declares_a_dangerous_name_is_warned_off(name: str) -> None:
+def test_declaring_a_dangerous_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}' is a reserved name"):
         Algorithm(parameters={name: Parameter()})
 
 
 @pytest.mark.parametrize("name", ["NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "TORCH_LOGS", "CC", "XLA_FLAGS"])
-def test_an_operator_sets_such_a_name_as_environment_of_the_algorithm(name: str) -> None:
+def test_operators_can_set_such_names_in_an_algorithms_environment(name: str) -> None:
     assert Algorithm(environment={name: "x"}).environment == {name: "x"}
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-def test_a_configuration_from_before_is_refused_and_says_what_to_do(tmp_path: Path, value: str) -> None:
+def test_a_configuration_of_an_earlier_version_is_refused_with_instructions(
+    tmp_path: Path, value: str
+) -> None:
     file = tmp_path / "config.toml"
     file.write_text(f'[algorithms.mine]\nother_parameters = {value}\nprocess.command = ["true"]\n')
     with pytest.raises(SettingsError) as caught:
         load(file)
     assert str(caught.value) == (
-        f"{file}: algorithms.mine: other_parameters is no longer a setting, since a variable of any name can "
-        "run any program: declare the parameters that the program reads, or set free_parameters = true and "
+        f"{file}: algorithms.mine: other_parameters is no longer a setting: a variable with any name can "
+        "run any program. Declare the parameters that the program reads, or set free_parameters = true and "
         "read the others from the JSON object in TRAINING_PARAMETERS"
     )

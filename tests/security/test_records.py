@@ -1,4 +1,4 @@
-"""What a job writes over the service's records of its group fails that group only, and nothing is left."""
+"""A job that overwrites the service's records fails only its own group, and nothing is left of it."""
 
 import asyncio
 import errno
@@ -38,11 +38,11 @@ CONTENTS = {
     "nothing": "",
     "one letter": "x",
     "deep nesting": DEEP,
-    "no object": "[]",
-    "an error that is none": '{"code": 1, "stopped": false, "oom_kills": 0, "error": "x"}',
-    "a pid that is none": '{"supervisor": 99999999999999999999, "child": 1}',
-    "numbers without end": '{"code": 1e400, "stopped": 1, "oom_kills": 1e999, "at": 1e999}',
-    "another's pids": '{"supervisor": 1, "child": 1}',
+    "not an object": "[]",
+    "an invalid error": '{"code": 1, "stopped": false, "oom_kills": 0, "error": "x"}',
+    "an invalid pid": '{"supervisor": 99999999999999999999, "child": 1}',
+    "infinite numbers": '{"code": 1e400, "stopped": 1, "oom_kills": 1e999, "at": 1e999}',
+    "pids of other processes": '{"supervisor": 1, "child": 1}',
 }
 
 
@@ -78,14 +78,14 @@ def _huge(path: Path) -> None:
         file.truncate(64 * GIB)
 
 
-SPOILS: dict[str, Callable[[Path], None]] = {
+DAMAGES: dict[str, Callable[[Path], None]] = {
     **{name: _write(text) for name, text in CONTENTS.items()},
     "a pipe": _pipe,
     "a folder": _folder,
-    "a link without end": _link("/dev/zero"),
+    "a link to endless data": _link("/dev/zero"),
     "a link to a terminal": _link("/dev/tty"),
     "a link to itself": _link("itself"),
-    "a file without end": _huge,
+    "a huge file": _huge,
     "no file": lambda path: path.unlink(missing_ok=True),
 }
 OF_A_RANK = ("command", "process.json", "exit.json", "lock", "restarts")
@@ -102,7 +102,7 @@ def rank_folder(world: ProcessGroups, group: Job) -> Path:
 
 
 async def begun(backend: ProcessBackend, *groups: Job) -> None:
-    """Launch them, and wait until each rank runs its program: a launch ends when it is about to."""
+    """Launch groups, and wait until each rank runs its program: a launch returns just before that."""
     for each in groups:
         await backend.launch(each)
         for rank in range(each.spec.instances):
@@ -110,7 +110,7 @@ async def begun(backend: ProcessBackend, *groups: Job) -> None:
 
 
 def processes_of(world: ProcessGroups, group: Job) -> list[psutil.Process]:
-    """Every process of the group but its supervisors."""
+    """Return all processes of the group except for its supervisors."""
     home = str(world.root / "live" / group.group.name)
     return [each for each in psutil.process_iter() if _home(each).startswith(home)]
 
@@ -122,8 +122,8 @@ def _home(process: psutil.Process) -> str:
         return ""
 
 
-@pytest.mark.parametrize("how", SPOILS)
-async def test_a_spoilt_record_holds_up_no_other_group_and_the_spoilt_one_can_be_stopped(
+@pytest.mark.parametrize("how", DAMAGES)
+async def test_a_damaged_record_affects_no_other_group_and_its_own_can_be_stopped(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr("job_tracker.backends.process.rank._RECORD_SECONDS", 0.5)
@@ -135,7 +135,7 @@ async def test_a_spoilt_record_holds_up_no_other_group_and_the_spoilt_one_can_be
     assert len(processes) == 2 * len(spoilers)
     for name, spoiler in spoilers.items():
         folder = rank_folder(world, spoiler)
-        SPOILS[how]((folder.parent if name in OF_A_GROUP else folder) / name)
+        DAMAGES[how]((folder.parent if name in OF_A_GROUP else folder) / name)
 
     assert len(await groups_of(first)) == len(spoilers) + 1
     await first.close()
@@ -150,19 +150,19 @@ async def test_a_spoilt_record_holds_up_no_other_group_and_the_spoilt_one_can_be
     assert [rank.phase for rank in observed[honest.group].statuses] == [Phase.RUNNING]
 
 
-@pytest.mark.parametrize("how", ["a pipe", "a link without end", "a folder", "a file without end"])
-async def test_a_spoilt_log_is_no_log_and_holds_nothing_up(world: ProcessGroups, how: str) -> None:
+@pytest.mark.parametrize("how", ["a pipe", "a link to endless data", "a folder", "a huge file"])
+async def test_a_damaged_log_is_not_read_and_delays_nothing(world: ProcessGroups, how: str) -> None:
     backend = world.open()
     await begun(backend, hostile())
     folder = rank_folder(world, hostile()) / "log"
-    SPOILS[how](folder / f"{0:020d}")
-    SPOILS[how](folder / f"{9:020d}")
+    DAMAGES[how](folder / f"{0:020d}")
+    DAMAGES[how](folder / f"{9:020d}")
     assert "up" not in await text_of(backend.logs(hostile().group, 0))
     await text_of(backend.logs(hostile().group, 0, tail_lines=10))
     assert await backend.stop(hostile().group, GRACE) is not None
 
 
-async def test_a_log_that_is_a_link_is_no_log(world: ProcessGroups, tmp_path: Path) -> None:
+async def test_a_log_that_is_a_link_is_not_read(world: ProcessGroups, tmp_path: Path) -> None:
     backend = world.open()
     await begun(backend, hostile())
     log = rank_folder(world, hostile()) / "log"
@@ -173,7 +173,7 @@ async def test_a_log_that_is_a_link_is_no_log(world: ProcessGroups, tmp_path: Pa
     await backend.stop(hostile().group, GRACE)
 
 
-async def test_a_rank_folder_that_leads_elsewhere_has_nothing_removed_there(
+async def test_nothing_is_removed_through_a_link_in_place_of_a_ranks_folder(
     world: ProcessGroups, tmp_path: Path
 ) -> None:
     backend = world.open()
@@ -190,7 +190,7 @@ async def test_a_rank_folder_that_leads_elsewhere_has_nothing_removed_there(
     assert {path.name for path in elsewhere.rglob("*")} == {"work", "tmp", "precious", "command"}
 
 
-async def test_what_is_nested_deeper_than_a_descriptor_for_each_level_is_removed(
+async def test_folders_nested_deeper_than_the_limit_of_descriptors_are_removed(
     world: ProcessGroups,
 ) -> None:
     backend = world.open()
@@ -207,7 +207,7 @@ async def test_what_is_nested_deeper_than_a_descriptor_for_each_level_is_removed
     assert not list(world.root.glob("*/*/*/work"))
 
 
-async def test_a_record_that_names_the_supervisor_of_another_does_not_have_it_ended(
+async def test_a_record_with_the_pids_of_another_group_does_not_end_that_group(
     world: ProcessGroups,
 ) -> None:
     spoiler, honest = job(FOREVER, job_id=1), job(FOREVER, job_id=2)
@@ -224,7 +224,7 @@ async def test_a_record_that_names_the_supervisor_of_another_does_not_have_it_en
     assert [rank.phase for rank in (await groups_of(second))[honest.group].statuses] == [Phase.RUNNING]
 
 
-async def test_a_group_whose_folder_is_removed_while_it_runs_is_ended_before_anything_follows(
+async def test_a_group_whose_folder_is_removed_while_it_runs_fails_and_is_stopped(
     world: ProcessGroups,
 ) -> None:
     backend = world.open()
@@ -239,7 +239,7 @@ async def test_a_group_whose_folder_is_removed_while_it_runs_is_ended_before_any
     assert await groups_of(backend) == {}
 
 
-async def test_a_group_whose_folder_was_removed_while_no_service_ran_is_ended_by_its_stop(
+async def test_a_stop_ends_a_group_whose_folder_was_removed_during_downtime(
     world: ProcessGroups,
 ) -> None:
     first = world.open()
@@ -254,7 +254,7 @@ async def test_a_group_whose_folder_was_removed_while_no_service_ran_is_ended_by
 
 
 async def launched(world: ProcessGroups, *groups: Job) -> None:
-    """Launch them by a service that then ends."""
+    """Launch groups with a service that then stops."""
     first = world.open()
     await begun(first, *groups)
     await first.close()
@@ -270,9 +270,9 @@ async def launched(world: ProcessGroups, *groups: Job) -> None:
         {"roles": ["master", *["worker"] * 50_000]},
         {"ports": [99999999999]},
     ],
-    ids=["a way out", "a name too long", "a line", "a NUL", "too many", "no port"],
+    ids=["a path", "a long name", "a line break", "a NUL", "too many", "an invalid port"],
 )
-async def test_a_record_of_roles_and_ports_that_none_can_have_fails_its_group_alone(
+async def test_a_record_with_invalid_roles_or_ports_fails_only_its_group(
     world: ProcessGroups, changed: dict[str, object]
 ) -> None:
     spoiler, honest = hostile(1), job(FOREVER, job_id=2)
@@ -305,7 +305,7 @@ async def test_a_damaged_group_has_no_more_ranks_than_folders(world: ProcessGrou
 
 
 @pytest.mark.parametrize("number", ["9999999999999999999", "1000001", "-1", "2147483648"])
-async def test_a_count_of_restarts_that_none_can_have_is_none(world: ProcessGroups, number: str) -> None:
+async def test_an_invalid_number_of_restarts_is_ignored(world: ProcessGroups, number: str) -> None:
     spoiler = hostile()
     await launched(world, spoiler)
     (rank_folder(world, spoiler) / "restarts").write_text(number)
@@ -314,7 +314,7 @@ async def test_a_count_of_restarts_that_none_can_have_is_none(world: ProcessGrou
     await second.stop(spoiler.group, GRACE)
 
 
-async def test_a_program_too_large_for_an_answer_is_not_named(world: ProcessGroups) -> None:
+async def test_a_program_too_large_for_an_answer_is_left_out(world: ProcessGroups) -> None:
     spoiler = hostile()
     await launched(world, spoiler)
     command = rank_folder(world, spoiler) / "command"
@@ -324,7 +324,7 @@ async def test_a_program_too_large_for_an_answer_is_not_named(world: ProcessGrou
     await second.stop(spoiler.group, GRACE)
 
 
-async def test_a_record_that_names_a_thread_holds_up_no_stop(world: ProcessGroups) -> None:
+async def test_a_record_with_the_number_of_a_thread_does_not_block_a_stop(world: ProcessGroups) -> None:
     spoiler = hostile()
     await launched(world, spoiler)
     processes = processes_of(world, spoiler)
@@ -346,7 +346,7 @@ async def test_a_record_that_names_a_thread_holds_up_no_stop(world: ProcessGroup
 
 
 @pytest.mark.parametrize("name", ["command", "secrets.part"])
-async def test_a_folder_in_place_of_secrets_is_removed_and_hinders_no_sweep(
+async def test_a_folder_in_place_of_secrets_is_removed_and_blocks_no_sweep(
     world: ProcessGroups, name: str
 ) -> None:
     spoiler, honest = hostile(1), hostile(2)
@@ -362,7 +362,7 @@ async def test_a_folder_in_place_of_secrets_is_removed_and_hinders_no_sweep(
     assert not list(world.root.glob(f"ended/*/*/{name}"))
 
 
-async def test_a_group_that_cannot_be_cleaned_up_hinders_no_other(
+async def test_a_group_that_cannot_be_cleaned_up_blocks_no_other(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoiler, honest = hostile(1), hostile(2)
@@ -375,7 +375,7 @@ async def test_a_group_that_cannot_be_cleaned_up_hinders_no_other(
 
     def refuse(place: Place, *args: Any, **options: Any) -> None:
         if place.name == spoiler.group.name:
-            raise OSError(errno.EIO, "the disk is damaged there")
+            raise OSError(errno.EIO, "the disk is damaged")
         move(place, *args, **options)
 
     monkeypatch.setattr(Place, "move_to", refuse)
@@ -383,7 +383,7 @@ async def test_a_group_that_cannot_be_cleaned_up_hinders_no_other(
     assert await world.spool().waiting() == [honest.group]
 
 
-async def test_what_training_writes_in_its_log_is_no_line_if_it_has_no_time(world: ProcessGroups) -> None:
+async def test_forged_log_records_without_a_time_are_dropped(world: ProcessGroups) -> None:
     backend = world.open()
     await begun(backend, hostile())
     log = rank_folder(world, hostile()) / "log"
@@ -415,7 +415,7 @@ CLOSED: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("is_ended", [False, True], ids=["running", "ended"])
 @pytest.mark.parametrize("what", CLOSED)
-async def test_what_training_has_closed_to_the_service_holds_up_no_other_and_can_be_stopped(
+async def test_files_that_training_made_inaccessible_affect_no_other_group(
     world: ProcessGroups, what: str, is_ended: bool
 ) -> None:
     spoiler, honest = hostile(1), job(FOREVER, job_id=2)
@@ -442,14 +442,14 @@ async def test_what_training_has_closed_to_the_service_holds_up_no_other_and_can
     assert not list(world.root.glob(f"*/{spoiler.group.name}"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the tests above ran without such rights already")
-def test_what_is_closed_is_so_for_a_service_without_the_rights_of_root() -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests above already ran without these rights")
+def test_inaccessible_files_are_tested_without_the_rights_of_root() -> None:
     rights = "-dac_override,-dac_read_search"
     done = subprocess.run(
         [
             *("setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"),
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__),
-            *("-k", "test_what_training_has_closed"),
+            *("-k", "test_files_that_training_made_inaccessible"),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""A small training service with a memory, on a real loopback port."""
+"""A small training service in memory, on a loopback port."""
 
 # ruff: noqa: N802 - the proto names the servicer's methods
 
@@ -25,11 +25,11 @@ ENDED = (pb.succeed, pb.failure, pb.cancelled)
 class Failure(NamedTuple):
     code: grpc.StatusCode
     details: str
-    after_the_deed: bool
+    after_effect: bool
 
 
 class FakeService(pb_grpc.TrainingServiceServicer):
-    """Keeps the contract of the proto over a dictionary; the tests tell it what happens to jobs."""
+    """Implements the API over a dictionary of jobs, which the tests change."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, Status] = {}
@@ -41,22 +41,22 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
         self.knows_positions = True
-        # Called with each request, and with that of Train again once it has had its effect.
-        self.heard: Callable[[Any, bool], None] = lambda request, after_the_deed: None
-        self.outcomes: dict[int, Status] = {}  # What becomes at once of a job that is submitted.
+        # Called with each request, and for Train again after its effect.
+        self.on_request: Callable[[Any, bool], None] = lambda request, after_effect: None
+        self.outcomes: dict[int, Status] = {}  # Fields of a job right after its submission.
         self._keys: dict[str, pb.TrainResponse] = {}
         self._versions: dict[int, int] = defaultdict(int)
         self._changed = asyncio.Condition()
 
-    async def tell(self, job_id: int, **fields: Any) -> None:
-        """Something happens to a job; a job that was never submitted begins so."""
+    async def set_job(self, job_id: int, **fields: Any) -> None:
+        """Change a job, or create it."""
         async with self._changed:
             self.jobs.setdefault(job_id, Status(job_id=job_id)).MergeFrom(Status(**fields))
             self._versions[job_id] += 1
             self._changed.notify_all()
 
     async def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
-        """A process of a job prints."""
+        """Add output of a rank."""
         async with self._changed:
             self.printed[job_id, rank] += chunks
             self._changed.notify_all()
@@ -68,8 +68,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
             self._keys[request.request_key] = pb.TrainResponse(job_id=job_id)
             self.jobs[job_id] = Status(job_id=job_id)
             self.jobs[job_id].MergeFrom(self.outcomes.get(job_id, Status()))
-            await self.tell(job_id, metadata=request.metadata)
-        await self._maybe_fail(request, context, after_the_deed=True)
+            await self.set_job(job_id, metadata=request.metadata)
+        await self._maybe_fail(request, context, after_effect=True)
         return self._keys[request.request_key]
 
     async def GetTrainingStatus(self, request: pb.GetTrainingStatusRequest, context: Any) -> Status:
@@ -97,7 +97,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         await self._receive(request, context)
         job = await self._job(request.job_id, context)
         if job.status not in ENDED:
-            await self.tell(request.job_id, status=pb.cancelled)
+            await self.set_job(request.job_id, status=pb.cancelled)
         return job
 
     async def WatchTraining(self, request: pb.WatchTrainingRequest, context: Any) -> AsyncIterator[Status]:
@@ -169,12 +169,12 @@ class FakeService(pb_grpc.TrainingServiceServicer):
 
     async def _receive(self, request: Message, context: Any) -> None:
         self.requests.append(request)
-        await self._maybe_fail(request, context, after_the_deed=False)
+        await self._maybe_fail(request, context, after_effect=False)
 
-    async def _maybe_fail(self, request: Message, context: Any, *, after_the_deed: bool) -> None:
-        self.heard(request, after_the_deed)
+    async def _maybe_fail(self, request: Message, context: Any, *, after_effect: bool) -> None:
+        self.on_request(request, after_effect)
         failures = self.failures[type(request).__name__]
-        if failures and failures[0].after_the_deed == after_the_deed:
+        if failures and failures[0].after_effect == after_effect:
             failure = failures.pop(0)
             await context.abort(failure.code, failure.details)
 
@@ -185,11 +185,11 @@ class FakeService(pb_grpc.TrainingServiceServicer):
 
 
 class Server:
-    """Serves a FakeService, and can die and come back at the same port with all that it knew."""
+    """Serves a FakeService. It can die and start again at the same port with the same jobs."""
 
     def __init__(self) -> None:
         self.service = FakeService()
-        # Bound but not listening: nobody else is given the port while the server is dead.
+        # Bound but not listening: it reserves the port while the server is dead.
         self._reservation = socket.socket()
         self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._reservation.bind(("127.0.0.1", 0))
@@ -204,8 +204,8 @@ class Server:
     async def die(self) -> None:
         await self._server.stop(None)
 
-    async def die_once_asked(self) -> None:
-        """Die with the first call."""
+    async def die_at_first_call(self) -> None:
+        """Die at the first call."""
         while not self.service.requests:
             await asyncio.sleep(0.01)
         await self.die()
@@ -216,7 +216,7 @@ class Server:
 
 
 class ServerInThread:
-    """The same for tests that block: its event loop runs in a thread of its own."""
+    """A Server for blocking tests, with its event loop in a thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -228,8 +228,8 @@ class ServerInThread:
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
 
-    def tell(self, job_id: int, **fields: Any) -> None:
-        self.do(self.service.tell(job_id, **fields))
+    def set_job(self, job_id: int, **fields: Any) -> None:
+        self.do(self.service.set_job(job_id, **fields))
 
     def print(self, job_id: int, *chunks: str, rank: int = 0) -> None:
         self.do(self.service.print(job_id, *chunks, rank=rank))
@@ -241,16 +241,16 @@ class ServerInThread:
         details: str = "",
         *,
         times: int = 1,
-        after_the_deed: bool = False,
+        after_effect: bool = False,
     ) -> None:
-        """The next calls with such a request fail, before or after they have had their effect."""
-        failure = Failure(code, details, after_the_deed)
+        """Let the next calls with such a request fail, before or after their effect."""
+        failure = Failure(code, details, after_effect)
         self.service.failures[request.__name__] += [failure] * times
 
     def die(self) -> None:
         self.do(self.server.die())
 
-    def come_back(self) -> None:
+    def restart(self) -> None:
         self.do(self.server.start())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Statuses of jobs, and what a terminal shows of a picture."""
+"""Statuses of jobs, and the text of a drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service whose jobs train a step at each look at them, and sweeps on it."""
+"""A service whose jobs train one step at each status call, and settings of sweeps."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ STEPS = 3
 
 
 class Trainer:
-    """Trains the jobs of a service: each look at one is a step, at which it reports its `score`.
+    """Trains the jobs of a service: each status call is one step, which reports its `score`.
 
-    The score is highest for X = 3. A job with FAIL fails at its first step, one with SILENT reports nothing.
+    The score is highest for X = 3. FAIL makes a job fail at its first step. With SILENT, it reports nothing.
     """
 
     def __init__(self, service: FakeService) -> None:
         self.service = service
         self.most_at_once = 0
-        self.when: Callable[[str, bool], None] = lambda request, after_the_deed: None
-        """Told the name of each request; after all else."""
-        service.heard = self._heard
+        self.when: Callable[[str, bool], None] = lambda request, after_effect: None
+        """Called with the name of each request, after its effect."""
+        service.on_request = self._on_request
 
     @property
     def keys(self) -> list[str]:
-        """The request keys that there are jobs for, in the order of the jobs."""
+        """The request keys of the jobs, in the order of the jobs."""
         return list(self.service._keys)
 
-    def _heard(self, request: Any, after_the_deed: bool) -> None:
-        if isinstance(request, pb.TrainRequest) and after_the_deed:
+    def _on_request(self, request: Any, after_effect: bool) -> None:
+        if isinstance(request, pb.TrainRequest) and after_effect:
             live = sum(job.status not in ENDED for job in self.service.jobs.values())
             self.most_at_once = max(self.most_at_once, live)
         if isinstance(request, pb.GetTrainingStatusRequest) and request.job_id in self.service.jobs:
             self._train(self.service.jobs[request.job_id])
-        self.when(type(request).__name__, after_the_deed)
+        self.when(type(request).__name__, after_effect)
 
     def _train(self, job: pb.GetTrainingStatusResponse) -> None:
         parameters = job.metadata.parameters
@@ -70,7 +70,7 @@ class Trainer:
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """The settings of a grid of five trials, the fourth of which is the best."""
+    """Return the settings of a grid of five trials, of which the fourth is the best."""
     settings: dict[str, Any] = {
         "algorithm": "parabola",
         "dataset": "1",

@@ -1,4 +1,4 @@
-"""Ways to run trainctl on a service."""
+"""Runs trainctl with a service."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from training_service.client.cli import app
 
 
 class Trainctl:
-    """Runs trainctl on a service: in this process, or as a real one."""
+    """Runs trainctl with a service, in this process or as a separate one."""
 
     def __init__(self, address: str) -> None:
         self._address = address
 
     def __call__(self, *arguments: str) -> Result:
-        """In this process, its output going to a pipe; no sentence is broken into lines."""
+        """Run it in this process with its output in a pipe, without line wrapping."""
         return self._invoke(arguments, {"TTY_COMPATIBLE": "0", "COLUMNS": "500"})
 
     def on_terminal(self, *arguments: str) -> Result:
-        """In this process, as if on a terminal of 100 columns."""
+        """Run it in this process as if on a terminal of 100 columns."""
         return self._invoke(arguments, {"TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR": "1"})
 
     @contextmanager
     def process(self, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-        """A process of its own, ended with the block; its standard streams are pipes unless given."""
+        """Run it as a process, killed at the end of the block. Standard streams are pipes by default."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(
             [sys.executable, "-m", "training_service.client.cli", *arguments],
@@ -45,7 +45,7 @@ class Trainctl:
                 process.kill()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A process of its own, to its end."""
+        """Run it as a process until it ends."""
         with self.process(*arguments) as process:
             out, err = process.communicate(timeout=20)
             return subprocess.CompletedProcess(arguments, process.returncode, out, err)

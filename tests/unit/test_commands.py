@@ -1,4 +1,4 @@
-"""What the server says when it cannot start."""
+"""Messages of the command line when the service cannot start."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from training_service.commands import app
 from training_service.settings import Settings
 
 
-def test_a_store_that_goes_away_during_the_start_is_one_line(
+def test_an_unavailable_store_at_the_start_gives_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(settings: Settings) -> None:

@@ -25,7 +25,14 @@ SOURCES = (
     "trainer_images",
     "training_service",
 )
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(
+        ROOT / page
+        for page in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "trainer_images/README.md")
+    ),
+    ROOT / "tests" / "cluster" / "README.md",
+]
 
 
 def test_every_diagnosis_is_explained() -> None:
@@ -56,6 +63,21 @@ def names_of(command: Any) -> set[str]:
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_anchor_is_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text())
+    assert [
+        f"{path}#{anchor}" for path, anchor in links if anchor not in anchors_of(page.parent / path, page)
+    ] == []
+
+
+@cache
+def anchors_of(target: Path, page: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings; a link without a path is to the page itself."""
+    headings = re.findall(r"^#+ (.*)$", (page if target.is_dir() else target).read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

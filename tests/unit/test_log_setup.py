@@ -1,4 +1,4 @@
-"""The service's own log: what each line says it is about, and that nobody else writes lines in it."""
+"""The service's own log: the context of each line, and protection against forged lines."""
 
 import asyncio
 import io
@@ -23,7 +23,7 @@ LogTo = Callable[[Literal["console", "json"]], io.StringIO]
 
 @pytest.fixture
 def log_to(monkeypatch: pytest.MonkeyPatch) -> Iterator[LogTo]:
-    """Have the log written in a format, to where it can be read."""
+    """Set up the log in a format, and return the stream that it is written to."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
 
@@ -42,22 +42,22 @@ def log_to(monkeypatch: pytest.MonkeyPatch) -> Iterator[LogTo]:
 
 def only(written: io.StringIO) -> dict[str, Any]:
     (line,) = written.getvalue().splitlines()
-    told: dict[str, Any] = json.loads(line)
-    return told
+    record: dict[str, Any] = json.loads(line)
+    return record
 
 
-def test_a_line_says_which_job_and_attempt_and_call_it_is_about(log_to: LogTo) -> None:
+def test_a_line_has_the_job_attempt_and_request(log_to: LogTo) -> None:
     written = log_to("json")
     token = request_id.set("a-request-with-a-long-id")
     with about(7, 2):
         log.info("stopping")
     request_id.reset(token)
-    told = only(written)
-    assert (told["job"], told["attempt"], told["request_id"]) == (7, 2, "a-request-with-a-long-id")
-    assert (told["level"], told["logger"], told["message"]) == ("INFO", "tests.lines", "stopping")
+    record = only(written)
+    assert (record["job"], record["attempt"], record["request_id"]) == (7, 2, "a-request-with-a-long-id")
+    assert (record["level"], record["logger"], record["message"]) == ("INFO", "tests.lines", "stopping")
 
 
-def test_the_console_says_it_in_short(log_to: LogTo) -> None:
+def test_the_console_shows_the_context_shortened(log_to: LogTo) -> None:
     written = log_to("console")
     token = request_id.set("a-request-with-a-long-id")
     with about(7, 2):
@@ -69,7 +69,7 @@ def test_the_console_says_it_in_short(log_to: LogTo) -> None:
     )
 
 
-def test_what_is_not_known_is_left_out(log_to: LogTo) -> None:
+def test_unknown_context_is_left_out(log_to: LogTo) -> None:
     written = log_to("json")
     log.info("serving")
     assert only(written).keys() == {"time", "level", "logger", "message"}
@@ -81,7 +81,7 @@ def test_what_is_not_known_is_left_out(log_to: LogTo) -> None:
     assert written.getvalue().endswith("tests.lines serving\n")
 
 
-async def test_jobs_that_are_worked_on_at_once_are_told_apart(log_to: LogTo) -> None:
+async def test_concurrent_work_on_jobs_keeps_its_context(log_to: LogTo) -> None:
     written, ready = log_to("json"), asyncio.Barrier(8)
 
     async def work(job_id: int) -> None:
@@ -104,7 +104,7 @@ def test_a_message_stays_on_its_line(log_to: LogTo, form: Literal["console", "js
     assert r"\x1b[2J" in line
 
 
-def test_nothing_in_a_traceback_looks_like_a_line(log_to: LogTo) -> None:
+def test_lines_of_a_traceback_are_marked(log_to: LogTo) -> None:
     written = log_to("console")
     try:
         raise RuntimeError(FORGED)

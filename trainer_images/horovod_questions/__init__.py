@@ -1,1 +1,1 @@
-"""The questions, learned with Horovod on PyTorch."""
+"""Horovod on PyTorch on the questions."""

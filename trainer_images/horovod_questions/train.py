@@ -16,11 +16,11 @@ LR, SEED = float(os.environ.get("LR", "2")), int(os.environ.get("SEED", "1"))
 
 
 def train() -> None:
-    """What every process does."""
+    """Train in this process. Every process of the group runs this."""
     with horovod.joined():
         job = Job.from_environment()
         x, y = read(job.data_uri, "train")
-        torch.manual_seed(SEED + hvd.rank())  # rank 0 hands its weights to the others
+        torch.manual_seed(SEED + hvd.rank())  # rank 0 broadcasts its weights below
         model = torch.nn.Linear(TERMS, int(y.max()) + 1)
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         # Averages the gradients of all processes before each step.
@@ -50,7 +50,7 @@ def train() -> None:
 
 
 def read(uri: str, split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The features and classes of a split of the data."""
+    """Load the features and classes of a split of the data."""
     features, classes = load(uri, split)
     return torch.from_numpy(features), torch.from_numpy(classes).long()
 

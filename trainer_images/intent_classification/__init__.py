@@ -1,6 +1,6 @@
-"""Sorts short texts, such as questions, into classes with a bag-of-embeddings model.
+"""Classifies short texts, such as questions, with a bag-of-embeddings model.
 
-* `prepare_data` puts a real data set into storage: 5,380 questions and what they ask for;
+* `prepare_data` writes a real data set to storage: 5,380 questions with the kinds of their answers;
 * `train` trains on such a data set, as one process or as a group;
-* `predict` asks a trained model about one text.
+* `predict` classifies one text with a trained model.
 """

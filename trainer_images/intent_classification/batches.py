@@ -1,4 +1,4 @@
-"""Sharing the examples out: to the processes of a group, and to the steps of an epoch."""
+"""Divides the examples among the processes of a group and the steps of an epoch."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -16,29 +16,29 @@ EVALUATION_BATCH_SIZE = 1024
 
 
 class Encoded(NamedTuple):
-    """An example as the model takes it."""
+    """An example in the form that the model takes."""
 
     terms: list[int]
     label: int
 
 
 class Batch(NamedTuple):
-    """Some examples, on the device of their process."""
+    """Some examples on the device of their process."""
 
     terms: Tensor
     offsets: Tensor
-    """Where each example's terms begin."""
+    """The index of each example's first term."""
     labels: Tensor
 
 
 def batch_of(examples: Sequence[Encoded], device: torch.device) -> Batch:
-    """The examples as one batch; there must be at least one."""
+    """Return the examples as one batch. There must be at least one."""
     terms, offsets = pack([example.terms for example in examples], device)
     return Batch(terms, offsets, torch.tensor([example.label for example in examples], device=device))
 
 
 class _Examples(Dataset[Encoded]):
-    """Examples in memory, as PyTorch's samplers and loaders take them."""
+    """Examples in memory, for PyTorch's samplers and loaders."""
 
     def __init__(self, examples: Sequence[Encoded]) -> None:
         self._examples = examples
@@ -53,10 +53,10 @@ class _Examples(Dataset[Encoded]):
 class TrainingBatches:
     """This process's part of the batches of each epoch.
 
-    A step of the group takes `group.size * batch_size` examples, and which they are depends on that
-    product alone: 1 process x 64 and 4 processes x 16 take the same examples in the same steps. All
-    parts have the same size, so the average of the processes' gradients is that of the examples'.
-    What fills no whole step is left out, a different handful in every epoch.
+    A step of the group takes `group.size * batch_size` examples. They depend only on this product: 1 process
+    x 64 and 4 processes x 16 take the same examples in the same steps. All parts have the same size, so the
+    mean of the processes' gradients is the mean over the examples. The examples of an incomplete last step
+    are dropped, different ones in every epoch.
     """
 
     def __init__(self, examples: Sequence[Encoded], batch_size: int, group: Group, seed: int) -> None:
@@ -67,7 +67,7 @@ class TrainingBatches:
                 f"BATCH_SIZE {batch_size}: lower BATCH_SIZE to at most {len(examples) // group.size}"
             )
         self.steps = len(examples) // step_size
-        """How many there are in an epoch."""
+        """The number of steps in an epoch."""
         self._batch_size = batch_size
         self.place = EpochSampler(len(examples), group, seed)
         self._loader: DataLoader[Encoded] = DataLoader(
@@ -76,21 +76,21 @@ class TrainingBatches:
             sampler=self.place,
             drop_last=True,
             collate_fn=lambda chosen: batch_of(chosen, group.device),
-            # Of its own: a loader that starts anew after a restart must not draw from the global one.
+            # A separate generator: a loader that starts again after a restart must not use the global one.
             generator=torch.Generator(),
         )
 
     def rest_of_epoch(self) -> Iterator[Batch]:
-        """The batches of this epoch that have not been taken yet."""
+        """Yield the remaining batches of this epoch."""
         for batch in self._loader:
             self.place.take(self._batch_size)
             yield batch
 
 
 def share_of(examples: Sequence[Encoded], group: Group) -> Iterator[Batch]:
-    """This process's part of the examples to evaluate; the parts of the group hold each exactly once.
+    """Yield this process's part of the examples to evaluate. Each example is in exactly one part.
 
-    A DistributedSampler would repeat a few examples to make the parts equal, and so count them twice.
+    A DistributedSampler would repeat some examples to make the parts equal, and so count them twice.
     """
     own = examples[group.rank :: group.size]
     for start in range(0, len(own), EVALUATION_BATCH_SIZE):

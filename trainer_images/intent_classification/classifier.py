@@ -1,4 +1,4 @@
-"""A trained classifier: the model with the words and classes that give its numbers a meaning."""
+"""A trained classifier: the model with its vocabulary and the names of its classes."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ WEIGHTS_FILE, VOCABULARY_FILE, LABELS_FILE = "model.pt", "vocabulary.json", "lab
 
 @dataclass(frozen=True)
 class Prediction:
-    """The class that a text most probably belongs to."""
+    """The most probable class of a text."""
 
     label: str
     probability: float
@@ -26,7 +26,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Classifier:
-    """Tells the class of a text."""
+    """Classifies texts."""
 
     model: BagOfEmbeddings
     vocabulary: Vocabulary
@@ -34,18 +34,18 @@ class Classifier:
 
     @classmethod
     def untrained(cls, vocabulary: Vocabulary, labels: Sequence[str], fc_size: int) -> Self:
-        """A classifier with a model of the right shape and random weights."""
+        """Create a classifier with random weights."""
         return cls(BagOfEmbeddings(len(vocabulary), fc_size, len(labels)), vocabulary, labels)
 
     @torch.no_grad()
     def classify(self, text: str) -> Prediction:
-        """The most probable class of `text`; of one without a known word, the most frequent class."""
+        """Return the most probable class of `text`, or the most frequent class if it has no known word."""
         terms, offsets = pack([self.vocabulary.encode(text)], self.model.output.weight.device)
         probability, index = self.model(terms, offsets).softmax(dim=1).max(dim=1)
         return Prediction(self.labels[int(index)], float(probability))
 
     def save(self, folder: Path) -> None:
-        """Writes the classifier into `folder`; weights are saved as CPU tensors."""
+        """Write the classifier to `folder`, with its weights as CPU tensors."""
         weights = {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
         torch.save(weights, folder / WEIGHTS_FILE)
         (folder / VOCABULARY_FILE).write_text(json.dumps(self.vocabulary.terms), encoding="utf-8")
@@ -53,7 +53,7 @@ class Classifier:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The classifier that was saved into `folder`; raises ArtifactError if none was."""
+        """Read the classifier from `folder`. Raises ArtifactError if there is none."""
         try:
             weights = torch.load(folder / WEIGHTS_FILE, weights_only=True, map_location="cpu")
             vocabulary = Vocabulary(json.loads((folder / VOCABULARY_FILE).read_text(encoding="utf-8")))
@@ -62,8 +62,8 @@ class Classifier:
             classifier.model.load_state_dict(weights)
         except FileNotFoundError as error:
             raise ArtifactError(
-                f"this is no text classifier: it has no {Path(error.filename).name}"
+                f"this is not a text classifier: it has no {Path(error.filename).name}"
             ) from error
         except (KeyError, TypeError, RuntimeError, UnpicklingError) as error:
-            raise ArtifactError("this is no text classifier: its weights have another shape") from error
+            raise ArtifactError("this is not a text classifier: its weights have another shape") from error
         return classifier

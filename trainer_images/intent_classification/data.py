@@ -1,7 +1,7 @@
-"""Reading a data set: the files `labels.csv` and `examples.csv` of one folder.
+"""Reads a data set: the files `labels.csv` and `examples.csv` of one folder.
 
-`labels.csv` holds `id,name`, and `examples.csv` holds `text,label id` and then, if it likes, the
-split: `train`, `validation` or `test`. Where that is left out, `split_of` decides. No headers.
+`labels.csv` has the columns id and name. `examples.csv` has the columns text, label id and optionally the
+split: `train`, `validation` or `test`. Without a split, `split_of` decides. The files have no headers.
 """
 
 import csv
@@ -27,7 +27,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A whole data set, in memory."""
+    """A data set in memory."""
 
     labels: Sequence[str]
     """The names of the classes."""
@@ -36,9 +36,9 @@ class Dataset:
 
 
 def load(uri: str) -> Dataset:
-    """Reads the data set in the folder `uri`, any fsspec URI or a plain path.
+    """Read the data set in the folder `uri`, any fsspec URI or a plain path.
 
-    Raises DataError, naming the file and the line, when a file is missing or a row is malformed.
+    Raises DataError with the file and the line if a file is missing or a row is malformed.
     """
     names = _read_labels(f"{uri.rstrip('/')}/{LABELS_FILE}")
     indices = {label_id: index for index, label_id in enumerate(names)}
@@ -47,7 +47,7 @@ def load(uri: str) -> Dataset:
 
 
 def _read_labels(uri: str) -> dict[str, str]:
-    """The name of each class by its id, in the file's order."""
+    """Read the name of each class by its id, in the order of the file."""
     names: dict[str, str] = {}
     with _naming_the_file(uri):
         for line, row in _rows(uri):
@@ -55,13 +55,13 @@ def _read_labels(uri: str) -> dict[str, str]:
                 raise DataError(f"line {line}: expected an id and a name, found {len(row)} columns")
             label_id, name = row
             if label_id in names:
-                raise DataError(f"line {line}: the id {label_id!r} stands on an earlier line too")
+                raise DataError(f"line {line}: the id {label_id!r} is already on an earlier line")
             names[label_id] = name
     return names
 
 
 def _read_examples(uri: str, indices: Mapping[str, int]) -> dict[Split, list[Example]]:
-    """The examples of each split, in the file's order; `indices` says which label ids there are."""
+    """Read the examples of each split, in the order of the file. `indices` are the indices of label ids."""
     examples: dict[Split, list[Example]] = {split: [] for split in Split}
     with _naming_the_file(uri):
         for line, row in _rows(uri):
@@ -73,17 +73,17 @@ def _read_examples(uri: str, indices: Mapping[str, int]) -> dict[Split, list[Exa
             if label_id not in indices:
                 raise DataError(f"line {line}: {LABELS_FILE} has no label {label_id!r}")
             if given and given[0] not in set(Split):
-                raise DataError(f"line {line}: {given[0]!r} is no split; there are {', '.join(Split)}")
+                raise DataError(f"line {line}: unknown split {given[0]!r}. Allowed: {', '.join(Split)}")
             split = Split(given[0]) if given else split_of(text)
             examples[split].append(Example(text, indices[label_id]))
         for split, found in examples.items():
             if not found:
-                raise DataError(f"no example is in the split {split.value!r}")
+                raise DataError(f"the split {split.value!r} has no examples")
     return examples
 
 
 def _rows(uri: str) -> Iterator[tuple[int, list[str]]]:
-    """Each row of a CSV file with the number of its last line; empty lines are passed over."""
+    """Yield each row of a CSV file with the number of its last line. Empty lines are skipped."""
     filesystem, path = storage.locate(uri)
     with filesystem.open(path, "r", encoding="utf-8", newline="") as file:
         reader = csv.reader(file, strict=True)
@@ -97,11 +97,11 @@ def _rows(uri: str) -> Iterator[tuple[int, list[str]]]:
 
 @contextmanager
 def _naming_the_file(uri: str) -> Iterator[None]:
-    """Makes whatever goes wrong in reading `uri` an error that names it."""
+    """Turn any error of reading `uri` into a DataError that names it."""
     try:
         yield
     except FileNotFoundError as error:
-        raise DataError(f"there is no {uri}") from error
+        raise DataError(f"{uri} does not exist") from error
     except OSError as error:
         raise DataError(f"cannot read {uri}: {error}") from error
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The model: a text is the sum of its terms' embeddings, and two layers tell its class from that."""
+"""The model: a text is the sum of its terms' embeddings, and two layers predict its class."""
 
 import torch
 from torch import Tensor, nn
@@ -9,12 +9,12 @@ EMBEDDING_RANGE = 0.02
 
 
 class BagOfEmbeddings(nn.Module):
-    """Scores of every class for each text of a batch.
+    """Computes the scores of every class for each text of a batch.
 
-    The terms are summed and not averaged, so a telling term weighs the same in a long text as in a
-    short one, and they start near zero, so at first a text is not drowned in its rare terms' noise.
-    Nothing in it is random or depends on the other texts of the batch: how a batch is shared out
-    over processes changes no result.
+    The embeddings are summed, not averaged, so an informative term has the same weight in a long text as in a
+    short one. They start near zero, so the noise of rare terms is small at first. The output has no
+    randomness and does not depend on other texts of the batch, so dividing a batch among processes changes no
+    result.
     """
 
     def __init__(self, terms: int, fc_size: int, classes: int) -> None:
@@ -25,14 +25,14 @@ class BagOfEmbeddings(nn.Module):
         nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
 
     def forward(self, terms: Tensor, offsets: Tensor) -> Tensor:
-        """Scores (texts x classes) of the texts in `terms`, one after the other, each from its offset."""
+        """Return scores of shape (texts, classes). Each text starts in `terms` at its offset."""
         bags: Tensor = self.embedding(terms, offsets)
         scores: Tensor = self.output(functional.relu(self.hidden(bags)))
         return scores
 
 
 def pack(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The encoded texts as the model takes them: all their terms, and where each text begins."""
+    """Return the concatenated terms of the encoded texts, and the offset of each text."""
     lengths = torch.tensor([0, *map(len, texts[:-1])])
     terms = torch.tensor([term for text in texts for term in text], dtype=torch.long)
     return terms.to(device), lengths.cumsum(0).to(device)

@@ -1,10 +1,9 @@
-"""Puts the question data into storage, ready to train on.
+"""Writes the question data to storage, ready for training.
 
     python -m intent_classification.prepare_data --storage DIR_OR_URI [--fine] [--json]
 
-It writes `versionedDatasets/<dataset id>/<version>/` with `examples.csv` and `labels.csv`. The version
-is a hash of the two files, so the same data is always the same version, and a second run finds it
-there and writes nothing.
+It writes `examples.csv` and `labels.csv` to `versionedDatasets/<dataset id>/<version>/`. The version is a
+hash of both files, so the same data always has the same version, and a second run writes nothing.
 """
 
 import argparse
@@ -26,18 +25,18 @@ from intent_classification.splits import Split, split_of
 
 @dataclass(frozen=True)
 class Prepared:
-    """A version of a data set that is in storage."""
+    """A version of a data set in storage."""
 
     dataset_id: str
     version: str
     uri: str
     classes: int
     examples: Mapping[str, int]
-    """How many each split holds."""
+    """The number of examples in each split."""
 
 
 def prepare(labelled: Iterable[tuple[str, str]], storage_uri: str, dataset_id: str) -> Prepared:
-    """Writes texts and their classes as a version of a data set, unless it is there already."""
+    """Write texts and their classes as a version of a data set, unless it exists."""
     rows = [(text, label, split_of(text)) for text, label in labelled]
     names = sorted({label for _, label, _ in rows})
     ids = {name: number for number, name in enumerate(names, start=1)}
@@ -57,14 +56,14 @@ def _csv(rows: Iterable[Sequence[object]]) -> bytes:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
-        prog="prepare_data", description="Put the TREC question data into storage."
+        prog="prepare_data", description="Write the TREC question data to storage."
     )
     parser.add_argument("--storage", required=True, metavar="DIR_OR_URI", help="a folder, or any fsspec URI")
-    parser.add_argument("--dataset-id", default="1", metavar="ID", help="the data set to make (default: 1)")
+    parser.add_argument("--dataset-id", default="1", metavar="ID", help="the data set to write (default: 1)")
     parser.add_argument(
-        "--fine", action="store_true", help="the 50 fine classes in place of the 6 coarse ones"
+        "--fine", action="store_true", help="use the 50 fine classes instead of the 6 coarse ones"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()

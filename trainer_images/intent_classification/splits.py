@@ -1,28 +1,28 @@
-"""Which examples are for learning, which for choosing, and which only for the final word."""
+"""Assigns examples to the splits for training, validation and test."""
 
 import hashlib
 from enum import StrEnum
 
 SEED = 1
-TRAIN_SHARE, VALIDATION_SHARE = 0.8, 0.1  # and the rest is for the test
+TRAIN_SHARE, VALIDATION_SHARE = 0.8, 0.1  # the rest is the test split
 
 
 class Split(StrEnum):
-    """A part of the data, by what it may be used for."""
+    """A part of the data by its use."""
 
     TRAIN = "train"
-    """What the model learns from, and the only part that its vocabulary is taken from."""
+    """For training, and the only source of the vocabulary."""
     VALIDATION = "validation"
-    """What people compare models on."""
+    """For comparing models."""
     TEST = "test"
-    """What the finished model is judged on, once."""
+    """For evaluating the finished model once."""
 
 
 def split_of(text: str) -> Split:
-    """The split that `text` belongs to, now and always: it hangs on nothing but the words themselves.
+    """Return the split of `text`, which depends only on its words.
 
-    So data may be added or reordered, and no text ever moves from the test into training. Texts that
-    differ in nothing but case and spacing stay together.
+    So no text moves from the test split to training when data is added or reordered. Texts that differ only
+    in case and spacing have the same split.
     """
     digest = hashlib.sha256(f"{SEED}:{folded(text)}".encode()).digest()
     position = int.from_bytes(digest[:8], "big") / 2**64
@@ -32,5 +32,5 @@ def split_of(text: str) -> Split:
 
 
 def folded(text: str) -> str:
-    """`text` with case and spacing evened out: two texts that are equal so are one and the same."""
+    """Normalize the case and spacing of `text`. Texts with the same result count as equal."""
     return " ".join(text.casefold().split())

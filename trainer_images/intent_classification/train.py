@@ -1,6 +1,6 @@
-"""Trains the classifier, alone or in a group: `python -m intent_classification.train`.
+"""Trains the classifier as one process or as a group: `python -m intent_classification.train`.
 
-The environment says all that there is to say: see `trainer_kit.job.Job` and `Parameters`.
+Its settings are environment variables: see `trainer_kit.job.Job` and `Parameters`.
 """
 
 import logging
@@ -33,27 +33,26 @@ MAX_GRADIENT_NORM = 0.5
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a user may set, each by the environment variable of its name in upper case.
+    """The parameters of users. Each is the environment variable of its name in upper case.
 
-    LR is taken as it is, however many processes train. It is the step along the gradient of the
-    group's whole batch, which is cut to a norm of MAX_GRADIENT_NORM; so a step goes no further with a
-    large batch than with a small one, and the few steps of a large group are enough. Scaling LR by the
-    number of processes, as is often done, was tried and is worse. Cross-validated accuracy on the
-    questions, test split left out, 10 epochs, for 1 / 2 / 3 processes x 64: 0.86 / 0.85 / 0.85 with
-    LR 4, against 0.86 / 0.82 / 0.57 with LR 4 / 8 / 12.
+    LR does not depend on the number of processes. The gradient of the group's batch is clipped to a norm of
+    MAX_GRADIENT_NORM, so a step is not longer with a large batch, and a large group needs only its few steps.
+    Scaling LR by the number of processes, as is common, was measured and is worse. Cross-validated accuracy
+    on the questions without the test split, after 10 epochs, for 1 / 2 / 3 processes x 64: 0.86 / 0.85 / 0.85
+    with LR 4, and 0.86 / 0.82 / 0.57 with LR 4 / 8 / 12.
     """
 
     lr: float
     epochs: int
     batch_size: int
-    """Examples a process takes in a step; the group takes `WORLD_SIZE` times as many."""
+    """The number of examples per process and step. The group takes `WORLD_SIZE` times as many."""
     fc_size: int
-    """Width of the hidden layer."""
+    """The width of the hidden layer."""
     seed: int
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Reads the parameters; raises ParameterError naming the first that is wrong."""
+        """Read the parameters. Raises ParameterError, which names the first invalid one."""
         return cls(
             lr=environment.positive_number("LR", default=4.0),
             epochs=environment.integer("EPOCHS", default=15, at_least=1, at_most=10_000),
@@ -65,16 +64,16 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch came to, over the whole group."""
+    """The results of one epoch over the whole group."""
 
     epoch: int
     loss: float
-    """Mean over the examples, each as it was when its step took it."""
+    """The mean over the examples, each at the time of its step."""
     validation_accuracy: float
 
 
 def train(group: Group) -> None:
-    """Trains on the job's data, judges the result on the test split, and publishes the model."""
+    """Train on the job's data, evaluate the model on the test split, and publish it."""
     job, parameters = Job.from_environment(), Parameters.from_environment()
     seeds.seed_everything(parameters.seed)
 
@@ -102,7 +101,7 @@ def train(group: Group) -> None:
 
 
 def encode(examples: Sequence[data.Example], vocabulary: Vocabulary) -> list[Encoded]:
-    """The examples as the model takes them."""
+    """Encode the examples for the model."""
     return [Encoded(vocabulary.encode(text), label) for text, label in examples]
 
 
@@ -113,7 +112,7 @@ def fit(
     group: Group,
     reporter: Reporter,
 ) -> list[Epoch]:
-    """Trains `model` in place, and says what each epoch came to; goes on where a checkpoint left it."""
+    """Train `model` in place, resuming from a checkpoint if any, and return the results of each epoch."""
     batches = TrainingBatches(examples[Split.TRAIN], parameters.batch_size, group, parameters.seed)
     total_steps = parameters.epochs * batches.steps
     grouped_model = group.wrap(model)
@@ -160,34 +159,34 @@ def fit(
 
 
 class LossSum:
-    """The losses of an epoch's steps so far, over the whole group."""
+    """The sum of losses of an epoch's steps over the whole group."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self.clear()
 
     def clear(self) -> None:
-        """Begins a new epoch."""
+        """Start a new epoch."""
         self._sum, self._count = 0.0, 0
 
     def add(self, loss: float) -> None:
-        """Takes the loss of a step in this process."""
+        """Add the loss of a step of this process."""
         self._sum += loss
         self._count += 1
 
     def mean(self) -> float:
-        """Over all processes; every one must call it."""
+        """Return the mean over all processes. Every process must call this."""
         total, count = self._group.total(self._sum, self._count)
         return total / count
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums of all processes; every one must call it."""
+        """Return the sums of all processes. Every process must call this."""
         own = [self._sum if rank == self._group.rank else 0.0 for rank in range(self._group.size)]
         *sums, count = self._group.total(*own, self._count)
         return {"sums": sums, "count": count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on with this process's sum, or in a group of another size, with all of it in rank 0."""
+        """Restore this process's sum. In a group of another size, rank 0 takes all sums."""
         sums, count = state["sums"], state["count"]
         if len(sums) == self._group.size:
             self._sum, self._count = sums[self._group.rank], count / len(sums)
@@ -197,7 +196,7 @@ class LossSum:
 
 @torch.no_grad()
 def accuracy_on(examples: Sequence[Encoded], model: nn.Module, group: Group) -> float:
-    """The share of `examples` that `model` gets right; the group splits the work."""
+    """Return the share of `examples` that `model` classifies correctly. The group divides the work."""
     right = 0
     for terms, offsets, labels in share_of(examples, group):
         right += int((model(terms, offsets).argmax(dim=1) == labels).sum())
@@ -208,7 +207,7 @@ def accuracy_on(examples: Sequence[Encoded], model: nn.Module, group: Group) -> 
 def describe(
     job: Job, parameters: Parameters, group: Group, history: Sequence[Epoch], test_accuracy: float
 ) -> dict[str, Any]:
-    """The model's manifest: where it comes from and how good it is."""
+    """Return the model's manifest: its origin and its metrics."""
     return {
         "model_name": job.model_name,
         "job_id": job.job_id,

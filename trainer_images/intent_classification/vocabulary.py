@@ -1,4 +1,4 @@
-"""From a text to the numbers that a model looks up."""
+"""Converts texts to the numbers of their terms."""
 
 import re
 from collections import Counter
@@ -12,17 +12,17 @@ MIN_COUNT = 2
 
 
 def terms_of(text: str) -> list[str]:
-    """The words of `text` and its pairs of neighbours, in lower case.
+    """Return the words of `text` and the pairs of adjacent words, in lower case.
 
-    Pairs carry what single words cannot: "how many" asks for a number and "how do" for an
-    explanation. The start of the text pairs too, since the first word says most about a question.
+    Pairs carry more meaning than words: "how many" asks for a number, and "how do" for an explanation. The
+    start of the text forms a pair with the first word, which is the most informative word of a question.
     """
     words = TOKEN.findall(text.lower())
     return words + [f"{left} {right}" for left, right in pairwise([START, *words])]
 
 
 class Vocabulary:
-    """The terms that a model knows, each with its number."""
+    """The terms of a model with their numbers."""
 
     def __init__(self, terms: Sequence[str]) -> None:
         self.terms = terms
@@ -30,7 +30,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
-        """The terms that occur at least twice in `texts`; one that occurs once teaches only its own text."""
+        """Collect the terms that occur at least twice in `texts`. A single occurrence does not generalize."""
         counts = Counter(term for text in texts for term in terms_of(text))
         return cls(sorted(term for term, count in counts.items() if count >= MIN_COUNT))
 
@@ -38,5 +38,5 @@ class Vocabulary:
         return len(self.terms)
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of the terms of `text` that are known; there may be none."""
+        """Return the numbers of the known terms of `text`. There may be none."""
         return [self._numbers[term] for term in terms_of(text) if term in self._numbers]

@@ -1,1 +1,1 @@
-"""JAX on the questions: one program over the devices of all processes."""
+"""JAX on the questions: one program on the devices of all processes."""

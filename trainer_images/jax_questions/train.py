@@ -1,4 +1,4 @@
-"""Trains on the devices of all processes at once: each batch is spread over them, the model is on each."""
+"""Trains on the devices of all processes: each batch is divided among them, and each has the whole model."""
 
 import json
 import os
@@ -17,7 +17,7 @@ LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
 
 
 def train() -> None:
-    """What each process does; rank 0 speaks and saves for all."""
+    """Train in this process. Every process runs this, and rank 0 prints and saves."""
     size, rank = int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
     address, patience = os.environ["JAX_COORDINATOR_ADDRESS"], int(os.environ.get("GROUP_TIMEOUT", "600"))
     jax.distributed.initialize(address, size, rank, initialization_timeout=patience)
@@ -43,15 +43,15 @@ def train() -> None:
             weights, loss = step(weights, x, y)
             losses.append(loss)
         if rank == 0:
-            told = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": float(np.mean(losses))}}
-            print("::progress::", json.dumps(told))
+            progress = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": float(np.mean(losses))}}
+            print("::progress::", json.dumps(progress))
     if rank == 0:
         x, y = load(job.data_uri, "test")
         accuracy = float(np.mean(np.argmax(x @ jax.device_get(weights), axis=1) == y))
         print(f"test accuracy {accuracy:.3f} on {len(y)} questions")
         with publishing(job.model_uri, {"job_id": job.job_id, "test_accuracy": accuracy}) as folder:
             np.savez(folder / "model.npz", weights=weights)
-    jax.distributed.shutdown()  # waits for the others, so that none takes the end of another for a loss
+    jax.distributed.shutdown()  # waits for the others, so that none takes this end for a failure
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The questions, learned with NumPy and MPI."""
+"""NumPy and MPI on the questions."""

@@ -1,4 +1,4 @@
-"""Data parallel training of a linear classifier: every process takes its part of each batch."""
+"""Data parallel training of a linear classifier: every process trains on its part of each batch."""
 
 import json
 import os
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 def slope_and_loss(weights: Array, x: Array, y: Array) -> tuple[Array, float]:
-    """The gradient of the mean cross-entropy of some questions, and that mean itself."""
+    """Return the gradient of the mean cross-entropy of some questions, and the mean."""
     scores = x @ weights
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
     chances /= chances.sum(axis=1, keepdims=True)
@@ -28,7 +28,7 @@ def slope_and_loss(weights: Array, x: Array, y: Array) -> tuple[Array, float]:
 
 
 def train() -> None:
-    """What every process does."""
+    """Train in this process. Every process of the group runs this."""
     world = MPI.COMM_WORLD
     job = Job.from_environment()
     x, y = load(job.data_uri, "train")

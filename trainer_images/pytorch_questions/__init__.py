@@ -1,1 +1,1 @@
-"""PyTorch on the questions: data parallel, by torchrun or without, elastic or not."""
+"""PyTorch on the questions: data parallel, with or without torchrun, elastic or not."""

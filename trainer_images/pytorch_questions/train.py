@@ -1,4 +1,4 @@
-"""Data parallel training with PyTorch: one process an instance or several, and elastic if that is allowed."""
+"""Data parallel training with PyTorch: one or several processes per instance, optionally elastic."""
 
 import logging
 import os
@@ -19,14 +19,14 @@ LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
 
 
 def train(group: Group) -> None:
-    """What every process does; with torchrun, from its beginning again whenever the group has changed."""
+    """Train in this process. With torchrun, this runs again whenever the group has changed."""
     job = Job.from_environment()
     x, y = read(job.data_uri, "train")
-    torch.manual_seed(SEED)  # all begin with the same weights
+    torch.manual_seed(SEED)  # all processes start with the same weights
     model = torch.nn.Linear(TERMS, int(y.max()) + 1)
-    grouped = group.wrap(model)  # DistributedDataParallel, which averages the gradients
+    grouped = group.wrap(model)  # DistributedDataParallel averages the gradients
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    place = EpochSampler(len(y), group, SEED)  # each takes its share, whatever the size of the group
+    place = EpochSampler(len(y), group, SEED)  # the share of this process, for any group size
     own = torch.Generator()
     batches = DataLoader(TensorDataset(x, y), BATCH_SIZE, sampler=place, drop_last=True, generator=own)
     with reporting(group) as reporter, checkpoints.kept(group, model, optimizer, place=place) as run:
@@ -37,7 +37,7 @@ def train(group: Group) -> None:
                 torch.autograd.backward(loss)
                 optimizer.step()
                 place.take(BATCH_SIZE)
-                run.step()  # saved now and then; a group that is started anew goes on from there
+                run.step()  # saves a checkpoint if one is due; a restarted group resumes from it
                 reporter.report(step=run.steps, epoch=place.epoch, total_epochs=EPOCHS, loss=loss.item())
             place.next_epoch()
     if group.is_master:
@@ -49,7 +49,7 @@ def train(group: Group) -> None:
 
 
 def read(uri: str, split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The features and classes of a split of the data."""
+    """Load the features and classes of a split of the data."""
     features, classes = load(uri, split)
     return torch.from_numpy(features), torch.from_numpy(classes).long()
 

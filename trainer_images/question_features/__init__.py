@@ -1,7 +1,8 @@
-"""Questions as arrays, and who learns from which of them: what the example of any framework starts from.
+"""Questions as arrays, and their division among processes, for the examples of all frameworks.
 
-A question is the set of its terms: words, and pairs of neighbours. A term's number is its hash, so there
-is no vocabulary to make, to share or to publish, and every process of a group comes to the same numbers.
+A question is represented by the set of its terms: words, and pairs of adjacent words. The number of a term is
+its hash. So no vocabulary has to be built, shared or published, and all processes of a group compute the same
+numbers.
 """
 
 import csv
@@ -18,7 +19,7 @@ TERMS = 16_384
 
 
 def load(uri: str, split: str) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """A split of the data in the folder `uri`: which terms each question has, and its class from 0."""
+    """Load a split of the data in the folder `uri`: the terms of each question, and its class from 0."""
     classes = {label_id: number for number, (label_id, _) in enumerate(_rows(f"{uri}/labels.csv"))}
     chosen = [(text, label_id) for text, label_id, of in _rows(f"{uri}/examples.csv") if of == split]
     features = np.zeros((len(chosen), TERMS), np.bool_)
@@ -28,16 +29,17 @@ def load(uri: str, split: str) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
 
 
 def numbers_of(text: str) -> list[int]:
-    """The numbers of the terms of `text`; its start pairs too, as the first word tells most."""
+    """Return the numbers of the terms of `text`. Its start and first word are also a pair."""
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     terms = words + [f"{left} {right}" for left, right in pairwise(["^", *words])]
     return [zlib.crc32(term.encode()) % TERMS for term in terms]
 
 
 def shares(examples: int, batch_size: int, size: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Which examples each process of `size` takes in each step: numbers, steps x size x batch_size.
+    """Return the numbers of the examples for each step and process, of shape (steps, size, batch_size).
 
-    All processes come to the same answer. What fills no whole step is left out, others in every epoch.
+    All processes get the same result. The examples of an incomplete last step are dropped, different ones in
+    every epoch.
     """
     steps = examples // (size * batch_size)
     order = np.random.default_rng([seed, epoch]).permutation(examples)

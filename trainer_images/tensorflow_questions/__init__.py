@@ -1,1 +1,1 @@
-"""TensorFlow on the questions: `workers` learn in step, `parameter_server` each at its own pace."""
+"""TensorFlow on the questions: synchronous `workers`, and an asynchronous `parameter_server`."""

@@ -1,4 +1,4 @@
-"""Trains with ParameterServerStrategy: the chief gives out steps, workers take them, ps hold the model."""
+"""Trains with ParameterServerStrategy: the chief schedules steps, workers run them, ps hold the model."""
 
 import json
 import os
@@ -16,22 +16,22 @@ PATIENCE = int(os.environ.get("GROUP_TIMEOUT", "600"))
 
 
 def main() -> None:
-    """What a process does is a matter of its role."""
+    """Run the role of this process."""
     task = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = task.cluster_spec()
     if set(cluster.jobs) != {"chief", "worker", "ps"}:
-        raise SystemExit("this takes PARALLEL_INSTANCES of 2 or more, and PS_INSTANCES of 1 or more")
+        raise SystemExit("PARALLEL_INSTANCES must be 2 or more, and PS_INSTANCES 1 or more")
     if task.task_type == "chief":
         train(tf.distribute.coordinator.ClusterCoordinator(tf.distribute.ParameterServerStrategy(task)))
-    else:  # a server never ends by itself; in another thread it lets this one hear SIGTERM
+    else:  # a server never ends; in a thread, it does not block SIGTERM
         background.start(tf.distribute.Server(cluster, task.task_type, task.task_id).join).result()
 
 
 def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
-    """What the chief does."""
+    """Train as the chief."""
     job = Job.from_environment()
     features, classes = load(job.data_uri, "train")
-    with coordinator.strategy.scope():  # variables that are made in here lie on the parameter servers
+    with coordinator.strategy.scope():  # variables created here are on the parameter servers
         weights = tf.Variable(tf.zeros((TERMS, int(classes.max()) + 1)))
 
     @tf.function
@@ -45,7 +45,7 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
     for epoch in range(1, EPOCHS + 1):
         batches = shares(len(classes), BATCH_SIZE, 1, SEED, epoch)[:, 0]
         losses = [coordinator.schedule(step, (features[batch], classes[batch])) for batch in batches]
-        background.start(coordinator.join).result(PATIENCE)  # it would wait for ever for a lost worker
+        background.start(coordinator.join).result(PATIENCE)  # join alone waits forever for a lost worker
         loss = float(np.mean(coordinator.fetch(losses)))
         print("::progress::", json.dumps({"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": loss}}))
     x, y = load(job.data_uri, "test")

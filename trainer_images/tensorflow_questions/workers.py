@@ -1,4 +1,4 @@
-"""Trains a Keras model with MultiWorkerMirroredStrategy: each worker takes its share of every step."""
+"""Trains a Keras model with MultiWorkerMirroredStrategy: each worker has a share of every step."""
 
 import json
 import os
@@ -16,13 +16,13 @@ LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
 
 
 def train() -> None:
-    """What each worker does; the chief, rank 0, speaks and saves for all."""
+    """Train as a worker. The chief, rank 0, prints and saves."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG, and waits for the others
     size, rank = strategy.num_replicas_in_sync, strategy.cluster_resolver.task_id or 0
     job = Job.from_environment()
     features, classes = load(job.data_uri, "train")
     keras.utils.set_random_seed(SEED)
-    with strategy.scope():  # what is made in here is the same on every worker, and stays so
+    with strategy.scope():  # variables created here stay equal on all workers
         model = keras.Sequential([keras.Input((TERMS,)), keras.layers.Dense(int(classes.max()) + 1)])
         optimizer = keras.optimizers.SGD(LR)
         optimizer.build(model.trainable_variables)
@@ -30,7 +30,7 @@ def train() -> None:
     def learn(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             losses = keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
-            loss = tf.reduce_mean(losses) / size  # as the gradients are summed over the workers
+            loss = tf.reduce_mean(losses) / size  # since gradients are summed over the workers
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
@@ -43,8 +43,8 @@ def train() -> None:
         batches = shares(len(classes), BATCH_SIZE, size, SEED, epoch)[:, rank]
         loss = np.mean([step(features[batch].astype("f4"), classes[batch]) for batch in batches])
         if rank == 0:
-            told = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": float(loss)}}
-            print("::progress::", json.dumps(told))
+            progress = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": float(loss)}}
+            print("::progress::", json.dumps(progress))
     if rank == 0:
         x, y = load(job.data_uri, "test")
         accuracy = float(np.mean(np.argmax(model(x.astype("f4")), axis=1) == y))

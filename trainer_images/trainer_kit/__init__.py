@@ -1,13 +1,13 @@
-"""A small library for training code that runs as one process or as a group of them.
+"""A small library for training code that runs as one process or as a group of processes.
 
-It knows the environment contract of the training service and nothing else of it:
+It depends only on the environment variables of the training service:
 
-* `process.main` runs a training function as the whole life of a process;
-* `group` joins the processes that train together, `horovod` those that do so by Horovod;
-* `mpi` runs an MPI program over all instances, without ssh;
-* `environment` and `job` read what the service says;
-* `progress` tells how far training has come;
-* `checkpoints` keeps a run, so that it goes on after a kill; `sampling` the place in the data;
-* `artifacts` publishes a model, and opens one again;
-* `seeds` makes a run repeatable.
+* `process.main` runs a training function and ends the process with its exit code;
+* `group` joins the processes that train together, `horovod` joins a Horovod group;
+* `mpi` runs an MPI program on all instances, without ssh;
+* `environment` and `job` read the environment variables;
+* `progress` reports progress and metrics;
+* `checkpoints` saves and resumes a run, `sampling` keeps the position in the data;
+* `artifacts` publishes and opens models;
+* `seeds` makes a run reproducible.
 """

@@ -1,7 +1,7 @@
-"""A published model: a folder of files, and a manifest that says what they are.
+"""A published model: a folder of files and a manifest.
 
-The manifest comes last and holds the SHA-256 of every file, so a folder is a model when its
-manifest is there and its files are as the manifest says; half an upload is never taken for one.
+The manifest is written last and has the SHA-256 of every file. So a folder is a model only if it has a
+manifest and all files match it, and an incomplete upload is not mistaken for a model.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Artifact:
-    """A published model, brought to this machine and found whole."""
+    """A downloaded and verified model."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -30,10 +30,10 @@ class Artifact:
 
 @contextmanager
 def publishing(uri: str, description: Mapping[str, Any], reporter: Reporter | None = None) -> Iterator[Path]:
-    """Gives an empty local folder, and publishes what the `with` block has written there to `uri`.
+    """Yield an empty local folder, and publish its files to `uri` at the end of the `with` block.
 
-    `description` becomes the manifest, with the files and their hashes added. When the block fails
-    nothing is published. Only one process of a group may do this. `reporter` is told of each file.
+    The manifest is `description` plus the files with their hashes. If the block fails, nothing is published.
+    Only one process of a group may publish. `reporter` reports each file as an artifact.
     """
     with TemporaryDirectory(prefix="artifact-") as scratch:
         folder = Path(scratch)
@@ -53,9 +53,9 @@ def publishing(uri: str, description: Mapping[str, Any], reporter: Reporter | No
 
 @contextmanager
 def opened(uri: str) -> Iterator[Artifact]:
-    """Brings the model at `uri` to a local folder, for the length of a `with` block.
+    """Download the model at `uri` to a local folder for the duration of a `with` block.
 
-    Raises ArtifactError when there is no manifest, or a file is not as the manifest says.
+    Raises ArtifactError if the manifest is missing or a file does not match it.
     """
     filesystem, source = storage.locate(uri)
     with TemporaryDirectory(prefix="artifact-") as scratch:
@@ -69,14 +69,16 @@ def opened(uri: str) -> Iterator[Artifact]:
             try:
                 filesystem.get_file(f"{source}/{name}", str(folder / name))
             except FileNotFoundError as error:
-                raise ArtifactError(f"{uri} is not a whole model: {name} is missing") from error
+                raise ArtifactError(f"{uri} is not a complete model: {name} is missing") from error
             if _hash_of(folder / name) != expected:
-                raise ArtifactError(f"{uri} is not a whole model: {name} is not the file in its {MANIFEST}")
+                raise ArtifactError(
+                    f"{uri} is not a complete model: the SHA-256 of {name} differs from its {MANIFEST}"
+                )
         yield Artifact(folder, manifest)
 
 
 def _read_manifest(path: Path, uri: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The manifest, and the hash of each file it names."""
+    """Read the manifest, and the hash of each of its files."""
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         hashes = {name: file["sha256"] for name, file in manifest["files"].items()}

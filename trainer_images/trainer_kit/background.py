@@ -1,4 +1,4 @@
-"""Work beside the main thread that no end of the process waits for."""
+"""Background work that does not delay the end of the process."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def start(action: Callable[[], T]) -> Future[T]:
-    """Runs `action` in a thread of its own, and gives what will come of it."""
+    """Run `action` in a daemon thread and return its future."""
     outcome: Future[T] = Future()
 
     def run() -> None:

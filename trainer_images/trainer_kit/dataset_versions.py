@@ -1,6 +1,7 @@
-"""Versions of data sets in storage: `versionedDatasets/<dataset id>/<version>/`, as the service finds them.
+"""Versions of data sets in storage, where the service finds them: `versionedDatasets/<dataset
+id>/<version>/`.
 
-A version is a hash of its files, so the same data is always the same version.
+A version is the hash of its files, so the same data always has the same version.
 """
 
 import hashlib
@@ -15,14 +16,14 @@ VERSION_LENGTH = 16
 
 
 class DatasetVersion(NamedTuple):
-    """A version that is in storage."""
+    """A version in storage."""
 
     version: str
     uri: str
 
 
 def publish(files: Mapping[str, bytes], storage_uri: str, dataset_id: str) -> DatasetVersion:
-    """Writes the files, by name, as a version of a data set; one that is there whole stays untouched."""
+    """Write the files, given by name, as a version of a data set, unless it is already complete."""
     version = _hash_of(files)
     uri = f"{_absolute(storage_uri)}/versionedDatasets/{dataset_id}/{version}"
     _publish_once(files, uri)
@@ -37,7 +38,7 @@ def _hash_of(files: Mapping[str, bytes]) -> str:
 
 
 def _absolute(uri: str) -> str:
-    """`uri` without a slash at its end, and as a whole path if it is one: others read it elsewhere."""
+    """Return `uri` without a trailing slash. Make a path absolute, since other programs read it elsewhere."""
     return uri.rstrip("/") if "://" in uri else str(Path(uri).resolve())
 
 

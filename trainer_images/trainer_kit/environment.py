@@ -1,4 +1,4 @@
-"""Typed values from environment variables; every error names the variable and what it must be."""
+"""Typed values of environment variables. Every error names the variable and its allowed values."""
 
 import json
 import math
@@ -16,15 +16,15 @@ C = TypeVar("C", bound=StrEnum)
 
 
 def text(name: str, default: str | None = None) -> str:
-    """The variable `name`, or `default` where it is unset or empty; without a default it is required."""
-    return os.environ.get(name) or _or_complain(name, default)
+    """Return the variable, or `default` if it is unset or empty. Without a default, it is required."""
+    return os.environ.get(name) or _required(name, default)
 
 
 def integer(name: str, default: int | None = None, *, at_least: int, at_most: int) -> int:
-    """The variable `name` as a whole number from `at_least` to `at_most`, or `default` where it is unset."""
+    """Return the variable as an integer from `at_least` to `at_most`, or `default` if it is unset."""
     given = os.environ.get(name)
     if given is None:
-        return _or_complain(name, default)
+        return _required(name, default)
     try:
         value = int(given)
     except ValueError:
@@ -37,7 +37,7 @@ def integer(name: str, default: int | None = None, *, at_least: int, at_most: in
 
 
 def integers(name: str, *, at_least: int, at_most: int) -> tuple[int, ...]:
-    """The variable `name` as whole numbers with commas between them; none where it is unset or empty."""
+    """Return the variable as integers separated by commas; no integers if it is unset or empty."""
     given = os.environ.get(name)
     try:
         values = tuple(int(part) for part in given.split(",")) if given else ()
@@ -45,17 +45,17 @@ def integers(name: str, *, at_least: int, at_most: int) -> tuple[int, ...]:
         values = (at_least - 1,)
     if not all(at_least <= value <= at_most for value in values):
         raise ParameterError(
-            f"{name} must be whole numbers from {at_least} to {at_most} with commas between them, "
+            f"{name} must be whole numbers from {at_least} to {at_most}, separated by commas, "
             f"but is {reprlib.repr(given)}"
         )
     return values
 
 
 def positive_number(name: str, default: float | None = None) -> float:
-    """The variable `name` as a finite number above 0, or `default` where it is unset."""
+    """Return the variable as a finite number above 0, or `default` if it is unset."""
     given = os.environ.get(name)
     if given is None:
-        return _or_complain(name, default)
+        return _required(name, default)
     try:
         value = float(given)
     except ValueError:
@@ -66,7 +66,7 @@ def positive_number(name: str, default: float | None = None) -> float:
 
 
 def choice(name: str, kind: type[C], default: C) -> C:
-    """The variable `name` as a member of `kind`, or `default` where it is unset."""
+    """Return the variable as a member of `kind`, or `default` if it is unset."""
     given = os.environ.get(name)
     if given is None:
         return default
@@ -79,7 +79,7 @@ def choice(name: str, kind: type[C], default: C) -> C:
 
 
 def flag(name: str, default: bool) -> bool:
-    """The variable `name` as true (`true`, `1`) or false (`false`, `0`), or `default` where it is unset."""
+    """Return the variable as true (`true`, `1`) or false (`false`, `0`), or `default` if it is unset."""
     given = os.environ.get(name)
     if given is None:
         return default
@@ -89,9 +89,9 @@ def flag(name: str, default: bool) -> bool:
 
 
 def free_parameters() -> dict[str, str]:
-    """The parameters that the algorithm does not declare, by name: the JSON object in TRAINING_PARAMETERS.
+    """Return the undeclared parameters by name: the JSON object in TRAINING_PARAMETERS.
 
-    There are none unless the algorithm has `free_parameters`.
+    Only an algorithm with the setting `free_parameters` has any.
     """
     given = os.environ.get(FREE_PARAMETERS) or "{}"
     try:
@@ -105,7 +105,7 @@ def free_parameters() -> dict[str, str]:
     return values
 
 
-def _or_complain(name: str, default: T | None) -> T:
+def _required(name: str, default: T | None) -> T:
     if default is None:
         raise ParameterError(f"{name} is not set")
     return default

@@ -1,53 +1,53 @@
-"""What can stop a training process and be said in one line, with no traceback.
+"""Errors that end a training process with one line instead of a traceback.
 
 TrainingError
-├── ParameterError      a variable of the environment is missing or wrong
-├── GroupError          the processes that train together did not find each other, or lost one
+├── ParameterError      an environment variable is missing or invalid
+├── GroupError          the processes of the group did not connect, or lost one of them
 ├── DataError           the training data is missing or malformed
-├── StorageError        storage is of an unknown kind, away, full or not to be written
-├── ArtifactError       a folder does not hold the model that it should
-├── DamagedError        a checkpoint is not whole
-├── UnfitError          a checkpoint is of a training with other parts than this one
-├── UntrustedTypeError  a checkpoint holds an object of a type that is not loaded
-└── SupersededError     a later attempt at the same job has begun
+├── StorageError        storage is of an unknown kind, unavailable, full or read-only
+├── ArtifactError       a folder does not contain a complete model
+├── DamagedError        a checkpoint is damaged
+├── UnfitError          a checkpoint does not match the model or optimizer
+├── UntrustedTypeError  a checkpoint contains an object of a type that is not allowed
+└── SupersededError     a later attempt of the same job has started
 """
 
 
 class TrainingError(Exception):
-    """The run cannot go on, for a reason that its message tells the user in full."""
+    """The run cannot continue. The message gives the full reason to the user."""
 
 
 class ParameterError(TrainingError):
-    """A variable of the environment is missing, does not parse or is out of range."""
+    """An environment variable is missing, malformed or out of range."""
 
 
 class GroupError(TrainingError):
-    """The group did not come together within its time, or has lost one of its processes."""
+    """The group was not complete within its time-out, or has lost one of its processes."""
 
 
 class DataError(TrainingError):
-    """The training data is missing, malformed, or too little for what is asked."""
+    """The training data is missing, malformed, or too small for the parameters."""
 
 
 class StorageError(TrainingError):
-    """Storage of a kind that is not known or whose library is not installed, or that fails."""
+    """Storage fails, is of an unknown kind, or its library is not installed."""
 
 
 class ArtifactError(TrainingError):
-    """A folder is not a published model, or not a whole one."""
+    """A folder is not a complete, published model."""
 
 
 class DamagedError(TrainingError):
-    """A checkpoint is not what was written."""
+    """A checkpoint differs from what was written."""
 
 
 class UnfitError(TrainingError):
-    """A checkpoint is whole, but its model or optimizer has not the parts that the training code has."""
+    """A complete checkpoint does not match the model or optimizer of the training code."""
 
 
 class UntrustedTypeError(TrainingError):
-    """A checkpoint holds an object of a type that may run code when it is loaded."""
+    """A checkpoint contains an object of a type that may run code when it is loaded."""
 
 
 class SupersededError(TrainingError):
-    """A later attempt at the same job has begun, so this one must not go on."""
+    """A later attempt of the same job has started, so this one must stop."""

@@ -1,4 +1,4 @@
-"""The processes that train together: joining them, and what they do as one."""
+"""The processes that train together: joining the group, and its collective operations."""
 
 import os
 from collections.abc import Iterator
@@ -25,15 +25,15 @@ class Place:
     rank: int
     size: int
     local_rank: int
-    """Which of the training processes on its machine this one is."""
+    """The number of this process among those on its machine."""
     local_size: int
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Reads the group variables; with none of them set the process is alone."""
+        """Read the group's variables. If none is set, the process is alone."""
         size = environment.integer("WORLD_SIZE", default=1, at_least=1, at_most=MAX_PROCESSES)
         local_size = environment.integer("LOCAL_WORLD_SIZE", default=1, at_least=1, at_most=size)
-        first = 0 if size == 1 else None  # among several, a process must be told which it is
+        first = 0 if size == 1 else None  # one of several processes needs its rank
         return cls(
             rank=environment.integer("RANK", default=first, at_least=0, at_most=size - 1),
             size=size,
@@ -44,44 +44,43 @@ class Place:
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train together, seen from one of them. A group of one needs no network."""
+    """The group, as seen from one of its processes. A group of one needs no network."""
 
     rank: int
     size: int
     device: torch.device
-    """Where this process computes: a GPU of its own, or the CPU."""
+    """The device of this process: its own GPU, or the CPU."""
 
     @property
     def is_master(self) -> bool:
-        """Whether this process speaks, saves and reports for all."""
+        """Whether this process logs, saves and reports for the group."""
         return self.rank == 0
 
     def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
-        """`model`, made to average its gradients over the group in every backward pass.
+        """Wrap `model` so that every backward pass averages its gradients over the group.
 
-        The parameters stay those of `model` itself, which is the thing to save. `options` are those of
+        The parameters remain those of `model`: save that, not the wrapper. `options` are those of
         DistributedDataParallel.
         """
         if self.size == 1:
             return model
-        return _with_settled_buckets(DistributedDataParallel(model, **options))
+        return _with_final_buckets(DistributedDataParallel(model, **options))
 
     def total(self, *values: float) -> list[float]:
-        """Each value summed over the group; every process must call it, and each gets the same sums."""
-        # Doubles, so that sums of counts are exact.
+        """Return each value's sum over the group. Every process must call this, and gets the same sums."""
+        # Sums of counts are exact in double precision.
         sums = torch.tensor(values, dtype=torch.float64, device=self.device)
         if self.size > 1:
             dist.all_reduce(sums)
         return sums.tolist()
 
 
-def _with_settled_buckets(grouped: DistributedDataParallel) -> DistributedDataParallel:
-    """`grouped`, past the first backward pass, after which it lays its gradients out anew.
+def _with_final_buckets(grouped: DistributedDataParallel) -> DistributedDataParallel:
+    """Run a first backward pass, after which `grouped` rearranges its gradient buckets.
 
-    From three processes on the layout decides in which order a gradient's parts are summed. A run that
-    starts anew would take one step with the first layout where the unbroken run had the second, and the
-    two would differ in their last bits from then on. So the first pass is one over the parameters
-    alone, which comes out the same at every start.
+    With three or more processes, the buckets determine the order in which gradients are summed. A resumed run
+    would take its first step with other buckets than an uninterrupted run, and the two would then differ in
+    the last bits. So this first pass uses only the parameters and is the same at every start.
     """
     model = grouped.module
     own_forward = vars(model).get("forward")
@@ -99,26 +98,25 @@ def _with_settled_buckets(grouped: DistributedDataParallel) -> DistributedDataPa
 
 @contextmanager
 def join() -> Iterator[Group]:
-    """Joins the group that the environment names, for the length of a `with` block.
+    """Join the group that the environment defines, for the duration of a `with` block.
 
-    Raises GroupError when the group has not come together within GROUP_TIMEOUT seconds, and
-    ParameterError when the variables make no sense. A process that is alone joins nothing.
+    Raises GroupError if the group is not complete within GROUP_TIMEOUT seconds, and ParameterError for
+    invalid variables. A single process does not connect to anything.
     """
     place = Place.from_environment()
-    _share_the_machine(place)
+    _share_cpus(place)
     device = _device_of(place)
     if place.size > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"
         meet(Meeting.from_environment(), place.rank, place.size, backend)
     yield Group(place.rank, place.size, device)
-    # Only after good work. After a failure an exchange with a dead peer may still be pending, and
-    # leaving in order would wait for it; ending the process closes the connections at once, and
-    # that is how the peers learn of it.
+    # Only after success. After a failure, an exchange with a dead peer may be pending, and this call would
+    # wait for it. The end of the process closes its connections at once, which the peers notice.
     if place.size > 1:
         dist.destroy_process_group()
 
 
-def _share_the_machine(place: Place) -> None:
+def _share_cpus(place: Place) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.local_size))
 

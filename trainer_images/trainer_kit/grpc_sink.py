@@ -1,7 +1,8 @@
-"""Sends reports to the service from a thread of its own: training never waits for them nor fails with them.
+"""Sends reports to the service from a background thread, so training neither waits for reports nor fails with
+them.
 
-While the service is away reports wait, up to a number. When the service refuses them, because the attempt is
-over, sending ends.
+While the service is away, a limited number of reports waits. If the service refuses them because the attempt
+is over, sending stops.
 """
 
 import logging
@@ -16,8 +17,8 @@ from trainer_kit.report_sinks import Artifact, Progress
 
 log = logging.getLogger(__name__)
 
-_MOST_WAITING = 10_000
-_MOST_IN_A_CALL = 1_000
+_MAX_WAITING = 10_000
+_MAX_PER_CALL = 1_000
 _CALL_SECONDS = 5.0
 _CLOSE_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
@@ -27,14 +28,14 @@ Send = Callable[[Any], Any]
 
 
 class GrpcSink:
-    """Sends the reports that have come together, at the pace that the service asks for; see Sink."""
+    """Sends collected reports at the pace that the service requests; see Sink."""
 
     def __init__(self, address: str, token: str, connect: "Callable[[str, str], Send] | None" = None) -> None:
         self._connect = connect or _connect
         self._address, self._token = address, token
         self._known = Progress()
-        self._metrics: deque[tuple[str, float, int, float]] = deque(maxlen=_MOST_WAITING)
-        self._artifacts: deque[Artifact] = deque(maxlen=_MOST_WAITING)
+        self._metrics: deque[tuple[str, float, int, float]] = deque(maxlen=_MAX_WAITING)
+        self._artifacts: deque[Artifact] = deque(maxlen=_MAX_WAITING)
         self._news = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
@@ -51,7 +52,7 @@ class GrpcSink:
         self._news.set()
 
     def close(self) -> None:
-        """See Sink. Wait for a last call, but not for a service that is away."""
+        """Wait for a last call, but not for a service that is away."""
         self._closing.set()
         self._news.set()
         self._thread.join(_CLOSE_SECONDS)
@@ -59,8 +60,8 @@ class GrpcSink:
     def _run(self) -> None:
         try:
             self._send_until_closed(self._connect(self._address, self._token))
-        except Exception:  # of any kind: training goes on
-            log.warning("progress is not reported any more", exc_info=True)
+        except Exception:  # training goes on after any failure
+            log.warning("progress is no longer reported", exc_info=True)
 
     def _send_until_closed(self, send: Send) -> None:
         import grpc
@@ -74,7 +75,7 @@ class GrpcSink:
                 answer = send(request)
             except grpc.RpcError as error:
                 if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED):
-                    log.warning("progress is not reported any more: %s", error.details())
+                    log.warning("progress is no longer reported: %s", error.details())
                     return
                 self._metrics.extendleft(reversed(metrics[-self._room :]))
                 self._artifacts.extendleft(reversed(artifacts))
@@ -83,25 +84,25 @@ class GrpcSink:
             else:
                 pause = max(_FIRST_PAUSE, answer.pause.seconds + answer.pause.nanos / 1e9)
                 for problem in answer.problems:
-                    log.warning("left out of a report: %s", problem)
+                    log.warning("the service dropped part of a report: %s", problem)
                 if self._metrics or self._artifacts:
                     self._news.set()
             if closing and not (self._metrics or self._artifacts):
                 return
             if closing or self._closing.wait(pause):
-                pause = _FIRST_PAUSE / 10  # the last ones, while `close` waits
+                pause = _FIRST_PAUSE / 10  # `close` waits for the last reports
 
     @property
     def _room(self) -> int:
-        return max(1, _MOST_WAITING - len(self._metrics))
+        return max(1, _MAX_WAITING - len(self._metrics))
 
     def _request(self) -> tuple[Any, list[tuple[str, float, int, float]], list[Artifact]]:
         from google.protobuf.timestamp_pb2 import Timestamp
 
         from trainer_kit._generated import training_reporter_pb2 as pb
 
-        metrics = [self._metrics.popleft() for _ in range(min(len(self._metrics), _MOST_IN_A_CALL))]
-        artifacts = [self._artifacts.popleft() for _ in range(min(len(self._artifacts), _MOST_IN_A_CALL))]
+        metrics = [self._metrics.popleft() for _ in range(min(len(self._metrics), _MAX_PER_CALL))]
+        artifacts = [self._artifacts.popleft() for _ in range(min(len(self._artifacts), _MAX_PER_CALL))]
         known = self._known
         request = pb.ReportRequest(
             step=known.step,

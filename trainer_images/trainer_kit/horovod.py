@@ -1,7 +1,7 @@
-"""Joining a Horovod group without ssh: its processes meet at a server that rank 0 runs.
+"""Joins a Horovod group without ssh: its processes connect to a server that rank 0 runs.
 
-Horovod's own launcher, horovodrun, would start the processes by ssh and run that server. Here the service
-starts them, and tells each its place by the variables that the launcher would set (HOROVOD_RANK, …).
+Horovod's launcher, horovodrun, starts the processes by ssh and runs that server. Here, the service starts
+them and sets the launcher's variables (HOROVOD_RANK, …).
 """
 
 import os
@@ -26,10 +26,11 @@ MAX_PROCESSES = 100_000
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Joins the group that the environment names, for the length of a `with` block; then `hvd` is ready.
+    """Join the group that the environment defines for the duration of a `with` block, in which `hvd` is
+    ready.
 
-    Raises GroupError when the group has not come together within GROUP_TIMEOUT seconds. With none of
-    Horovod's variables set the process is alone.
+    Raises GroupError if the group is not complete within GROUP_TIMEOUT seconds. If none of Horovod's
+    variables is set, the process is alone.
     """
     if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ:
         _meet_at(
@@ -41,32 +42,32 @@ def joined() -> Iterator[None]:
         )
     hvd.init()
     yield
-    # Only after good work: it waits for the others, and after a failure some of them are gone.
+    # Only after success: it waits for the other processes, of which some are gone after a failure.
     hvd.shutdown()
 
 
 def _meet_at(meeting: Meeting) -> None:
-    """Brings all processes together at rank 0's server, and tells Horovod its part of the network."""
+    """Wait for all processes at rank 0's server, and set Horovod's network interface."""
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(meeting.timeout))
     size = environment.integer("HOROVOD_SIZE", at_least=1, at_most=MAX_PROCESSES)
     rank = environment.integer("HOROVOD_RANK", at_least=0, at_most=size - 1)
     if rank == 0:
         _serve(meeting)
     await_master(meeting, connect=rank > 0)
-    # Horovod, if left to wait for one who never comes, ends the process by SIGABRT.
+    # Horovod ends the process with SIGABRT if another process does not connect.
     _await_all(meeting, rank, size)
     os.environ.setdefault("HOROVOD_GLOO_IFACE", _interface_towards(meeting))
 
 
 def _serve(meeting: Meeting) -> None:
-    """Runs the server that Horovod's launcher would run, for as long as this process lives."""
-    host = meeting.host if meeting.on_loopback else ""  # on loopback nobody else need see it
+    """Run the server of Horovod's launcher until this process ends."""
+    host = meeting.host if meeting.on_loopback else ""  # a group on loopback needs no other address
     server = RendezvousHTTPServer((host, meeting.port), RendezvousHandler, verbose=0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 def _await_all(meeting: Meeting, rank: int, size: int) -> None:
-    """Waits until all have come. Raises GroupError, saying who has not, after the meeting's timeout."""
+    """Wait for all processes. Raises GroupError with the missing ranks after the meeting's time-out."""
     deadline = time.monotonic() + meeting.timeout
     pause = FIRST_PAUSE
     try:
@@ -75,8 +76,8 @@ def _await_all(meeting: Meeting, rank: int, size: int) -> None:
         while missing := {other for other in missing if not _ask(meeting, "GET", other)}:
             if time.monotonic() > deadline:
                 raise GroupError(
-                    f"waited {meeting.timeout} s at {meeting}, and these of {size} processes did not come: "
-                    f"{', '.join(map(str, sorted(missing)))}"
+                    f"{len(missing)} of {size} processes did not connect to {meeting} within "
+                    f"{meeting.timeout} s: ranks {', '.join(map(str, sorted(missing)))}"
                 )
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -85,14 +86,14 @@ def _await_all(meeting: Meeting, rank: int, size: int) -> None:
 
 
 def _ask(meeting: Meeting, method: str, rank: int) -> bool:
-    """Tells the server that `rank` is here (PUT), or asks whether it is (GET)."""
+    """Register `rank` at the server (PUT), or ask whether it is registered (GET)."""
     with closing(HTTPConnection(meeting.host, meeting.port, timeout=meeting.timeout)) as server:
         server.request(method, f"/arrived/{rank}", body=b"" if method == "PUT" else None)
         return server.getresponse().status == HTTPStatus.OK
 
 
 def _interface_towards(meeting: Meeting) -> str:
-    """The network interface by which this machine reaches the master, who may be itself."""
+    """Return the network interface that leads to the master, which may be this machine."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         meeting.host, meeting.port, type=socket.SOCK_DGRAM
     )[0]
@@ -103,4 +104,4 @@ def _interface_towards(meeting: Meeting) -> str:
         # A link-local address carries its interface: fe80::1%eth0.
         if own in {known.address.partition("%")[0] for known in addresses}:
             return interface
-    raise GroupError(f"no network interface has the address {own}, by which {meeting} is reached")
+    raise GroupError(f"no network interface has the address {own}, which leads to {meeting}")

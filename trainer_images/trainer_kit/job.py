@@ -1,4 +1,4 @@
-"""Which job this process works for, as the service tells it."""
+"""The job of this process, read from its environment."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,10 +8,10 @@ from trainer_kit import environment
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt at one job: where its data lies and where its model goes.
+    """One attempt of one job, with the locations of its data and its model.
 
-    Only the two addresses are needed to train; the rest says where a model came from, and has
-    defaults so that training code also runs by hand.
+    Training needs only these two URIs. The other fields describe the origin of a model, and have defaults so
+    that training code also runs without the service.
     """
 
     job_id: str
@@ -27,7 +27,7 @@ class Job:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Reads the contract's variables; raises ParameterError naming a missing one."""
+        """Read the environment variables. Raises ParameterError, which names a missing one."""
         return cls(
             job_id=environment.text("JOB_ID", default="local"),
             attempt=environment.integer("JOB_ATTEMPT", default=1, at_least=1, at_most=2**31),

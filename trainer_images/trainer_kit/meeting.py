@@ -1,4 +1,4 @@
-"""Where a group meets, and waiting there within a bound."""
+"""The address at which a group meets, and bounded waits for the master there."""
 
 import ipaddress
 import socket
@@ -14,16 +14,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where a group comes together, and for how long its processes wait for each other."""
+    """The address at which a group meets, and the time for which its processes wait for each other."""
 
     host: str
     port: int
     timeout: int
-    """Seconds; bounds the joining, and every exchange after it."""
+    """Seconds. It bounds joining and every later exchange."""
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Reads MASTER_ADDR, MASTER_PORT and GROUP_TIMEOUT (seconds)."""
+        """Read MASTER_ADDR, MASTER_PORT and GROUP_TIMEOUT (seconds)."""
         return cls(
             host=environment.text("MASTER_ADDR"),
             port=environment.integer("MASTER_PORT", default=12356, at_least=1, at_most=65_535),
@@ -35,7 +35,7 @@ class Meeting:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether all processes of the group are on one machine, and keep to it."""
+        """Whether all processes of the group are on one machine and use only its loopback addresses."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -43,14 +43,14 @@ class Meeting:
 
 
 def patience() -> int:
-    """Seconds that processes wait for each other, when they join and in every exchange: GROUP_TIMEOUT."""
+    """Read GROUP_TIMEOUT: the seconds for which joining and each exchange wait for other processes."""
     return environment.integer("GROUP_TIMEOUT", default=600, at_least=1, at_most=86_400)
 
 
 def await_master(meeting: Meeting, *, connect: bool) -> None:
-    """Waits until the master's name resolves and, to `connect`, its port accepts.
+    """Wait until the master's name resolves and, with `connect`, its port accepts connections.
 
-    Raises GroupError when it does not within the meeting's timeout.
+    Raises GroupError after the meeting's time-out.
     """
     deadline = time.monotonic() + meeting.timeout
     pause = FIRST_PAUSE
@@ -72,5 +72,5 @@ def await_master(meeting: Meeting, *, connect: bool) -> None:
 
 
 def unreachable(meeting: Meeting, error: OSError) -> GroupError:
-    """That the master did not come in time, and how it showed last."""
+    """Return an error for a master that did not answer in time, with the last error."""
     return GroupError(f"could not reach the master at {meeting} within {meeting.timeout} s: {error}")

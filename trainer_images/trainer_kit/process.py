@@ -1,4 +1,4 @@
-"""The life of a training process, from its first line to its exit code."""
+"""Runs a training function or program as a process: output, signals and exit code."""
 
 import contextlib
 import io
@@ -13,17 +13,17 @@ from trainer_kit import termination
 from trainer_kit.errors import TrainingError
 from trainer_kit.termination import Terminated
 
-if TYPE_CHECKING:  # it needs PyTorch, which a program that joins a group by other means need not have
+if TYPE_CHECKING:  # it needs PyTorch, which other kinds of programs may lack
     from trainer_kit.group import Group
 
 SUCCESS, FAILURE = 0, 1
 
 
 def main(train: Callable[["Group"], object], check: Callable[[], object] | None = None) -> NoReturn:
-    """Runs `train` in its PyTorch group as all that this process does, and ends the process as `run` does.
+    """Run `train` in its PyTorch group, and end the process like `run`.
 
-    `check` is run before the group is joined, so that nobody waits for a process that it refuses. What
-    `train` logs at level INFO goes to stdout, from rank 0 only; warnings come from every rank.
+    `check` runs before the process joins the group, so no process waits for one that fails the check. Log
+    messages of level INFO are printed to stdout by rank 0, and warnings by every rank.
     """
 
     def program() -> None:
@@ -35,18 +35,18 @@ def main(train: Callable[["Group"], object], check: Callable[[], object] | None 
 
 
 def run(program: Callable[[], object]) -> NoReturn:
-    """Runs `program` as all that this process does, and ends the process.
+    """Run `program` and end the process.
 
-    The exit code is the result: 0 when `program` returns, 1 when it fails (a TrainingError is told in
-    one line, anything else with its traceback), 143 after SIGTERM and 130 after SIGINT.
+    The exit code is 0 if `program` returns, 1 if it fails, 143 after SIGTERM and 130 after SIGINT. A
+    TrainingError is printed in one line, any other exception with its traceback.
     """
-    _write_lines_as_they_come()
+    _use_line_buffering()
     try:
         termination.listen()
         code = _outcome_of(program)
         termination.ignore()
-    except Terminated as told:
-        code = told.exit_code
+    except Terminated as terminated:
+        code = terminated.exit_code
     _end(code)
 
 
@@ -66,43 +66,43 @@ def _outcome_of(program: Callable[[], object]) -> int:
     try:
         program()
     except TrainingError as error:
-        _tell(f"error: {error}\n")
+        _print_error(f"error: {error}\n")
         return FAILURE
-    except SystemExit as leaving:
-        return _code_of(leaving)
+    except SystemExit as error:
+        return _code_of(error)
     except Exception:
-        _tell(traceback.format_exc())
+        _print_error(traceback.format_exc())
         return FAILURE
     return SUCCESS
 
 
-def _code_of(leaving: SystemExit) -> int:
-    """What the interpreter makes of `sys.exit(...)`: nothing, a code, or a last word."""
-    if leaving.code is None:
+def _code_of(error: SystemExit) -> int:
+    """Return the exit code of `sys.exit(...)`, as the interpreter would: none, a number or a message."""
+    if error.code is None:
         return SUCCESS
-    if isinstance(leaving.code, int):
-        return leaving.code & 0xFF
-    _tell(f"{leaving.code}\n")
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    _print_error(f"{error.code}\n")
     return FAILURE
 
 
-def _tell(text: str) -> None:
-    """Writes to stderr in one call, so that the words of several processes do not mix."""
+def _print_error(text: str) -> None:
+    """Write to stderr in one call, so that messages of several processes do not mix."""
     sys.stderr.write(text)
 
 
-def _write_lines_as_they_come() -> None:
-    """Lets nothing wait in a buffer for an end that may come without warning."""
+def _use_line_buffering() -> None:
+    """Flush each line, since the process may be killed at any moment."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
 
 
 def _end(code: int) -> NoReturn:
-    """Ends the process without the interpreter's own end.
+    """End the process without the interpreter's shutdown.
 
-    A process that has used gloo sometimes dies there by SIGABRT ("terminate called without an active
-    exception"), which a launcher that reads exit codes takes for a failure.
+    During that, a process that has used gloo sometimes dies by SIGABRT ("terminate called without an active
+    exception"), which a launcher takes for a failure.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a closed pipe must not change the result

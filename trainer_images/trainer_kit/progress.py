@@ -1,4 +1,4 @@
-"""Reports how far training has come, and what it has made."""
+"""Reports progress, metrics and artifacts."""
 
 import importlib.util
 import math
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from trainer_kit.report_sinks import Artifact, NullSink, Progress, Sink, StdoutSink
 
-if TYPE_CHECKING:  # it needs PyTorch, which a program that publishes a model need not have
+if TYPE_CHECKING:  # it needs PyTorch, which a program that only publishes a model may lack
     from trainer_kit.group import Group
 
 
 class Reporter:
-    """Collects progress, and passes it on to a sink."""
+    """Collects progress and passes it to a sink."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -30,7 +30,7 @@ class Reporter:
         total_epochs: int | None = None,
         **metrics: float,
     ) -> None:
-        """Report what is new. A metric that is not finite is left out."""
+        """Report new values. A metric that is not finite is dropped."""
         counts = {"step": step, "total_steps": total_steps, "epoch": epoch, "total_epochs": total_epochs}
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         self._known = replace(
@@ -41,17 +41,17 @@ class Reporter:
         self._sink.progress(self._known, finite)
 
     def artifact(self, name: str, uri: str, *, kind: str = "", size: int = 0, sha256: str = "") -> None:
-        """Report something that was made; a second one of the same name replaces the first."""
+        """Report an artifact. A second one with the same name replaces the first."""
         self._sink.artifact(Artifact(name, uri, kind, size, sha256))
 
     def close(self) -> None:
-        """Send the reports that wait."""
+        """Send the waiting reports."""
         self._sink.close()
 
 
 @contextmanager
 def reporting(group: "Group") -> Iterator[Reporter]:
-    """Gives a reporter for one training run; only the master's reports are sent."""
+    """Yield a reporter for one training run. Only the master's reports are sent."""
     reporter = Reporter(_sink() if group.is_master else NullSink())
     try:
         yield reporter
@@ -62,7 +62,7 @@ def reporting(group: "Group") -> Iterator[Reporter]:
 def _sink() -> Sink:
     address, token = os.environ.get("REPORT_ADDRESS"), os.environ.get("REPORT_TOKEN")
     if address and token and importlib.util.find_spec("grpc"):
-        from trainer_kit.grpc_sink import GrpcSink  # an image without gRPC has no use for it
+        from trainer_kit.grpc_sink import GrpcSink  # it needs gRPC, which an image may lack
 
         return GrpcSink(address, token)
     return StdoutSink()

@@ -1,9 +1,8 @@
-"""Coming together as a group, within a bound.
+"""Joins a PyTorch process group within a time-out.
 
-PyTorch bounds most of this itself, but it tries twice as long as it is told, and waits for ever for
-an answer from a port that another program holds. So the whole is bounded here once more, and the
-commonest failure, a master that is not there, is found by a plain connection first: its error is one
-line, where PyTorch's is a page.
+PyTorch's own time-out is not enough: it waits twice as long, and forever if another program holds the port.
+So this module adds its own bound. It also tries a plain connection first: the error of a missing master, the
+most common failure, is then one line instead of PyTorch's page.
 """
 
 import os
@@ -18,22 +17,23 @@ from trainer_kit.errors import GroupError
 from trainer_kit.meeting import Meeting, await_master
 
 MARGIN = 5.0
-"""Seconds more than its own bound that PyTorch gets to say what it was waiting for."""
+"""Extra seconds for PyTorch to report its own time-out."""
 
 
 def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
-    """Makes this process number `rank` of the default process group of `size` processes.
+    """Join the default process group of `size` processes as `rank`.
 
-    Raises GroupError when the group is not complete within the meeting's timeout. The wait can be
-    interrupted by a signal.
+    Raises GroupError if the group is not complete within the meeting's time-out. A signal interrupts the
+    wait.
     """
-    _stay_on_loopback_with(meeting)
+    _stay_on_loopback(meeting)
     started = time.monotonic()
-    # The master opens the port itself, so for it there is nothing to connect to yet.
+    # The master opens the port itself, so it cannot connect yet.
     await_master(meeting, connect=rank > 0)
 
     def join() -> None:
-        # The address goes through the environment: under torchrun the launcher keeps the meeting point.
+        # The address is passed in the environment, since under torchrun the launcher holds the meeting's
+        # port.
         os.environ["MASTER_PORT"] = str(meeting.port)
         timeout = timedelta(seconds=meeting.timeout)
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timeout)
@@ -49,11 +49,11 @@ def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
         ) from error
 
 
-def _stay_on_loopback_with(meeting: Meeting) -> None:
-    """Keeps a group that meets on loopback there.
+def _stay_on_loopback(meeting: Meeting) -> None:
+    """Make gloo listen on loopback if the group meets there.
 
-    Gloo would listen at the address of the machine's host name, which on a laptop is often a VPN's
-    or none at all.
+    By default it listens at the address of the machine's host name. On a laptop, that is often the address of
+    a VPN or does not exist.
     """
     loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
     if loopback and meeting.on_loopback:

@@ -1,7 +1,7 @@
-"""What a report says, and where reports go.
+"""The content of reports, and the sinks that take them.
 
-A report is sent to the service where it can be reached (`grpc_sink`), else written to stdout: a marker and a
-JSON object, every key of which may be missing:
+A report is sent to the service if possible (`grpc_sink`). Otherwise it is printed to stdout as a marker and a
+JSON object with optional keys:
 
     ::progress:: {"step": 12, "total_steps": 360, "epoch": 2, "total_epochs": 15, "metrics": {"loss": 0.41}}
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}
@@ -21,19 +21,19 @@ INTERVAL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training has come, where known."""
+    """The known progress of the training."""
 
     step: int | None = None
     total_steps: int | None = None
     epoch: int | None = None
     total_epochs: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The newest value of each metric; all are finite."""
+    """The last value of each metric. All are finite."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something that training has made. `size` in bytes, `sha256` in hexadecimal digits, if known."""
+    """A file that the training has made. `size` is in bytes, `sha256` in hexadecimal digits, if known."""
 
     name: str
     uri: str
@@ -43,25 +43,25 @@ class Artifact:
 
 
 class Sink(Protocol):
-    """Takes reports. Whatever happens to them must not disturb the training."""
+    """Takes reports. Their failure must not affect the training."""
 
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
-        """Take all that is known, and the metrics that are new in this report."""
+        """Take the whole known progress, and the metrics that are new in this report."""
         ...
 
     def artifact(self, artifact: Artifact) -> None:
-        """Take note of something that training has made."""
+        """Take an artifact."""
         ...
 
     def close(self) -> None:
-        """Send the reports that wait."""
+        """Send the waiting reports."""
         ...
 
 
 class StdoutSink:
-    """Writes reports as lines on stdout, at most one of progress in `interval` seconds.
+    """Prints reports to stdout, at most one line of progress per `interval` seconds.
 
-    Nothing is lost by that: each line carries the newest value of everything, and `close` writes the last.
+    Each line has the last value of every metric, and `close` prints the final ones.
     """
 
     def __init__(
@@ -92,19 +92,19 @@ class StdoutSink:
 
 
 class NullSink:
-    """Drops reports: only the master's are heard."""
+    """Drops reports, for all processes except the master."""
 
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
-        """See Sink."""
+        """Do nothing."""
 
     def artifact(self, artifact: Artifact) -> None:
-        """See Sink."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """See Sink."""
+        """Do nothing."""
 
 
 def _write_line(marker: str, content: Mapping[str, object]) -> None:
-    """Write a line in one call, so that no other output can break it."""
+    """Write a line in one call, so that no other output splits it."""
     sys.stdout.write(f"{marker} {json.dumps(content)}\n")
     sys.stdout.flush()

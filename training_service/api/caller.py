@@ -1,4 +1,4 @@
-"""The one place where a call gets its caller."""
+"""Determines the caller of each call."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,17 +17,17 @@ _PEERS_REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Whose call is being answered, and what was sent beside the message."""
+    """The caller of a call, and the metadata that it sent."""
 
     caller: Caller
     metadata: Metadata
 
 
 def call_of(context: Context) -> Call:
-    """The call of this context, known before its message is parsed."""
+    """The call of a gRPC context. It does not need the parsed message."""
     return Call(_caller_at(context.peer()), context.invocation_metadata() or ())
 
 
-@lru_cache(_PEERS_REMEMBERED)  # a peer is a connection, which mostly makes many calls
+@lru_cache(_PEERS_REMEMBERED)  # a peer is a connection, which usually makes many calls
 def _caller_at(peer: str) -> Caller:
     return replace(BUILT_IN, address=peer_host(peer))

@@ -1,13 +1,11 @@
-"""Bounds on connections and calls to the gRPC server: strangers must not use up its descriptors or memory.
+"""Limits on connections and calls to the gRPC server, to protect its descriptors and memory.
 
-Each option was tried with gRPC 1.85; `tests/security/test_connections.py` and `test_memory.py` show what
-they do. Others do not help: `max_connection_idle_ms` breaks a connection with an error, which a call that
-begins at that moment sees and which clients print; `keepalive_timeout_ms` has no effect, as the time-out of
-pings counts instead.
+Each option was tried with gRPC 1.85; `tests/security/test_connections.py` and `test_memory.py` show the
+effects. Two others do not help: `max_connection_idle_ms` closes a connection with an error, which reaches a
+call that begins at that moment; `keepalive_timeout_ms` has no effect, since the time-out of pings applies.
 """
 
-_SHARE = 2
-"""One in so many descriptors may be a connection; launches, logs and the store need the others."""
+_SHARE = 2  # one in two descriptors may be a connection; launches, logs and the store need the others
 
 _STREAMS = 1000
 _WAITING, _MOST_WAITING = 2000, 3000
@@ -21,12 +19,12 @@ def connection_options(
     ping_seconds: float = 120,
     answer_seconds: float = 20,
 ) -> list[tuple[str, int]]:
-    """Options of a gRPC server that may have so many file descriptors open.
+    """Options of a gRPC server that can open this number of file descriptors.
 
-    A connection is closed if it has not begun to speak HTTP/2 after `silence_seconds`, and if its peer leaves
-    a ping without an answer for `answer_seconds`; pings are sent after `ping_seconds` in which nothing came,
-    while there are calls. After `age_seconds` (±10 %) a connection takes no new calls, and is closed as soon
-    as those on it have ended: streams last as long as they like, and clients connect again by themselves.
+    A connection is closed if it does not start HTTP/2 within `silence_seconds`, or does not answer a ping
+    within `answer_seconds`. Pings are sent during calls, after `ping_seconds` of silence. After `age_seconds`
+    (±10 %) a connection takes no new calls, and is closed when its calls have ended. So streams are not
+    interrupted, and clients reconnect by themselves.
     """
     return [
         ("grpc.max_allowed_incoming_connections", max(1, descriptors // _SHARE)),
@@ -38,17 +36,17 @@ def connection_options(
 
 
 def call_options(largest_message: int) -> list[tuple[str, int]]:
-    """Options that bound the memory of calls: a message may have so many bytes, also once it is decompressed.
+    """Options that bound the memory of calls. `largest_message` is in bytes, after decompression.
 
-    A connection may have `_STREAMS` calls open; clients keep further ones until some have ended. A call
-    that no handler has taken yet costs some 14 KB, also when its client has reset it, which frees its
-    place among those. Beyond `_WAITING` of them gRPC cancels some, beyond `_MOST_WAITING` all: so a
-    client that sends thousands of calls at once is served, and hostile ones take about 40 MB.
+    A connection may have `_STREAMS` open calls; clients delay further ones. A call without a handler takes
+    about 14 KB, also after its client has reset it and so may open another. Beyond `_WAITING` such calls gRPC
+    cancels some of them, beyond `_MOST_WAITING` all. So a client that sends thousands of calls at the same
+    time is served, and hostile clients take about 40 MB.
     """
     return [
         ("grpc.max_receive_message_length", largest_message),
         ("grpc.max_concurrent_streams", _STREAMS),
-        # Else streams that have ended count until they are freed, and calls of clients that obey are refused.
+        # Otherwise ended streams count until they are freed, and gRPC refuses calls within the limit.
         ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", _WAITING),
         ("grpc.server.max_pending_requests_hard_limit", _MOST_WAITING),

@@ -1,4 +1,4 @@
-"""Between the words of the wire and those of the domain."""
+"""Converts between messages of the API and types of the domain."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import TypeAdapter
 
 from job_tracker.admission.admission import JobRequest
-from job_tracker.backends.shared.log_ends import telling_line
+from job_tracker.backends.shared.log_ends import line_of_cause
 from job_tracker.common.printable import printable, quoted
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import InvalidField
@@ -43,13 +43,13 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 }
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 50, 1000
-_LONGEST_ID = 18  # digits, of any that a store could have
+_LONGEST_ID = 18  # digits; ids are shorter
 _LONGEST_LAST_LINE = 200  # characters
 _SENT = TypeAdapter(InstanceOptions)
 
 
 def request_of(message: pb.TrainRequest) -> JobRequest:
-    """The submission that a message asks for."""
+    """The job request in a message."""
     metadata = message.metadata
     return JobRequest(
         algorithm=metadata.algorithm,
@@ -59,7 +59,7 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
         model_name=metadata.output_model_name,
         parameters=dict(metadata.parameters),
         request_key=message.request_key,
-        # Fields that were not sent are left out, which is what tells "not set" from a value.
+        # Only fields that were sent, to tell an absent field from a default value.
         pod_options=(
             MessageToDict(message.pod_options, preserving_proto_field_name=True)
             if message.HasField("pod_options")
@@ -73,7 +73,7 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
 
 
 def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
-    """What was sent of it."""
+    """The fields that were sent."""
     if message.HasField("max_attempts"):
         yield "max_attempts", message.max_attempts
     if message.HasField("backoff"):
@@ -89,19 +89,21 @@ def _seconds(duration: Duration) -> float:
 
 
 def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
-    """What to list: the filter, how many, and below which id. Raises InvalidField."""
+    """The filter, the size of the page, and the id that its jobs are below. Raises InvalidField."""
     if not 0 <= message.page_size <= _LARGEST_PAGE:
-        raise InvalidField("page_size", f"{message.page_size} is not from 0 to {_LARGEST_PAGE}")
+        raise InvalidField(
+            "page_size", f"{message.page_size} is not allowed; allowed are 0 to {_LARGEST_PAGE}"
+        )
     if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):
         raise InvalidField(
-            "page_token", f"{quoted(message.page_token)} is not the next_page_token of an earlier page"
+            "page_token", f"{quoted(message.page_token)} is not allowed; send the next_page_token of a page"
         )
     try:
         states = frozenset[JobState]().union(*(_STATES[status] for status in message.statuses))
     except KeyError as error:
         allowed = ", ".join(pb.TrainingStatus.keys())
         raise InvalidField(
-            "statuses", f"{error} is not a TrainingStatus; there are {allowed} (0 to {max(_STATES)})"
+            "statuses", f"{error} is not a TrainingStatus; allowed are {allowed} (0 to {max(_STATES)})"
         ) from error
     where = JobFilter(states, message.name_prefix, message.algorithm)
     before = _id_of(message.page_token) if message.page_token else None
@@ -109,13 +111,13 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
 
 
 def _id_of(digits: str) -> int:
-    """The number, or one beyond every id: int() takes at most 4,300 digits, and leading zeros count."""
+    """The number, or one above all ids if it is long: int() takes at most 4,300 digits, zeros included."""
     significant = digits.lstrip("0") or "0"
     return int(significant) if len(significant) < _LONGEST_ID else 10**_LONGEST_ID
 
 
 def logs_of(message: pb.GetTrainingLogsRequest) -> tuple[int, LogRequest]:
-    """Which log to read, of which job. Raises InvalidField."""
+    """The id of the job, and the selected log. Raises InvalidField."""
     return message.job_id, LogRequest(
         rank=message.rank,
         all_ranks=message.all_ranks,
@@ -128,7 +130,7 @@ def logs_of(message: pb.GetTrainingLogsRequest) -> tuple[int, LogRequest]:
 
 
 def log_of(piece: LogPiece, *, timestamps: bool) -> pb.GetTrainingLogsResponse:
-    """Some of a log."""
+    """The message with a piece of a log."""
     return pb.GetTrainingLogsResponse(
         text=piece.timed_text if timestamps else piece.text,
         rank=piece.rank,
@@ -138,7 +140,7 @@ def log_of(piece: LogPiece, *, timestamps: bool) -> pb.GetTrainingLogsResponse:
 
 
 def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
-    """A job as clients see it."""
+    """The status message of a job."""
     job, spec = view.job, view.job.spec
     return pb.GetTrainingStatusResponse(
         status=STATUSES[job.state],
@@ -189,13 +191,15 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
     )
 
 
-def without_cancelled(status: pb.GetTrainingStatusResponse) -> None:
-    """Make `cancelled`, which the first clients do not know, a failure; the message stays."""
+def without_cancelled(serialized: bytes) -> bytes:
+    """Replace the status `cancelled` by `failure`, for clients that do not know it. The text stays."""
+    status = pb.GetTrainingStatusResponse.FromString(serialized)
     if status.status == pb.cancelled:
         status.status = pb.failure
     for move in status.moves:
         if move.status == pb.cancelled:
             move.status = pb.failure
+    return status.SerializeToString()
 
 
 def _message(view: JobView) -> str:
@@ -239,8 +243,8 @@ def _why(job: Job) -> str:
 
 
 def _what_happened(why: Diagnosis) -> str:
-    """The summary, and a line of the evidence: an exception is in it, the summary has an exit code."""
-    last = telling_line("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
+    """The summary and the last line of the evidence, which often names the exception."""
+    last = line_of_cause("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
     if not last or last in why.summary:
         return why.summary
     shortened = last if len(last) <= _LONGEST_LAST_LINE else f"{last[:_LONGEST_LAST_LINE]} …"
@@ -252,7 +256,7 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """What the job, or the first rank that waits for something, waits for."""
+    """The reason why the job, or its first waiting rank, waits."""
     if job.waits_for:
         return f" It waits: {job.waits_for}."
     return next((f" Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note), "")
@@ -277,7 +281,7 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
 
 
 def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
-    """How far the training is; with its pace only while it goes on."""
+    """The progress message, with the speed only if `goes_on`."""
     if progress is None:
         return None
     return pb.Progress(
@@ -293,7 +297,7 @@ def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None
 
 
 def series_of(job_id: int, series: MetricSeries) -> pb.MetricSeries:
-    """A metric over the whole job."""
+    """The message with a series of a metric."""
     points = (
         pb.MetricPoint(step=p.step, value=p.value, at=_timestamp(p.at), attempt=p.attempt)
         for p in series.points
@@ -302,7 +306,7 @@ def series_of(job_id: int, series: MetricSeries) -> pb.MetricSeries:
 
 
 def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrainingArtifactsResponse:
-    """What a job has made, each with whether it can be fetched, and what it was made from."""
+    """The message with artifacts, each with its `fetchable`, and the provenance of the model."""
     return pb.GetTrainingArtifactsResponse(
         job_id=job.id,
         artifacts=[
@@ -326,7 +330,7 @@ def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrain
 
 
 def _request_of(spec: JobSpec) -> pb.TrainRequest:
-    """The request that would give the same job again, whatever the defaults are by then."""
+    """A request for the same job that does not depend on later defaults."""
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(
         metadata=pb.TrainingJobMetadata(
@@ -351,7 +355,7 @@ def _request_of(spec: JobSpec) -> pb.TrainRequest:
 
 
 def _duration(span: timedelta | None) -> Duration:
-    """None, for ever, is 0 on the wire."""
+    """The message of a duration. None (no deadline) is 0."""
     duration = Duration()
     duration.FromTimedelta(span or timedelta(0))
     return duration
@@ -361,7 +365,10 @@ def _moment(field: str, timestamp: Timestamp) -> datetime:
     try:
         return timestamp.ToDatetime(UTC)
     except (ValueError, OverflowError) as error:
-        raise InvalidField(field, f"{timestamp.seconds} s, {timestamp.nanos} ns is no time") from error
+        raise InvalidField(
+            field,
+            f"{timestamp.seconds} s, {timestamp.nanos} ns is not allowed; send a time from year 1 to 9999",
+        ) from error
 
 
 def _timestamp(moment: datetime | None) -> Timestamp | None:

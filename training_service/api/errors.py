@@ -1,4 +1,4 @@
-"""Which status code each error of the domain becomes. Nothing else of an exception reaches a client."""
+"""Maps errors of the domain to status codes and messages. Clients get no other details."""
 
 import grpc
 
@@ -6,13 +6,13 @@ from job_tracker.domain import errors
 
 
 class ServiceClosing(errors.TrackerError):
-    """A stream is ended because the service is."""
+    """A stream ends because the service stops."""
 
     def __init__(self) -> None:
-        super().__init__("the service is being restarted; connect again")
+        super().__init__("the service is restarting; connect again")
 
 
-# The first row that an error is an instance of counts, so the more special ones come first.
+# The first matching row counts, so subclasses come first.
 _CODES: tuple[tuple[type[errors.TrackerError], grpc.StatusCode], ...] = (
     (errors.UnknownReference, grpc.StatusCode.NOT_FOUND),
     (errors.InvalidField, grpc.StatusCode.INVALID_ARGUMENT),
@@ -30,7 +30,7 @@ _CODES: tuple[tuple[type[errors.TrackerError], grpc.StatusCode], ...] = (
 
 
 def status_of(error: errors.TrackerError) -> tuple[grpc.StatusCode, str] | None:
-    """The code and the sentence that a client gets; None for an error that no call should meet."""
+    """The status code and message for a client; None for an error that no call should raise."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code, str(error)

@@ -1,9 +1,9 @@
-"""What every call has in common: a caller, a request id, errors that clients can read, a log, metrics."""
+"""The interceptor of all calls: caller, request id, errors for clients, log and metrics."""
 
 import asyncio
 import contextvars
 import logging
-import os
+import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -25,33 +25,32 @@ request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", d
 _SERVICE = "/training."
 _CHANGING = ("/Train", "/CancelTraining")
 _LONGEST_REQUEST_ID = 64
-# Parsing is done on the event loop, and a map of many small entries takes long: nobody else's calls
-# are to wait for it. What the door lets in is well below this.
+# Parsing blocks the event loop, and a map with many small entries is slow. Admission allows far less.
 _LARGEST_REQUEST = 4 * MAX_PARAMETER_BYTES
 LARGEST_MESSAGE = 2 * _LARGEST_REQUEST
-"""Bytes that are received, so that a request that is somewhat too large gets an answer that explains it."""
-# A status message is a header, percent-encoded, and clients take 8 KiB of headers. With more, they
-# would get neither the message nor the code.
+"""Bytes. Above _LARGEST_REQUEST, so that a request that is slightly too large gets a clear error."""
+# An error message is a percent-encoded header, and clients accept 8 KiB of headers. With more, they get
+# neither the message nor the code.
 _LONGEST_MESSAGE = 2048
 
 if TYPE_CHECKING:
     _Handler = grpc.RpcMethodHandler[Any, Any]
 else:
-    _Handler = grpc.RpcMethodHandler  # generic in its stubs only
-# The handlers of a grpc.aio server are asynchronous, which the type of _Handler does not know.
+    _Handler = grpc.RpcMethodHandler  # generic only in its stubs
+# The handlers of a grpc.aio server are asynchronous, unlike the type of _Handler.
 _Behaviour = Callable[[Any, Any], Any]
 
 
 class CallObserver(Protocol):
-    """Is told of every call that ended; see metrics.py."""
+    """Called after every call; see metrics.py."""
 
     def __call__(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
-        """`method` is the bare name, as in "Train"."""
+        """`method` is the name without its service, such as "Train"."""
         ...
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps the calls of our own services; health and reflection are left as they are."""
+    """Wraps the calls of our own services, but not those of health and reflection."""
 
     def __init__(self, observe: CallObserver) -> None:
         self._observe = observe
@@ -62,7 +61,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler | None:
-        """See grpc.aio.ServerInterceptor. A method is wrapped once, not once a call."""
+        """See grpc.aio.ServerInterceptor. Each method is wrapped only once."""
         method = handler_call_details.method
         if method in self._wrapped:
             return self._wrapped[method]
@@ -73,15 +72,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapped[method]
 
     def _wrap(self, method: str, handler: _Handler) -> _Handler:
-        # Requests are parsed here, so that bytes which are none are the client's fault, not ours.
+        # Parse requests here, so that malformed bytes give INVALID_ARGUMENT.
         parse = handler.request_deserializer
         assert parse is not None
         if handler.unary_stream is not None:
             stream = self._stream(method, parse, handler.unary_stream)
             return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
         assert handler.unary_unary is not None
+        assert handler.response_serializer is not None
         unary = self._unary(method, parse, handler.unary_unary)
-        return grpc.unary_unary_rpc_method_handler(unary, None, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(unary, None, _serializer(handler.response_serializer))
 
     def _unary(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def answer(data: bytes, context: Context) -> Any:
@@ -117,7 +117,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 
 class _Supervision:
-    """One call, from its start to its end. On the path of every call: there is nothing to spare here."""
+    """One call from its start to its end. It must be fast, since every call uses it."""
 
     __slots__ = ("_context", "_identity", "_message", "_method", "_started", "_token", "code")
 
@@ -132,26 +132,26 @@ class _Supervision:
         self.code = grpc.StatusCode.CANCELLED
 
     async def abort(self, error: Exception) -> None:
-        """Tell the client why, and by which request id the log tells more."""
+        """End the call with an error and its request id, under which the log has more."""
         self.code, self._message = _explain(error, self._method, self._identity)
         metadata = ((REQUEST_ID_HEADER, self._identity),)
         await self._context.abort(self.code, _clipped(self._message), metadata)
 
     def end(self, observe: CallObserver) -> None:
-        """Count the call, and log it if it failed or changed anything."""
+        """Count the call. Log it if it failed or changed something."""
         seconds = time.perf_counter() - self._started
         observe(self._method.rpartition("/")[2], self.code, seconds)
         if self.code is not grpc.StatusCode.OK or self._method.endswith(_CHANGING):
-            told = f": {self._message}" if self._message else ""
-            log.info("%s %s %.1f ms%s", self._method, self.code.name, seconds * 1000, told)
-        with suppress(ValueError):  # a stream that was given up is closed in another context than it ran in
+            reason = f": {self._message}" if self._message else ""
+            log.info("%s %s %.1f ms%s", self._method, self.code.name, seconds * 1000, reason)
+        with suppress(ValueError):  # a cancelled stream is closed in another context
             request_id.reset(self._token)
 
 
 async def _send(context: Context, message: Any) -> None:
-    """Send a message of a stream. A client that goes away meanwhile has cancelled the call.
+    """Send a message of a stream. If the client disconnects, the call counts as cancelled.
 
-    gRPC fails the sending then, and would log that with a traceback.
+    Otherwise gRPC would log the failed send with a traceback.
     """
     try:
         await context.write(message)
@@ -159,11 +159,16 @@ async def _send(context: Context, message: Any) -> None:
         raise asyncio.CancelledError from error
 
 
+def _serializer(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """The serializer of a method, for handlers that may return a serialized message."""
+    return lambda message: message if isinstance(message, bytes) else serialize(message)
+
+
 def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
     if len(data) > _LARGEST_REQUEST:
         raise InvalidField(
             "request",
-            f"has {len(data)} bytes; at most {_LARGEST_REQUEST} are allowed, "
+            f"the message has {len(data)} bytes; at most {_LARGEST_REQUEST} are allowed, "
             f"{MAX_PARAMETER_BYTES} of them for parameters",
         )
     return parse(data)
@@ -184,7 +189,7 @@ def _explain(error: Exception, method: str, identity: str) -> tuple[grpc.StatusC
     log.exception("%s failed", method)
     return (
         grpc.StatusCode.INTERNAL,
-        f"the service failed to answer; its log says why, under request id {identity}",
+        f"internal error; the service's log has the reason under request id {identity}",
     )
 
 
@@ -192,5 +197,7 @@ def _request_id(metadata: Metadata) -> str:
     for key, value in metadata:
         if key == REQUEST_ID_HEADER and isinstance(value, str):
             given = "".join(c for c in value if " " <= c <= "~")[:_LONGEST_REQUEST_ID]
-            return given or os.urandom(16).hex()
-    return os.urandom(16).hex()
+            if given:
+                return given
+    # Not os.urandom: it releases the GIL, and then waits for other threads.
+    return random.randbytes(16).hex()  # noqa: S311  # not a secret

@@ -1,4 +1,4 @@
-"""The call of training.TrainingReporter."""
+"""The servicer of training.TrainingReporter."""
 
 # The interceptor gives handlers a Call in place of gRPC's context.
 # mypy: disable-error-code="override"
@@ -18,29 +18,28 @@ from training_service.api.caller import Call, Metadata
 
 _SCHEME = "bearer "
 _SHORTEST_PAUSE = 1.0
-_REPORTS_A_SECOND = 500
-"""As many as this replica asks for at most; with more reporters each is to report less often."""
+_REPORTS_A_SECOND = 500  # of one replica; with more reporters, each has to pause for longer
 
 
 class ReporterServicer(TrainingReporterServicer):
-    """Converts and passes on; errors are the interceptor's."""
+    """Converts messages and calls the domain. The interceptor handles errors."""
 
-    def __init__(self, tokens: ReportTokens, book: ReportBuffer) -> None:
+    def __init__(self, tokens: ReportTokens, buffer: ReportBuffer) -> None:
         self._tokens = tokens
-        self._book = book
+        self._buffer = buffer
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
         attempt = self._tokens.read(_token_of(call.metadata))
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)
-        await self._book.take(attempt, report, by_call=True)
-        seconds = max(_SHORTEST_PAUSE, self._book.reporters / _REPORTS_A_SECOND)
+        await self._buffer.take(attempt, report, by_call=True)
+        seconds = max(_SHORTEST_PAUSE, self._buffer.reporters / _REPORTS_A_SECOND)
         pause = Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
         return pb.ReportResponse(pause=pause, problems=report.problems)
 
 
 def report_of(message: pb.ReportRequest) -> Report:
-    """What of a message can be kept."""
+    """The valid values of a message."""
     reader = ReportReader(datetime.now(UTC))
     reader.counts({name: getattr(message, name) for name in COUNTS if message.HasField(name)})  # type: ignore[arg-type]
     for metric in message.metrics:
@@ -59,7 +58,7 @@ def report_of(message: pb.ReportRequest) -> Report:
 
 
 def _moment(at: Timestamp) -> datetime | None:
-    """None for none, and for one that no calendar has."""
+    """The time, or None if it is absent or invalid."""
     try:
         return at.ToDatetime(UTC) if at.seconds > 0 else None
     except (ValueError, OverflowError):
@@ -70,4 +69,7 @@ def _token_of(metadata: Metadata) -> str:
     for key, value in metadata:
         if key == "authorization" and isinstance(value, str) and value.lower().startswith(_SCHEME):
             return value[len(_SCHEME) :].strip()
-    raise NotAllowed("send the metadata 'authorization: Bearer TOKEN' with the value of REPORT_TOKEN")
+    raise NotAllowed(
+        "the report token is missing; send the metadata 'authorization: Bearer TOKEN' with the value of "
+        "REPORT_TOKEN"
+    )

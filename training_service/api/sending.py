@@ -1,4 +1,4 @@
-"""Bounds answers that are large: gRPC keeps each until its client has read it, which may be never."""
+"""Bounds the memory of large responses: gRPC keeps each until its client has read it, which may be never."""
 
 import asyncio
 import gc
@@ -13,32 +13,32 @@ from job_tracker.domain.caller import Caller
 
 log = logging.getLogger(__name__)
 
-_LOOKS = 10  # for calls to end, in the time that a place is left to a call
+_LOOKS = 10  # checks within the time that a call may keep its place
 _SUPERVISOR = "_schedule_rpc_coro"
 
 
 class Places:
-    """Places for large answers, each held from before the answer is made until it has been sent.
+    """Places for large responses. A call holds one from before the response is built until it is sent.
 
-    One caller has at most `for_one` of them. As long as no other call waits for a place, a client may pause
-    as long as it likes. Where calls wait, those that have held a place for `seconds` are ended, the oldest
-    first: their clients are told CANCELLED, which ours take as the advice to connect again.
+    One caller has at most `for_one` of them. While no other call waits for a place, a client may pause as
+    long as it likes. If calls wait, those that have held a place for `seconds` are ended, the oldest first.
+    Their clients get CANCELLED, after which our clients reconnect.
     """
 
     def __init__(self, places: int, for_one: int, seconds: float) -> None:
         self._turns = FairTurns(places, for_one)
         self._seconds = seconds
-        self._held: dict[asyncio.Task[Any], tuple[str, float]] = {}  # who, and since when; the oldest first
+        self._held: dict[asyncio.Task[Any], tuple[str, float]] = {}  # caller and start; the oldest first
         self._is_looking = False
 
     async def take(self, caller: Caller) -> ExitStack:
-        """Wait for a place, for the call that runs in this task; it is given back as the context ends."""
+        """Wait for a place for the call in this task. Closing the context frees it."""
         who, loop, task = caller.key, asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         turn = self._turns.take(who)
         if not self._is_looking:
             self._is_looking = True
-            loop.call_soon(self._look, loop, context=Context())  # what is logged there is of no one call
+            loop.call_soon(self._look, loop, context=Context())  # without the log context of this call
         await turn
         self._held[task] = who, loop.time()
         place = ExitStack()
@@ -46,7 +46,7 @@ class Places:
         return place
 
     async def take_until_sent(self, caller: Caller) -> None:
-        """Wait for a place and hold it until this task is done, which is when the answer is sent."""
+        """Wait for a place and hold it until this task is done, when the response has been sent."""
         place, task = await self.take(caller), asyncio.current_task()
         assert task is not None
         task.add_done_callback(lambda _: place.close())
@@ -56,7 +56,7 @@ class Places:
         self._turns.give(who)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End calls that others have waited for long enough; again and again, while any wait."""
+        """End calls that have kept others waiting for too long. Repeats while calls wait."""
         wanted = self._turns.wanted()
         self._is_looking = bool(wanted)
         if not wanted:
@@ -72,16 +72,16 @@ class Places:
         for task in ended:
             del self._held[task]
         if ended:
-            log.info("%d calls are ended: their clients do not read, and others wait", len(ended))
+            log.info("ended %d calls whose clients do not read, since other calls wait", len(ended))
             end_calls(ended)
 
 
 def end_calls(handlers: Collection[asyncio.Task[Any]]) -> None:
-    """End calls while they send: gRPC tells their clients CANCELLED, and forgets what it was to send.
+    """End calls while they send: their clients get CANCELLED, and gRPC frees the messages.
 
-    If only the handler were cancelled, gRPC would keep the message, and tell the client nothing, for as long
-    as the client stays connected. It does so on behalf of a second task, which waits for the client to go
-    away and which nothing but its own variables connects with the handler's.
+    Cancelling only the handler is not enough: gRPC would keep the message, and not end the call, while the
+    client stays connected. A second task of gRPC waits for the client to disconnect. It must be cancelled,
+    too, and can only be found by the variables of its coroutine.
     """
     unfound = set(handlers)
     for task in asyncio.all_tasks():
@@ -95,4 +95,4 @@ def end_calls(handlers: Collection[asyncio.Task[Any]]) -> None:
     for handler in handlers:
         handler.cancel()
     if unfound:
-        log.warning("gRPC keeps the answers of %d calls that were ended: it works otherwise", len(unfound))
+        log.warning("gRPC keeps the responses of %d ended calls: its internals have changed", len(unfound))

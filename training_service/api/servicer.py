@@ -1,6 +1,6 @@
-"""The calls of training.TrainingService."""
+"""The servicer of training.TrainingService."""
 
-# The interceptor gives handlers a Call in place of gRPC's context.
+# The interceptor gives handlers a Call in place of gRPC's context, and accepts serialized responses.
 # mypy: disable-error-code="override"
 
 import asyncio
@@ -10,31 +10,32 @@ from typing import TypeVar
 
 from job_tracker.common import log_context
 from job_tracker.domain.caller import Caller
-from job_tracker.jobs import Jobs
+from job_tracker.jobs import Jobs, JobView
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
 from training_service.api import convert
 from training_service.api.caller import Call
 from training_service.api.errors import ServiceClosing
 from training_service.api.sending import Places
+from training_service.api.statuses import Statuses
 
 T = TypeVar("T")
 
 KNOWS_CANCELLED = "x-knows-cancelled"
-"""Metadata of callers that know the status `cancelled`, with any value."""
-# At once: a page may take 40 MB while it is made, and 2 MB as it is sent.
+"""Metadata key of callers that know the status `cancelled`. Its value does not matter."""
+# Concurrent lists: a page may take 40 MB while it is built, and 2 MB while it is sent.
 _LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
-# What is smaller needs no place: it takes no more than the call itself.
+# Bytes. A smaller message needs no place: it takes less memory than the call itself.
 _LARGE = 8 * 1024
-# A status of a large job takes 0.2 MB as it is sent, a piece of a log 0.3 MB, and one of a file 1 MB.
+# While it is sent, a status of a large job takes 0.2 MB, a piece of a log 0.3 MB, and a piece of a file 1 MB.
 _SENT, _OF_ONE = 64, 48
-# The metrics of a job take 50 MB at most, of which all but what has been read is kept.
+# The metrics of a job take 50 MB at most until they have been read.
 _METRICS_SENT, _METRICS_OF_ONE = 4, 3
 _SEND_SECONDS = 20.0
 
 
 class TrainingServicer(TrainingServiceServicer):
-    """Converts and passes on; errors are the interceptor's."""
+    """Converts messages and calls the domain. The interceptor handles errors."""
 
     def __init__(self, jobs: Jobs, *, cancelled_as_failure: bool = False) -> None:
         """With `cancelled_as_failure`, callers that do not know the status `cancelled` get `failure`."""
@@ -42,6 +43,7 @@ class TrainingServicer(TrainingServiceServicer):
         self._cancelled_as_failure = cancelled_as_failure
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
+        self._messages = Statuses()
         self._making = asyncio.Semaphore(_LISTS_MADE)
         self._lists = Places(_LISTS_SENT, _LISTS_OF_ONE, _SEND_SECONDS)
         self._statuses = Places(_SENT, _OF_ONE, _SEND_SECONDS)
@@ -51,17 +53,15 @@ class TrainingServicer(TrainingServiceServicer):
 
     async def Train(self, request: pb.TrainRequest, call: Call) -> pb.TrainResponse:
         job = await self._jobs.submit(call.caller, convert.request_of(request))
-        _is_about(job.id)
+        _set_log_subject(job.id)
         return pb.TrainResponse(job_id=job.id)
 
-    async def GetTrainingStatus(
-        self, request: pb.GetTrainingStatusRequest, call: Call
-    ) -> pb.GetTrainingStatusResponse:
-        _is_about(request.job_id)
+    async def GetTrainingStatus(self, request: pb.GetTrainingStatusRequest, call: Call) -> bytes:
+        _set_log_subject(request.job_id)
         caller = call.caller
-        status = await self._bounded(caller, convert.status_of(await self._jobs.get(caller, request.job_id)))
+        status = await self._bounded(caller, await self._jobs.get(caller, request.job_id))
         if self._cancelled_as_failure and not _knows_cancelled(call):
-            convert.without_cancelled(status)
+            return convert.without_cancelled(status)
         return status
 
     async def ListTrainingJobs(
@@ -76,24 +76,22 @@ class TrainingServicer(TrainingServiceServicer):
                 next_page_token=str(page.next_before) if page.next_before else "",
             )
 
-    async def CancelTraining(
-        self, request: pb.CancelTrainingRequest, call: Call
-    ) -> pb.GetTrainingStatusResponse:
-        _is_about(request.job_id)
+    async def CancelTraining(self, request: pb.CancelTrainingRequest, call: Call) -> bytes:
+        _set_log_subject(request.job_id)
         caller = call.caller
-        return await self._bounded(caller, convert.status_of(await self._jobs.cancel(caller, request.job_id)))
+        return await self._bounded(caller, await self._jobs.cancel(caller, request.job_id))
 
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:
-        _is_about(request.job_id)
+        _set_log_subject(request.job_id)
         caller = call.caller
         async with aclosing(self._jobs.watch(caller, request.job_id)) as views:
             while (view := await self._next(views)) is not None:
                 status = convert.status_of(view)
                 is_large = status.ByteSize() >= _LARGE
                 if is_large:
-                    del view, status  # many may wait
+                    del view, status  # free the memory, since many calls may wait
                 with await self._place(caller, self._statuses, is_needed=is_large):
                     yield (
                         convert.status_of(await self._jobs.get(caller, request.job_id))
@@ -104,7 +102,7 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingLogs(
         self, request: pb.GetTrainingLogsRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
-        _is_about(request.job_id, request.attempt)
+        _set_log_subject(request.job_id, request.attempt)
         async with aclosing(self._jobs.logs(call.caller, *convert.logs_of(request))) as pieces:
             while (piece := await self._next(pieces)) is not None:
                 with await self._place(call.caller, self._logs, is_needed=piece.size >= _LARGE):
@@ -136,37 +134,36 @@ class TrainingServicer(TrainingServiceServicer):
                     del content
 
     def close(self) -> None:
-        """End the streams: their clients are told to come again. Other calls end by themselves."""
+        """End the streams with UNAVAILABLE, so that clients reconnect. Other calls end by themselves."""
         self._closing = True
         for waiting in self._waiting:
             waiting.reschedule(asyncio.get_running_loop().time())
 
-    async def _bounded(
-        self, caller: Caller, status: pb.GetTrainingStatusResponse
-    ) -> pb.GetTrainingStatusResponse:
-        """The status, if it is large once there is a place for it; what is then sent is made only then."""
-        if status.ByteSize() < _LARGE:
+    async def _bounded(self, caller: Caller, view: JobView) -> bytes:
+        """The serialized status. A large one waits for a place, and is then built again."""
+        status = self._messages.of(view)
+        if len(status) < _LARGE:
             return status
-        job_id = status.job_id
-        del status  # many may wait
+        job_id = view.job.id
+        del view, status  # free the memory, since many calls may wait
         await self._statuses.take_until_sent(caller)
-        return convert.status_of(await self._jobs.get(caller, job_id))
+        return self._messages.of(await self._jobs.get(caller, job_id))
 
     async def _place(
         self, caller: Caller, places: Places, *, is_needed: bool = True
     ) -> AbstractContextManager[object]:
-        """One of these, if it is needed, as soon as there is one. Raises ServiceClosing."""
+        """Wait for a place if one is needed. Raises ServiceClosing."""
         return await self._unless_closed(places.take(caller)) if is_needed else nullcontext()
 
     async def _next(self, items: AsyncGenerator[T, None]) -> T | None:
-        """The next one as soon as there is one; None if there are no more. Raises ServiceClosing."""
+        """The next item, or None at the end. Raises ServiceClosing."""
         return await self._unless_closed(anext(items, None))
 
     async def _unless_closed(self, awaited: Awaitable[T]) -> T:
-        """Wait for it. Raises ServiceClosing in place of waiting on once the service ends.
+        """Wait until `awaited` is done. Raises ServiceClosing when the service stops.
 
-        The sending of a message is never given up so: gRPC tells the client nothing, for ever, if the
-        handler is cancelled while it sends.
+        Do not use it to send a message: if a handler is cancelled while it sends, gRPC never ends the call
+        for the client.
         """
         try:
             async with asyncio.timeout(0 if self._closing else None) as waiting:
@@ -182,10 +179,10 @@ class TrainingServicer(TrainingServiceServicer):
 
 
 def _knows_cancelled(call: Call) -> bool:
-    """Whether the caller says that it knows the status which was added to those of the first clients."""
+    """Return whether the caller knows the status `cancelled`, which the first clients do not."""
     return any(key == KNOWS_CANCELLED for key, _ in call.metadata)
 
 
-def _is_about(job_id: int, attempt: int = 0) -> None:
-    """What is logged from now on in this call, which has a context of its own, is about this job."""
+def _set_log_subject(job_id: int, attempt: int = 0) -> None:
+    """Add the job to the log context of this call. Each call has its own context."""
     log_context.subject.set(log_context.Subject(job_id, attempt))

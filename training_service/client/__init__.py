@@ -1,7 +1,7 @@
 """The Python client of the training service.
 
-`TrainingClient` for plain programs, `AsyncTrainingClient` for asyncio. Their methods return the
-messages of `proto/training_service.proto`. The command line on top of them is `trainctl`.
+`TrainingClient` is for plain programs, `AsyncTrainingClient` for asyncio. Their methods return the messages
+of `proto/training_service.proto`. The command line `trainctl` uses them.
 """
 
 from importlib import import_module
@@ -55,8 +55,8 @@ __all__ = [
     "WaitTimedOut",
 ]
 
-# Loaded when first asked for: with them comes gRPC, which reads its settings when it is imported, and
-# trainctl, inside this package, has one to make before (see `client.cli`).
+# Both are imported at first use: they import gRPC, which reads its settings at import, and trainctl sets one
+# of these first (see `client.cli`).
 _MODULES = {
     "AsyncTrainingClient": "training_service.client.aio",
     "TrainingClient": "training_service.client.sync",

@@ -1,4 +1,7 @@
-"""The client for asyncio programs: `TrainingClient`, awaited."""
+"""The client for asyncio programs.
+
+The client for plain programs, sync.py, is generated from this file by scripts/generate-client.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
@@ -22,21 +25,29 @@ from training_service.client import requests
 from training_service.client.channel import address_or_default, open_async_channel
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
 from training_service.client.requests import Parameters
-from training_service.client.stream_retry import async_messages
-from training_service.client.translation import translated_errors
+from training_service.client.stream_retry import StreamRetry
+from training_service.client.translation import reading, translated_errors
 from training_service.client.watching import LogReading, Watch, has_ended
 
 
 class AsyncTrainingClient:
-    """Talks to the training service from an event loop; make it inside the loop that will use it.
+    """A client of the training service.
 
         async with AsyncTrainingClient() as client:
             job_id = await client.submit("my-training", "my-dataset", "3f2a9c", instances=3)
             async for status in client.watch(job_id):
                 print(status.message)
 
-    Arguments, methods and errors are those of `TrainingClient`, whose documentation holds here too.
-    Cancelling a task in the middle of a call gives the call up; it does not cancel the job.
+    Create it in the event loop that uses it. Cancelling a task ends the task's call, not the job.
+
+    `address` is HOST:PORT. For several replicas, give their IP addresses separated by commas. The default is
+    the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if it is not set. `timeout` bounds
+    one call, including its retries, in seconds. `patience` is the time, in seconds, for which `watch`, `wait`
+    and `logs` try to connect again after the service went away.
+
+    If the service does not answer, a call is retried for about 3 s with growing pauses. Every method raises
+    TrainingServiceError (see `training_service.client.errors`). Methods that return an iterator raise it
+    during the iteration.
     """
 
     def __init__(self, address: str | None = None, *, timeout: float = 30.0, patience: float = 60.0) -> None:
@@ -55,7 +66,7 @@ class AsyncTrainingClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends the connection and the streams that are open on it. It may be repeated."""
+        """Close the connection and all streams that are open on it. May be called more than once."""
         await self._channel.close()
 
     async def submit(
@@ -73,7 +84,21 @@ class AsyncTrainingClient:
         retry_policy: RetryPolicy | None = None,
         deadlines: Deadlines | None = None,
     ) -> int:
-        """Queues a training job and returns its id; see `TrainingClient.submit`."""
+        """Queue a training job and return its id. When this returns, the job is durable.
+
+        `dataset_version` is the version's hash. `instances` is the number of processes that train together
+        (the parameter PARALLEL_INSTANCES). `pod_options` apply to each of them on Kubernetes. `retry_policy`
+        lists the failures that are followed by another attempt. `deadlines` bound the time for waiting,
+        starting and running. Omitted options get the service's defaults.
+
+        Every request carries a request key, by default a new one, so the retries of this call queue one job.
+        To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
+        characters): the same key with the same request returns the same id, and with another request raises
+        AlreadyExists.
+
+        Raises InvalidRequest, which names the field; NotFound for an unknown algorithm or dataset; and
+        ResourceExhausted if the service has no room for the job.
+        """
         request = requests.train(
             algorithm,
             dataset_id,
@@ -88,10 +113,11 @@ class AsyncTrainingClient:
             deadlines=deadlines,
         )
         with translated_errors(self.address):
-            return (await self._stub.Train(request, timeout=self._timeout)).job_id
+            response = await self._stub.Train(request, timeout=self._timeout)
+        return response.job_id
 
     async def status(self, job_id: int) -> GetTrainingStatusResponse:
-        """The job as it is now; see `TrainingClient.status`."""
+        """Return the job's current status. Raises NotFound if there is no such job."""
         request = requests.status(job_id)
         with translated_errors(self.address):
             return await self._stub.GetTrainingStatus(
@@ -106,7 +132,11 @@ class AsyncTrainingClient:
         algorithm: str = "",
         page_size: int = 0,
     ) -> AsyncIterator[GetTrainingStatusResponse]:
-        """Jobs, newest first, fetched page by page; see `TrainingClient.list`."""
+        """Yield jobs, newest first, optionally filtered by status, name prefix and algorithm.
+
+        Jobs are fetched page by page, each page when the iteration reaches it. A `page_size` of 0 leaves the
+        size to the service.
+        """
         request = requests.jobs(statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size)
         while True:
             with translated_errors(self.address):
@@ -118,17 +148,29 @@ class AsyncTrainingClient:
             request = requests.next_page(request, page.next_page_token)
 
     async def cancel(self, job_id: int) -> GetTrainingStatusResponse:
-        """Asks for the job to be cancelled and returns its status; see `TrainingClient.cancel`."""
+        """Request the job's cancellation and return its status.
+
+        This does not wait until the processes of a running job have stopped. It may be repeated, and does
+        not change a job that has ended. Raises NotFound if there is no such job.
+        """
         request = requests.cancel(job_id)
         with translated_errors(self.address):
             return await self._stub.CancelTraining(request, timeout=self._timeout)
 
     def watch(self, job_id: int) -> AsyncIterator[GetTrainingStatusResponse]:
-        """The status at every change until the job has ended; see `TrainingClient.watch`."""
+        """Yield the current status, then the new one at every change, until the job has ended.
+
+        A slow reader misses some statuses, but never the last. If the service goes away, this connects
+        again, and raises Unavailable after `patience` seconds. Raises NotFound if there is no such job.
+        """
         return self._watch(job_id, timeout=None)
 
     async def wait(self, job_id: int, *, timeout: float | None = None) -> GetTrainingStatusResponse:
-        """Waits until the job has ended and returns its last status; see `TrainingClient.wait`."""
+        """Wait until the job has ended, successfully or not, and return its last status.
+
+        `timeout` is in seconds: None waits without bound, and 0 only checks. Raises WaitTimedOut when the
+        time is up (the job goes on), NotFound if there is no such job, and Unavailable like `watch`.
+        """
         status = await self.status(job_id)
         if has_ended(status):
             return status
@@ -152,7 +194,18 @@ class AsyncTrainingClient:
         timestamps: bool = False,
         position: str = "",
     ) -> AsyncIterator[GetTrainingLogsResponse]:
-        """What one process printed, or every one, in chunks of whole lines; see `TrainingClient.logs`."""
+        """Yield the output of one rank, or of all ranks with `all_ranks`, in chunks of whole lines.
+
+        `rank` 0 is the master. With `all_ranks`, lines are ordered by time, and each chunk names its rank.
+        `attempt` 0 is the last attempt, and with `follow` also the attempts after it; each chunk names its
+        attempt. `follow` waits for further output, also of a job that has not started, until the job or the
+        given attempt ends. `tail_lines` starts with that many last lines of each rank. `since` starts with
+        the output after that time. `timestamps` puts the time before each line.
+
+        If the service goes away, this connects again and continues after the last chunk, so no line is lost
+        or repeated. It raises Unavailable after `patience` seconds. To continue later or elsewhere, give the
+        `position` of the last chunk received.
+        """
         request = requests.logs(
             job_id,
             rank=rank,
@@ -167,9 +220,11 @@ class AsyncTrainingClient:
         log = LogReading(request, patience=self._patience)
         while True:
             try:
-                async with self._messages(lambda: self._stub.GetTrainingLogs(log.request)) as chunks:
+                async with aclosing(
+                    self._messages(lambda: self._stub.GetTrainingLogs(log.request))
+                ) as chunks:
                     async for chunk in chunks:
-                        log.took(chunk)
+                        log.advance(chunk)
                         yield chunk
                 return
             except Unavailable as error:
@@ -177,24 +232,30 @@ class AsyncTrainingClient:
             await asyncio.sleep(pause)
 
     async def metrics(self, job_id: int, names: Iterable[str] = ()) -> AsyncIterator[MetricSeries]:
-        """What the job has reported of its metrics over time; see `TrainingClient.metrics`."""
+        """Yield the job's metrics over time, ordered by name. No `names` means all metrics.
+
+        A long series is thinned to about a thousand points. Raises NotFound if there is no such job.
+        """
         request = requests.metrics(job_id, names)
-        async with self._messages(
-            lambda: self._stub.GetTrainingMetrics(request, timeout=self._timeout)
+        async with aclosing(
+            self._messages(lambda: self._stub.GetTrainingMetrics(request, timeout=self._timeout))
         ) as found:
             async for series in found:
                 yield series
 
     async def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
-        """What the job has made; see `TrainingClient.artifacts`."""
+        """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
         with translated_errors(self.address):
             return await self._stub.GetTrainingArtifacts(request, timeout=self._timeout)
 
     async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
-        """The content of one artifact, in pieces; see `TrainingClient.fetch`."""
+        """Yield the content of one fetchable artifact in pieces.
+
+        Raises NotFound if there is no such job or artifact, and Unavailable if the stream breaks.
+        """
         request = requests.fetch(job_id, name)
-        async with self._messages(lambda: self._stub.FetchTrainingArtifact(request)) as pieces:
+        async with aclosing(self._messages(lambda: self._stub.FetchTrainingArtifact(request))) as pieces:
             async for piece in pieces:
                 yield piece.content
 
@@ -203,8 +264,8 @@ class AsyncTrainingClient:
         watch = Watch(patience=self._patience, timeout=timeout)
         while True:
             try:
-                async with self._messages(
-                    lambda: self._stub.WatchTraining(request, timeout=watch.time_left())
+                async with aclosing(
+                    self._messages(lambda: self._stub.WatchTraining(request, timeout=watch.time_left()))
                 ) as statuses:
                     async for status in statuses:
                         if watch.is_news(status):
@@ -215,6 +276,16 @@ class AsyncTrainingClient:
                 pause = watch.pause_after(error)
             await asyncio.sleep(pause)
 
-    def _messages(self, begin: Callable[[], Any]) -> aclosing[AsyncGenerator[Any, None]]:
-        """The messages of a stream, which is given up when its reader leaves."""
-        return aclosing(async_messages(begin, self.address))
+    async def _messages(self, begin: Callable[[], Any]) -> AsyncGenerator[Any, None]:
+        """Yield the messages of the stream that `begin` opens; retry it until its first message."""
+        retry = StreamRetry()
+        while True:
+            try:
+                with reading(begin(), self.address) as stream:
+                    async for message in stream:
+                        retry.end()
+                        yield message
+                return
+            except Unavailable as error:
+                pause = retry.pause_after(error)
+            await asyncio.sleep(pause)

@@ -1,7 +1,6 @@
-"""How this client connects: the address, the channel's options, and what the channel retries.
+"""Connections to the service: the address, the channel's options and its retries.
 
-Every channel is made here. They are plain text for now; credentials will be decided in these two
-functions and nowhere else.
+Every channel of the client is opened here, without TLS or credentials so far.
 """
 
 import ipaddress
@@ -19,10 +18,10 @@ _SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
 ADDRESS_VARIABLE = "TRAINING_SERVICE_ADDRESS"
 DEFAULT_ADDRESS = "localhost:51001"
 
-# Every call of the service may be repeated: Train carries a request key, the others change nothing
-# or are idempotent. Streams are another matter: see `client.stream_retry`, and `client.watching`.
-# Four retries, 0.2 + 0.4 + 0.8 + 1.6 s apart (±20 %, gRPC's jitter): a service that restarts is
-# waited for, and one that is not there is reported after some 3 s.
+# Every call may be repeated: Train carries a request key, and the others are idempotent. For streams, see
+# `client.stream_retry` and `client.watching`. The four retries come after 0.2, 0.4, 0.8 and 1.6 s (±20 %,
+# gRPC's jitter): long enough for a restart of the service. An unreachable service is reported after about 3
+# s.
 _SERVICE_CONFIG: dict[str, Any] = {
     "methodConfig": [
         {
@@ -42,18 +41,17 @@ _SERVICE_CONFIG: dict[str, Any] = {
     ]
 }
 
-# Of several replicas each gets calls in turn, and one that goes away gets none until it is back: a call
-# that it broke off is repeated at another.
-_OF_SEVERAL = {**_SERVICE_CONFIG, "loadBalancingConfig": [{"round_robin": {}}]}
+# Calls go to the connected replicas in turn. A call that one replica aborts is repeated at another.
+_SERVICE_CONFIG_OF_REPLICAS = {**_SERVICE_CONFIG, "loadBalancingConfig": [{"round_robin": {}}]}
 
 _OPTIONS: list[tuple[str, str | int]] = [
-    # The first is also how long one attempt to connect may take: an address that swallows packets
-    # is given up after 2 s, where gRPC's default is 20 s.
+    # The first option also bounds one attempt to connect: an address that drops packets fails after 2 s.
+    # gRPC's default is 20 s.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A machine that vanished without a word is noticed on a quiet stream within six minutes. Servers
-    # with default settings punish pings that come more often than every five.
+    # A quiet stream notices within six minutes that the server's machine is gone. Servers with default
+    # settings close connections that send pings more often than every five minutes.
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.http2.ping_timeout_ms", 20_000),  # keepalive_timeout_ms has no effect in gRPC 1.85
     ("grpc.http2.max_pings_without_data", 0),
@@ -63,28 +61,29 @@ _OPTIONS: list[tuple[str, str | int]] = [
 
 
 def address_or_default(address: str | None) -> str:
-    """The address given, else that of TRAINING_SERVICE_ADDRESS, else localhost:51001."""
+    """Return the given address, or that of TRAINING_SERVICE_ADDRESS, or localhost:51001."""
     return address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
 
 
 def open_channel(address: str) -> grpc.Channel:
-    """A channel for plain calls. It connects at the first call, not here.
+    """Open a channel for blocking calls. It connects at the first call.
 
-    Raises InvalidRequest for several addresses that are not `target_of` any.
+    Raises InvalidRequest for an invalid list of addresses (see `target_of`).
     """
     return grpc.insecure_channel(target_of(address), options=_options(address))
 
 
 def open_async_channel(address: str) -> grpc.aio.Channel:
-    """A channel for the running event loop; see `open_channel`."""
+    """Open a channel for the running event loop; see `open_channel`."""
     return grpc.aio.insecure_channel(target_of(address), options=_options(address))
 
 
 def target_of(address: str) -> str:
-    """The address as gRPC wants it.
+    """Return the gRPC target of an address.
 
-    Several, separated by commas, are the replicas of one service. gRPC has no way to write several names,
-    so they are IP addresses, or `localhost`; a name may have several addresses itself, as `dns:///NAME:PORT`.
+    Several addresses, separated by commas, are the replicas of one service. They are IP addresses or
+    `localhost`, since a gRPC target cannot list several names. A single name, `dns:///NAME:PORT`, may
+    resolve to several addresses. Raises InvalidRequest for an invalid list.
     """
     if "," not in address or address.startswith(("ipv4:", "ipv6:")):
         return address
@@ -92,14 +91,14 @@ def target_of(address: str) -> str:
     hosts = [place.rpartition(":")[0].strip("[]") for place in places]
     try:
         (family,) = {ipaddress.ip_address(host).version for host in hosts}
-    except ValueError:  # of any of them, or as there are both families
+    except ValueError:  # an invalid address, or both families
         raise InvalidRequest(
-            f"address: {address!r}: several addresses are given as IP:PORT,IP:PORT, all of them IPv4 or all "
-            "of them IPv6; a name stands alone"
+            f"address: {address!r}: write several addresses as IP:PORT,IP:PORT, either all IPv4 or all IPv6; "
+            "a host name must be the only address"
         ) from None
     return f"ipv{family}:" + ",".join(places)
 
 
 def _options(address: str) -> list[tuple[str, str | int]]:
-    config = _OF_SEVERAL if "," in address else _SERVICE_CONFIG
+    config = _SERVICE_CONFIG_OF_REPLICAS if "," in address else _SERVICE_CONFIG
     return [("grpc.service_config", json.dumps(config)), *_OPTIONS]

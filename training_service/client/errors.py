@@ -1,20 +1,20 @@
-"""What can go wrong between a program and the training service.
+"""Errors of the client.
 
     TrainingServiceError
-    ├── InvalidRequest       the request cannot succeed as it is; its message names the field
+    ├── InvalidRequest       the request is invalid; the message names the field
     ├── NotFound             no such job, algorithm, dataset or version
     ├── AlreadyExists        the request key belongs to another request
-    ├── ResourceExhausted    no room for it: the queue, the capacity or a quota is full
-    ├── FailedPrecondition   not in this state of the job or of the service
-    ├── NotAllowed           the service does not know you, or does not let you
-    ├── Unavailable          not ready, or it went away: worth trying again
-    │   └── Unreachable      no answer at the address
-    ├── DeadlineExceeded     no answer in time; what was asked may have been done
+    ├── ResourceExhausted    no room: the queue, the capacity or a quota is full
+    ├── FailedPrecondition   not possible in the present state of the job or the service
+    ├── NotAllowed           the caller is unknown, or lacks the permission
+    ├── Unavailable          the service is not ready or went away: worth a retry
+    │   └── Unreachable      no service answers at the address
+    ├── DeadlineExceeded     no answer in time; the call may still have had its effect
     ├── WaitTimedOut         the job has not ended in time; it goes on
-    └── ServerError          the service failed, or speaks another version
+    └── ServerError          the service failed, or speaks another protocol
 
-`str(error)` is a sentence for people, the service's own wherever it gave one. The error of the
-gRPC library is the `__cause__`; programs need not know that library to handle these.
+`str(error)` is a sentence for people, the service's own if there is one. `__cause__` is the error of the gRPC
+library.
 """
 
 from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
@@ -36,53 +36,50 @@ __all__ = [
 
 
 class TrainingServiceError(Exception):
-    """The root of the tree: the service did not do what was asked."""
+    """The base of all errors of the client."""
 
 
 class InvalidRequest(TrainingServiceError):
-    """The request cannot succeed as it is: a field is missing, malformed or out of range.
+    """A field of the request is missing, malformed or out of range.
 
-    Also raised, before anything is sent, for a value that the wire cannot carry.
+    Also raised before sending, for a value that protobuf cannot encode.
     """
 
 
 class NotFound(TrainingServiceError):
-    """There is no such job, algorithm, dataset or dataset version."""
+    """The job, algorithm, dataset or dataset version does not exist."""
 
 
 class AlreadyExists(TrainingServiceError):
-    """The request key was used before, for a request with other metadata."""
+    """The request key has been used for a request with other metadata."""
 
 
 class ResourceExhausted(TrainingServiceError):
-    """There is no room: the queue, the capacity or a quota is full, or the message is too large."""
+    """The queue, the capacity or a quota is full, or the message is too large."""
 
 
 class FailedPrecondition(TrainingServiceError):
-    """The request is sound, but not in the present state of the job or of the service."""
+    """The request is valid, but not possible in the present state of the job or the service."""
 
 
 class NotAllowed(TrainingServiceError):
-    """The service does not know who asks, or does not let them."""
+    """The service does not know the caller, or the caller lacks the permission."""
 
 
 class Unavailable(TrainingServiceError):
-    """The service is starting, stopping or without its store, or the connection to it broke."""
+    """The service is starting, stopping or without its store, or the connection broke."""
 
 
 class Unreachable(Unavailable):
-    """Nobody answers at the address: a service that is not running, or a wrong address."""
+    """No service answers at the address: it is not running, or the address is wrong."""
 
 
 class DeadlineExceeded(TrainingServiceError):
-    """No answer within the call's time. What was asked may have been done all the same."""
+    """The service did not answer within the call's timeout. The call may still have had its effect."""
 
 
 class WaitTimedOut(TrainingServiceError):
-    """The job did not end within the time that `wait` was given. It goes on.
-
-    `status` is the last that was heard of it.
-    """
+    """The job did not end within the timeout of `wait`. It goes on; `status` is its last known status."""
 
     def __init__(self, message: str, status: GetTrainingStatusResponse) -> None:
         super().__init__(message)
@@ -90,4 +87,4 @@ class WaitTimedOut(TrainingServiceError):
 
 
 class ServerError(TrainingServiceError):
-    """The service failed inside, or whatever listens at the address speaks another protocol."""
+    """The service failed, or the server at the address speaks another protocol."""

@@ -1,4 +1,4 @@
-"""Requests as messages, built without sending anything, the same for both clients."""
+"""The request messages of both clients."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from training_service.client.errors import InvalidRequest
 INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
 
 KNOWS_CANCELLED = (("x-knows-cancelled", "1"),)
-"""Metadata: this client knows the status `cancelled`, which a service may keep from older ones."""
+"""Metadata: this client knows the status `cancelled`, which the service may hide from older clients."""
 
 Parameters = Mapping[str, str | int | float]
 
@@ -37,8 +37,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _refused_at_home(build: Callable[P, R]) -> Callable[P, R]:
-    """What protobuf cannot encode (a job id beyond 32 bits, a lone surrogate) is an InvalidRequest."""
+def _validated(build: Callable[P, R]) -> Callable[P, R]:
+    """Raise InvalidRequest for what protobuf cannot encode: a job id over 32 bits, a lone surrogate."""
 
     @wraps(build)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -51,11 +51,11 @@ def _refused_at_home(build: Callable[P, R]) -> Callable[P, R]:
 
 
 def new_request_key() -> str:
-    """A random key, unlike any other."""
+    """Return a random, unique request key."""
     return str(uuid4())
 
 
-@_refused_at_home
+@_validated
 def train(
     algorithm: str,
     dataset_id: str,
@@ -70,7 +70,7 @@ def train(
     retry_policy: RetryPolicy | None,
     deadlines: Deadlines | None,
 ) -> TrainRequest:
-    """A submission. Without a request key it gets a fresh one, so that sending it twice is harmless."""
+    """Build a submission. Without a request key it gets a new one, so sending it twice is harmless."""
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
     if instances is not None:
         if INSTANCES_PARAMETER in texts:
@@ -86,7 +86,7 @@ def train(
             output_model_name=output_model_name,
         ),
         request_key=request_key or new_request_key(),
-        # Options that say nothing are not sent, so that a service without pods does not refuse them.
+        # Empty options are not sent: a service without pods would refuse them.
         pod_options=pod_options if pod_options and pod_options.ListFields() else None,
         retry_policy=retry_policy,
         deadlines=deadlines,
@@ -94,17 +94,17 @@ def train(
 
 
 def as_text(value: str | int | float) -> str:
-    """A parameter's value as the service gets it."""
+    """Return a parameter's value as the text that is sent to the service."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@_refused_at_home
+@_validated
 def status(job_id: int) -> GetTrainingStatusRequest:
-    """The status of one job."""
+    """Build a request for the status of a job."""
     return GetTrainingStatusRequest(job_id=job_id)
 
 
-@_refused_at_home
+@_validated
 def jobs(
     statuses: Iterable[TrainingStatus.ValueType],
     *,
@@ -112,33 +112,33 @@ def jobs(
     algorithm: str,
     page_size: int,
 ) -> ListTrainingJobsRequest:
-    """The first page of a list of jobs."""
+    """Build a request for the first page of a list of jobs."""
     return ListTrainingJobsRequest(
         statuses=statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size
     )
 
 
 def next_page(page: ListTrainingJobsRequest, token: str) -> ListTrainingJobsRequest:
-    """The same list from where the page before ended."""
+    """Build a request for the page after `page`."""
     following = ListTrainingJobsRequest()
     following.CopyFrom(page)
     following.page_token = token
     return following
 
 
-@_refused_at_home
+@_validated
 def cancel(job_id: int) -> CancelTrainingRequest:
-    """The end of one job."""
+    """Build a request to cancel a job."""
     return CancelTrainingRequest(job_id=job_id)
 
 
-@_refused_at_home
+@_validated
 def watch(job_id: int) -> WatchTrainingRequest:
-    """Every status of one job until its end."""
+    """Build a request for every status of a job until its end."""
     return WatchTrainingRequest(job_id=job_id)
 
 
-@_refused_at_home
+@_validated
 def logs(
     job_id: int,
     *,
@@ -151,7 +151,7 @@ def logs(
     timestamps: bool,
     position: str,
 ) -> GetTrainingLogsRequest:
-    """What the processes of a job printed; `since` without a zone is local time."""
+    """Build a request for a job's logs. `since` without a time zone is local time."""
     return GetTrainingLogsRequest(
         job_id=job_id,
         rank=rank,
@@ -165,21 +165,21 @@ def logs(
     )
 
 
-@_refused_at_home
+@_validated
 def metrics(job_id: int, names: Iterable[str]) -> GetTrainingMetricsRequest:
-    """The series of a job."""
+    """Build a request for the metrics of a job."""
     return GetTrainingMetricsRequest(job_id=job_id, names=names)
 
 
-@_refused_at_home
+@_validated
 def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
-    """What a job has made."""
+    """Build a request for the artifacts of a job."""
     return GetTrainingArtifactsRequest(job_id=job_id)
 
 
-@_refused_at_home
+@_validated
 def fetch(job_id: int, name: str) -> FetchTrainingArtifactRequest:
-    """The content of one artifact."""
+    """Build a request for the content of one artifact."""
     return FetchTrainingArtifactRequest(job_id=job_id, name=name)
 
 

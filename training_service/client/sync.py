@@ -1,10 +1,14 @@
-"""The client for plain programs, scripts and notebooks."""
+"""The client for plain programs, scripts and notebooks.
+
+Generated from aio.py by scripts/generate-client: change it there.
+"""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
@@ -21,26 +25,29 @@ from training_service.client import requests
 from training_service.client.channel import address_or_default, open_channel
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
 from training_service.client.requests import Parameters
-from training_service.client.stream_retry import messages
-from training_service.client.translation import translated_errors
+from training_service.client.stream_retry import StreamRetry
+from training_service.client.translation import reading, translated_errors
 from training_service.client.watching import LogReading, Watch, has_ended
 
 
 class TrainingClient:
-    """Talks to the training service.
+    """A client of the training service.
 
         with TrainingClient() as client:
             job_id = client.submit("my-training", "my-dataset", "3f2a9c", instances=3)
-            print(client.wait(job_id).message)
+            for status in client.watch(job_id):
+                print(status.message)
 
-    `address` is host:port, or those of several replicas with commas between them, as IP addresses; by
-    default that of the environment variable TRAINING_SERVICE_ADDRESS, else localhost:51001. `timeout`
-    bounds one call, its retries included, in seconds. `patience` is how long, in seconds, a watch, a
-    wait or a log bears with a service that went away.
+    Threads may share one client.
 
-    A service that does not answer is tried again for some 3 s, with growing pauses. Every method
-    raises TrainingServiceError (see `training_service.client.errors`); those that return iterators
-    raise it at a step of the iteration. A client may be shared between threads.
+    `address` is HOST:PORT. For several replicas, give their IP addresses separated by commas. The default is
+    the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if it is not set. `timeout` bounds
+    one call, including its retries, in seconds. `patience` is the time, in seconds, for which `watch`, `wait`
+    and `logs` try to connect again after the service went away.
+
+    If the service does not answer, a call is retried for about 3 s with growing pauses. Every method raises
+    TrainingServiceError (see `training_service.client.errors`). Methods that return an iterator raise it
+    during the iteration.
     """
 
     def __init__(self, address: str | None = None, *, timeout: float = 30.0, patience: float = 60.0) -> None:
@@ -59,7 +66,7 @@ class TrainingClient:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection and the streams that are open on it. It may be repeated."""
+        """Close the connection and all streams that are open on it. May be called more than once."""
         self._channel.close()
 
     def submit(
@@ -77,20 +84,20 @@ class TrainingClient:
         retry_policy: RetryPolicy | None = None,
         deadlines: Deadlines | None = None,
     ) -> int:
-        """Queues a training job and returns its id. When it returns, the job is durable.
+        """Queue a training job and return its id. When this returns, the job is durable.
 
-        `dataset_version` is the version's hash. `instances` is how many processes train together
-        (the parameter PARALLEL_INSTANCES), and `pod_options` what each of them gets on Kubernetes.
-        `retry_policy` says which failures are followed by another attempt, and `deadlines` how long the
-        job may wait, start and run. What is left out gets the service's default.
+        `dataset_version` is the version's hash. `instances` is the number of processes that train together
+        (the parameter PARALLEL_INSTANCES). `pod_options` apply to each of them on Kubernetes. `retry_policy`
+        lists the failures that are followed by another attempt. `deadlines` bound the time for waiting,
+        starting and running. Omitted options get the service's defaults.
 
-        A request key is always sent, a fresh one unless given, so that the retries of this call
-        queue one job. Give your own (at most 128 characters) to repeat the call itself, after
-        Unavailable or DeadlineExceeded: the same key with the same request gives the same id, with
-        another request AlreadyExists.
+        Every request carries a request key, by default a new one, so the retries of this call queue one job.
+        To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
+        characters): the same key with the same request returns the same id, and with another request raises
+        AlreadyExists.
 
-        Raises InvalidRequest, naming the field; NotFound for an unknown algorithm or dataset;
-        ResourceExhausted when the service has no room for the job.
+        Raises InvalidRequest, which names the field; NotFound for an unknown algorithm or dataset; and
+        ResourceExhausted if the service has no room for the job.
         """
         request = requests.train(
             algorithm,
@@ -106,10 +113,11 @@ class TrainingClient:
             deadlines=deadlines,
         )
         with translated_errors(self.address):
-            return self._stub.Train(request, timeout=self._timeout).job_id
+            response = self._stub.Train(request, timeout=self._timeout)
+        return response.job_id
 
     def status(self, job_id: int) -> GetTrainingStatusResponse:
-        """The job as it is now. Raises NotFound when there is no such job."""
+        """Return the job's current status. Raises NotFound if there is no such job."""
         request = requests.status(job_id)
         with translated_errors(self.address):
             return self._stub.GetTrainingStatus(
@@ -124,9 +132,10 @@ class TrainingClient:
         algorithm: str = "",
         page_size: int = 0,
     ) -> Iterator[GetTrainingStatusResponse]:
-        """Jobs, newest first; a page is fetched when the iteration reaches it.
+        """Yield jobs, newest first, optionally filtered by status, name prefix and algorithm.
 
-        No statuses: every status. `page_size` 0 leaves it to the service; it is at most 1000.
+        Jobs are fetched page by page, each page when the iteration reaches it. A `page_size` of 0 leaves the
+        size to the service.
         """
         request = requests.jobs(statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size)
         while True:
@@ -138,29 +147,28 @@ class TrainingClient:
             request = requests.next_page(request, page.next_page_token)
 
     def cancel(self, job_id: int) -> GetTrainingStatusResponse:
-        """Asks for the job to be cancelled and returns its status.
+        """Request the job's cancellation and return its status.
 
-        It does not wait: the processes of a running job are still being stopped then. It may be
-        repeated, and leaves a job that has ended as it is. Raises NotFound when there is no such job.
+        This does not wait until the processes of a running job have stopped. It may be repeated, and does
+        not change a job that has ended. Raises NotFound if there is no such job.
         """
         request = requests.cancel(job_id)
         with translated_errors(self.address):
             return self._stub.CancelTraining(request, timeout=self._timeout)
 
     def watch(self, job_id: int) -> Iterator[GetTrainingStatusResponse]:
-        """The status now, then again at every change of state or progress, until the job has ended.
+        """Yield the current status, then the new one at every change, until the job has ended.
 
-        A slow reader misses statuses, never the last. When the service goes away in the middle,
-        this connects again, and raises Unavailable only after `patience` seconds without it.
-        Raises NotFound when there is no such job.
+        A slow reader misses some statuses, but never the last. If the service goes away, this connects
+        again, and raises Unavailable after `patience` seconds. Raises NotFound if there is no such job.
         """
         return self._watch(job_id, timeout=None)
 
     def wait(self, job_id: int, *, timeout: float | None = None) -> GetTrainingStatusResponse:
-        """Waits until the job has ended, however it ended, and returns its last status.
+        """Wait until the job has ended, successfully or not, and return its last status.
 
-        `timeout` is in seconds; None waits for ever, 0 only looks. Raises WaitTimedOut when the time
-        is up (the job goes on), NotFound when there is no such job, and Unavailable like `watch`.
+        `timeout` is in seconds: None waits without bound, and 0 only checks. Raises WaitTimedOut when the
+        time is up (the job goes on), NotFound if there is no such job, and Unavailable like `watch`.
         """
         status = self.status(job_id)
         if has_ended(status):
@@ -185,18 +193,17 @@ class TrainingClient:
         timestamps: bool = False,
         position: str = "",
     ) -> Iterator[GetTrainingLogsResponse]:
-        """What one process printed, or with `all_ranks` every one, in chunks of whole lines.
+        """Yield the output of one rank, or of all ranks with `all_ranks`, in chunks of whole lines.
 
-        `rank` 0 is the master; with `all_ranks` the lines come in the order of time, and each chunk says
-        whose it is. `attempt` 0 is the last attempt, and with `follow` also those that come after it; each
-        chunk says of which it is. `follow` waits for what is still to come, also for a job that has not
-        started, and ends with the job, or with the one attempt that was asked for. `tail_lines` begins
-        with the last so many lines of each process, `since` with what was printed after that moment.
-        `timestamps` puts the time before each line.
+        `rank` 0 is the master. With `all_ranks`, lines are ordered by time, and each chunk names its rank.
+        `attempt` 0 is the last attempt, and with `follow` also the attempts after it; each chunk names its
+        attempt. `follow` waits for further output, also of a job that has not started, until the job or the
+        given attempt ends. `tail_lines` starts with that many last lines of each rank. `since` starts with
+        the output after that time. `timestamps` puts the time before each line.
 
-        When the service goes away in the middle, this connects again and goes on after the last chunk, so
-        that no line is lost or comes twice, and raises Unavailable only after `patience` seconds without
-        it. To go on later, or elsewhere, give the `position` of the last chunk that you have had.
+        If the service goes away, this connects again and continues after the last chunk, so no line is lost
+        or repeated. It raises Unavailable after `patience` seconds. To continue later or elsewhere, give the
+        `position` of the last chunk received.
         """
         request = requests.logs(
             job_id,
@@ -212,50 +219,69 @@ class TrainingClient:
         log = LogReading(request, patience=self._patience)
         while True:
             try:
-                for chunk in messages(lambda: self._stub.GetTrainingLogs(log.request), self.address):
-                    log.took(chunk)
-                    yield chunk
+                with closing(self._messages(lambda: self._stub.GetTrainingLogs(log.request))) as chunks:
+                    for chunk in chunks:
+                        log.advance(chunk)
+                        yield chunk
                 return
             except Unavailable as error:
                 pause = log.pause_after(error)
             time.sleep(pause)
 
     def metrics(self, job_id: int, names: Iterable[str] = ()) -> Iterator[MetricSeries]:
-        """What the job has reported of these metrics (none: of all) over time, by name.
+        """Yield the job's metrics over time, ordered by name. No `names` means all metrics.
 
-        A long series is thinned to a thousand points or so. Raises NotFound when there is no such job.
+        A long series is thinned to about a thousand points. Raises NotFound if there is no such job.
         """
         request = requests.metrics(job_id, names)
-        yield from messages(
-            lambda: self._stub.GetTrainingMetrics(request, timeout=self._timeout), self.address
-        )
+        with closing(
+            self._messages(lambda: self._stub.GetTrainingMetrics(request, timeout=self._timeout))
+        ) as found:
+            yield from found
 
     def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
-        """What the job has made, and what it was made from. Raises NotFound when there is no such job."""
+        """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
         with translated_errors(self.address):
             return self._stub.GetTrainingArtifacts(request, timeout=self._timeout)
 
     def fetch(self, job_id: int, name: str) -> Iterator[bytes]:
-        """The content of one fetchable artifact, in pieces.
+        """Yield the content of one fetchable artifact in pieces.
 
-        Raises NotFound when there is no such job or file. A stream that breaks raises Unavailable.
+        Raises NotFound if there is no such job or artifact, and Unavailable if the stream breaks.
         """
         request = requests.fetch(job_id, name)
-        for piece in messages(lambda: self._stub.FetchTrainingArtifact(request), self.address):
-            yield piece.content
+        with closing(self._messages(lambda: self._stub.FetchTrainingArtifact(request))) as pieces:
+            for piece in pieces:
+                yield piece.content
 
     def _watch(self, job_id: int, *, timeout: float | None) -> Iterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)
         watch = Watch(patience=self._patience, timeout=timeout)
         while True:
             try:
-                for status in messages(
-                    lambda: self._stub.WatchTraining(request, timeout=watch.time_left()), self.address
-                ):
-                    if watch.is_news(status):
-                        yield status
-                return watch.check_ended()
+                with closing(
+                    self._messages(lambda: self._stub.WatchTraining(request, timeout=watch.time_left()))
+                ) as statuses:
+                    for status in statuses:
+                        if watch.is_news(status):
+                            yield status
+                watch.check_ended()
+                return
             except Unavailable as error:
                 pause = watch.pause_after(error)
+            time.sleep(pause)
+
+    def _messages(self, begin: Callable[[], Any]) -> Generator[Any, None, None]:
+        """Yield the messages of the stream that `begin` opens; retry it until its first message."""
+        retry = StreamRetry()
+        while True:
+            try:
+                with reading(begin(), self.address) as stream:
+                    for message in stream:
+                        retry.end()
+                        yield message
+                return
+            except Unavailable as error:
+                pause = retry.pause_after(error)
             time.sleep(pause)

@@ -1,4 +1,4 @@
-"""The gRPC library's errors in our words: the only module that knows both."""
+"""Translates errors of the gRPC library to errors of the client."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +20,7 @@ from training_service.client.errors import (
     Unreachable,
 )
 
-# A code that is not here (INTERNAL, UNKNOWN, DATA_LOSS, UNIMPLEMENTED, CANCELLED by the server,
-# or one that gRPC adds one day) is a ServerError.
+# Any other code (INTERNAL, UNKNOWN, DATA_LOSS, UNIMPLEMENTED or a new one) is a ServerError.
 _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
@@ -33,25 +32,25 @@ _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
     grpc.StatusCode.UNAUTHENTICATED: NotAllowed,
     grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
-    # By the service, which ends calls so that its orderly stop finds in progress.
+    # A service that stops cancels the calls in progress.
     grpc.StatusCode.CANCELLED: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
 }
 
-# How the details begin when they are gRPC's own and no server was reached. If a version of gRPC
-# words them otherwise, the sentence becomes longer and Unreachable plain Unavailable; no more.
-_NOBODY_THERE = ("failed to connect", "errors resolving", "DNS resolution failed")
+# The starts of gRPC's own details if no server was reached. If gRPC changes this text, Unreachable becomes
+# plain Unavailable with a longer message.
+_NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
 
 
 class _Failure(Protocol):
-    """What grpc.Call and grpc.aio.AioRpcError have in common; they share no typed base class."""
+    """The common methods of grpc.Call and grpc.aio.AioRpcError, which share no typed base class."""
 
     def code(self) -> grpc.StatusCode: ...
     def details(self) -> str | None: ...
 
 
 class _Stream(Protocol):
-    """What the streams of both libraries have in common."""
+    """The common method of blocking and asyncio streams."""
 
     def cancel(self) -> bool | None: ...
 
@@ -61,7 +60,7 @@ S = TypeVar("S", bound=_Stream)
 
 @contextmanager
 def translated_errors(address: str) -> Iterator[None]:
-    """Within it, a gRPC error becomes the TrainingServiceError that stands for it."""
+    """Translate a gRPC error in the block to a TrainingServiceError."""
     try:
         yield
     except grpc.RpcError as error:
@@ -70,7 +69,7 @@ def translated_errors(address: str) -> Iterator[None]:
 
 @contextmanager
 def reading(stream: S, address: str) -> Iterator[S]:
-    """A stream with translated errors, given up at the server too when its reader leaves early."""
+    """Translate the errors of a stream; cancel it if its reader leaves the block early."""
     try:
         with translated_errors(address):
             yield stream
@@ -93,7 +92,7 @@ def _translate(failure: _Failure, address: str) -> TrainingServiceError:
 
 
 def _unavailable(details: str, address: str) -> Unavailable:
-    if not details.startswith(_NOBODY_THERE):
+    if not details.startswith(_NOT_REACHED):
         return Unavailable(f"the training service at {address} is unavailable: {details or 'no details'}")
     # "failed to connect to all addresses; last error: UNKNOWN: ipv4:…: …: Connection refused"
     reason = details.rpartition(": ")[2].rstrip("]")

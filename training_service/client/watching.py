@@ -1,8 +1,8 @@
-"""What a reader of a stream remembers from one connection to the next, the same for both clients.
+"""The state of a stream that survives a lost connection, the same for both clients.
 
-WatchTraining begins with the status now, so a broken watch is mended by asking again: at worst a
-status that was passed over is missed, which the service may do anyway, and a repeated one is
-dropped here. GetTrainingLogs is asked to go on after the last position.
+WatchTraining starts with the current status, so a broken watch is simply started again. It may then miss an
+intermediate status, as any slow reader may, and drops a repeated one. GetTrainingLogs continues after the
+last position.
 """
 
 import logging
@@ -24,44 +24,44 @@ _GOING_ON = frozenset({TrainingStatus.queuing, TrainingStatus.launch, TrainingSt
 
 
 def has_ended(status: GetTrainingStatusResponse) -> bool:
-    """Whether this is a job's last status."""
+    """Return whether this is a job's last status."""
     return status.status in _ENDED
 
 
 def goes_on(status: GetTrainingStatusResponse) -> bool:
-    """Whether the job has not ended. A status that only a newer service knows is neither."""
+    """Return whether the job has not ended. For an unknown status, this and `has_ended` are both false."""
     return status.status in _GOING_ON
 
 
 class Patience:
-    """How long to bear with a service that is away: so many seconds at a time."""
+    """A bound on the time to retry while the service is away. It starts again when the service answers."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._lost_at: float | None = None
 
     def heard(self) -> None:
-        """The service is there."""
+        """Note that the service has answered."""
         self._lost_at = None
 
     def pause_after(self, error: Unavailable | DeadlineExceeded) -> float:
-        """Seconds to wait before connecting again; raises the error when that is over."""
+        """Return the seconds to wait before the next try. Raises `error` if the time is up."""
         now = time.monotonic()
         if self._lost_at is None:
             self._lost_at = now
-            logger.info("%s; trying again for %g s", error, self._seconds)
+            logger.info("%s; retrying for %g s", error, self._seconds)
         if now - self._lost_at >= self._seconds:
             raise error
-        # The channel backs off while it connects; this only spreads the clients of one service.
+        # The channel backs off while it connects. This pause only spreads the clients of one service.
         return random.uniform(0.1, 0.5)  # noqa: S311
 
 
 class Watch:
-    """One watch of one job, over as many connections as it takes.
+    """One watch of one job, over any number of connections.
 
-    It bears with a service that is away for at most `patience` seconds at a time, once it has heard
-    from it: a service restarts in mid-job, but a wrong address never gives a first status.
-    `timeout` bounds the whole watch, in seconds; None: without bound.
+    After the first status, it retries for up to `patience` seconds while the service is away. Before the
+    first status, errors are final, since the address may be wrong. `timeout` bounds the whole watch, in
+    seconds; None means no bound.
     """
 
     def __init__(self, *, patience: float, timeout: float | None) -> None:
@@ -70,45 +70,45 @@ class Watch:
         self._last: GetTrainingStatusResponse | None = None
 
     def time_left(self) -> float | None:
-        """Seconds until the watch times out, 0 when it has; None: without bound."""
+        """Return the seconds until the watch times out, at least 0; None means no bound."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def is_news(self, status: GetTrainingStatusResponse) -> bool:
-        """Takes a status in, and tells whether it differs from the one before."""
+        """Store a status and return whether it differs from the previous one."""
         news = status != self._last
         self._last = status
         self._patience.heard()
         return news
 
     def check_ended(self) -> None:
-        """To be asked when the stream has closed in good order; Unavailable if the job goes on."""
+        """Check a stream that closed without an error. Raises Unavailable if the job has not ended."""
         if self._last is None or goes_on(self._last):
             raise Unavailable("the training service closed the watch before the job had ended")
 
     def pause_after(self, error: Unavailable) -> float:
-        """Seconds to wait before connecting again.
+        """Return the seconds to wait before connecting again.
 
-        Raises the error itself when the service was never there or has been away too long, and
-        DeadlineExceeded when the watch's own time is up.
+        Raises `error` if the service never answered or has been away too long, and DeadlineExceeded if the
+        watch has timed out.
         """
         if self._last is None:
             raise error
         pause = self._patience.pause_after(error)
         if self.time_left() == 0:
-            raise DeadlineExceeded("the time to watch is up") from error
+            raise DeadlineExceeded("the watch timed out") from error
         return pause
 
 
 class LogReading:
-    """One reading of a job's logs, over as many connections as it takes; its patience is a Watch's."""
+    """One reading of a job's logs, over any number of connections, with the same `patience` as a Watch."""
 
     def __init__(self, request: GetTrainingLogsRequest, *, patience: float) -> None:
         self.request = request
-        """What to ask for now."""
+        """The request for the rest of the log."""
         self._patience = Patience(patience)
 
-    def took(self, chunk: GetTrainingLogsResponse) -> None:
-        """Takes a chunk in: what is asked for next is what comes after it."""
+    def advance(self, chunk: GetTrainingLogsResponse) -> None:
+        """Let the request start after this chunk."""
         self._patience.heard()
         following = GetTrainingLogsRequest()
         following.CopyFrom(self.request)
@@ -117,10 +117,10 @@ class LogReading:
         self.request = following
 
     def pause_after(self, error: Unavailable) -> float:
-        """Seconds to wait before connecting again.
+        """Return the seconds to wait before connecting again.
 
-        Raises the error itself when nothing has come so far, when it came from a service that knows no
-        positions, and when the service has been away too long.
+        Raises `error` if no chunk has arrived, if the service sends no positions, or if it has been away too
+        long.
         """
         if not self.request.position:
             raise error

@@ -1,4 +1,4 @@
-"""What Prometheus may scrape: measurements of the service, and the HTTP server that shows them."""
+"""Metrics for Prometheus, and the HTTP server for scrapes."""
 
 from training_service.metrics.metrics import Metrics
 from training_service.metrics.server import MetricsServer

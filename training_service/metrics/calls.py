@@ -1,16 +1,16 @@
-"""Calls: those that the service answers, and those that it makes."""
+"""Metrics of calls: those that the service answers, and those that it makes."""
 
 from collections.abc import Sequence
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-# From a read of the embedded store to the end of a group that was asked to stop.
+# From a read of the SQLite store to the stop of a group.
 _OUTSIDE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class CallMetrics:
-    """How often, with what result, and how long."""
+    """Number of calls by result, and their durations."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.answered = _Timed(
@@ -31,7 +31,7 @@ class CallMetrics:
         ).observe
         self.requested = _Timed(
             "training_service_kubernetes_request",
-            "Requests to the API server, each try counted; of streams, until they begin",
+            "Requests to the API server, each retry counted; streams until their beginning",
             registry,
             ("request",),
             "code",
@@ -40,7 +40,7 @@ class CallMetrics:
 
 
 class _Timed:
-    """A counter by some labels and the result, NAMEs_total, and a histogram by the labels, NAME_seconds."""
+    """A counter NAMEs_total by labels and result, and a histogram NAME_seconds by labels."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class _Timed:
         self._seconds = Histogram(
             f"{name}_seconds", f"{description}: time taken", labels, buckets=buckets, registry=registry
         )
-        self._of = cache(self._find)  # there are few, and finding them takes longer than counting
+        self._of = cache(self._find)  # few entries; a look-up takes longer than counting
 
     def observe(self, seconds: float, *labels: str) -> None:
-        """The result is the last label."""
+        """Count a call. The last label is the result."""
         calls, duration = self._of(*labels)
         calls.inc()
         duration.observe(seconds)

@@ -1,6 +1,6 @@
-"""What became of jobs, as this replica saw it: how long each step took, how it ended, and why it failed.
+"""Metrics of jobs: durations of their steps, outcomes, and reasons of failures.
 
-A replica sees what it writes itself, so sums over the replicas are the truth.
+A replica counts only the changes that it writes itself, so sums over all replicas are correct.
 """
 
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ _ENDS = [state for state in JobState if state.is_terminal]
 
 
 class JobMetrics:
-    """Counts moves from state to state."""
+    """Counts changes of state."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._wait = Histogram(
@@ -35,7 +35,7 @@ class JobMetrics:
         )
         self._run = Histogram(
             "training_service_run_seconds",
-            "Time from when an attempt's master ran until nothing of its group was left",
+            "Time from the start of an attempt's master until its group was removed",
             ["outcome"],
             buckets=_RUN,
             registry=registry,
@@ -54,15 +54,15 @@ class JobMetrics:
         )
         self._exhausted = Counter(
             "training_service_attempts_exhausted",
-            "Jobs that were tried again and failed for good, as no attempt was left",
+            "Jobs that failed after their last attempt, with more than one attempt",
             registry=registry,
         )
         self._restarts = Counter(
             "training_service_rank_restarts",
-            "Ranks of elastic groups that were lost and started anew within their attempt",
+            "Restarts of lost ranks of elastic groups within an attempt",
             registry=registry,
         )
-        # So that the first of each kind counts as an increase.
+        # Start at 0, so that the first event of each kind is an increase.
         for state in _ENDS:
             self._ended.labels(state)
         for category in Category:
@@ -79,7 +79,7 @@ class JobMetrics:
             if after.attempt == 1:
                 self._wait.observe(_seconds(before.submitted_at, now))
         elif after.state is JobState.RUNNING:
-            if before.history:  # a job that an earlier version has launched tells nothing of it
+            if before.history:  # empty if an earlier version launched the job
                 self._launch.observe(_seconds(before.history[-1].at, now))
         elif before.state is JobState.RUNNING and before.started_at is not None:
             self._run.labels(_outcome(after)).observe(_seconds(before.started_at, now))
@@ -106,5 +106,5 @@ def _outcome(job: Job) -> str:
 
 
 def _seconds(since: datetime, until: datetime) -> float:
-    """Not less than 0, whatever was done to the clock."""
+    """Seconds between two times; 0 if the clock was set back."""
     return max(0.0, (until - since).total_seconds())

@@ -1,4 +1,4 @@
-"""How busy the event loop is: everything else waits as long as a timer that is due does."""
+"""Lag of the event loop: the delay of a due timer, which is the delay of everything else."""
 
 import asyncio
 
@@ -9,12 +9,12 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
 class LoopMetrics:
-    """Measures the loop that it runs in, twice a second."""
+    """Measures its event loop twice a second."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag = Histogram(
             "training_service_event_loop_lag_seconds",
-            "How late the event loop came to a timer that was due",
+            "Delay of a due timer in the event loop",
             buckets=_SECONDS,
             registry=registry,
         )

@@ -1,4 +1,4 @@
-"""All measurements in one place: who measures tells them here, and never sees Prometheus."""
+"""All metrics in one place. Other modules report to it and do not depend on Prometheus."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ from training_service.metrics.states import StoredJobs, TrackerState, WatchState
 
 
 class Metrics:
-    """The service's measurements, in a registry of their own."""
+    """The metrics of the service, with their own registry."""
 
     def __init__(self) -> None:
-        # One more series for each that there is, and Prometheus reads none of them.
+        # These would double the number of series, and Prometheus does not read them.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._calls = CallMetrics(self.registry)
@@ -32,7 +32,7 @@ class Metrics:
         self.registry.register(self._tracker)
         self._leader = Gauge(
             "training_service_leader",
-            "1 in the one replica that tracks, 0 in the others",
+            "1 in the replica that leads, 0 in the others",
             registry=self.registry,
         )
         ProcessCollector(registry=self.registry)
@@ -49,7 +49,7 @@ class Metrics:
         self._calls.requested(seconds, request, code)
 
     def observe_outside(self, kind: str) -> OutsideObserver:
-        """What counts calls to this kind of outside, as in "store"."""
+        """An observer for calls to the "store" or the "backend"."""
 
         def observe(operation: str, result: Result, seconds: float) -> None:
             self._calls.went_outside(seconds, kind, operation, result)
@@ -57,7 +57,7 @@ class Metrics:
         return observe
 
     def observe_job(self, before: Job, after: Job) -> None:
-        """Count what became of a job; see JobObserver."""
+        """Count a change of a job; see JobObserver."""
         self._jobs.saved(before, after)
 
     def observe_leading(self, leads: bool) -> None:
@@ -65,11 +65,11 @@ class Metrics:
         self._leader.set(leads)
 
     def observe_store(self, store: QueueView, capacity: int) -> None:
-        """Show what the store says of its jobs at each scrape; to be called in the store's event loop."""
+        """Show the jobs in the store at each scrape. Call it in the store's event loop."""
         self.registry.register(StoredJobs(store, capacity, asyncio.get_running_loop()))
 
     def observe_watch(self, silent_seconds: Callable[[], float | None]) -> None:
-        """Show for how long the engine has told nothing; see Engine."""
+        """Show the silence of the engine's watch; see Opened.silent_seconds."""
         self.registry.register(WatchState(silent_seconds))
 
     async def observe_loop(self) -> None:
@@ -78,7 +78,7 @@ class Metrics:
 
     @contextmanager
     def observing(self, tracker: Tracker) -> Iterator[None]:
-        """Show how the tracker keeps up, for as long as it tracks."""
+        """Show the state of the tracker within this context."""
         self._tracker.tracker = tracker
         try:
             yield

@@ -1,4 +1,4 @@
-"""Calls to the outside, timed: what a store or a backend does, and how it ends, told to an observer."""
+"""Observes calls to a store or a backend: their durations and results."""
 
 import asyncio
 import inspect
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Result(StrEnum):
-    """How a call ended. REFUSED is an answer as well, and FAILED is what nobody foresaw."""
+    """The result of a call. REFUSED is an expected error; FAILED is an unexpected one."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -25,17 +25,17 @@ class Result(StrEnum):
 
 
 class OutsideObserver(Protocol):
-    """Is told of every call that ended; see metrics/."""
+    """Called after every call."""
 
     def __call__(self, operation: str, result: Result, seconds: float) -> None:
-        """`operation` is the name of the method, as in "update"."""
+        """`operation` is the name of the method, such as "update"."""
         ...
 
 
 def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
-    """The target; `observe` is called after each call of a coroutine method of the protocol or its bases.
+    """The target, with `observe` called after each call of a coroutine method of the protocol.
 
-    Of a watch, its snapshot is such a call, with the name of the method.
+    The snapshot of a watch counts as a call of its method.
     """
     return cast(T, _Observed(target, protocol, observe))
 

@@ -1,4 +1,4 @@
-"""The HTTP server of the metrics: threads of its own, so it answers also while the event loop is busy."""
+"""The HTTP server of the metrics. It has its own threads, so it answers while the event loop is busy."""
 
 import logging
 import socket
@@ -21,7 +21,7 @@ class MetricsServer:
     """Serves the metrics over HTTP, if a port is set."""
 
     def __init__(self, registry: CollectorRegistry, settings: MetricsSettings) -> None:
-        """Raises OSError if the port cannot be had."""
+        """Raises OSError if it cannot listen at the port."""
         self._server = None
         if settings.port is not None:
             app = make_wsgi_app(registry)
@@ -32,7 +32,7 @@ class MetricsServer:
             log.info("metrics at http://%s:%d/metrics", *self._server.server_address[:2])
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -40,14 +40,14 @@ class MetricsServer:
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = _SILENCE_SECONDS  # after so long without a byte a connection is closed
+    timeout = _SILENCE_SECONDS  # a silent connection is closed after this time
 
     def log_message(self, *_: Any) -> None:
         """Log no requests."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, and a bound on both: strangers must not use up all descriptors."""
+    """A server with a bounded number of connections and threads, to protect the service's descriptors."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -65,7 +65,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # no thread could be started
+        except BaseException:  # for example, no thread can be started
             self._places.release()
             raise
 

@@ -1,7 +1,7 @@
-"""How things stand at the moment of a scrape: the jobs in the store, and the tracker at its work.
+"""State at the time of a scrape: the jobs in the store, and the work of the tracker.
 
-A scrape runs in a thread of its own. It asks the store for not longer than a moment: without an answer
-there are no numbers of jobs, rather than old ones, and `training_service_store_up` is 0.
+A scrape runs in its own thread and waits at most a second for the store. Without an answer the numbers of
+jobs are left out, and `training_service_store_up` is 0.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ class _Look:
 
 
 class StoredJobs(Collector):
-    """What the store says of its jobs. Every replica on one store says the same."""
+    """The jobs in the store. All replicas of one store show the same."""
 
     def __init__(self, store: QueueView, capacity: int, loop: asyncio.AbstractEventLoop) -> None:
-        """`loop` is the one that the store lives in."""
+        """`loop` is the event loop of the store."""
         self._store = store
         self._capacity = capacity
         self._loop = loop
@@ -44,11 +44,11 @@ class StoredJobs(Collector):
             "training_service_store_up", "Whether the store answered this scrape", look is not None
         )
         yield GaugeMetricFamily(
-            "training_service_instances_capacity", "Instances that may run at once", self._capacity
+            "training_service_instances_capacity", "Instances that may run at the same time", self._capacity
         )
         jobs = GaugeMetricFamily("training_service_jobs", "Jobs in each state", labels=["state"])
         in_use = GaugeMetricFamily(
-            "training_service_instances_in_use", "Instances of the jobs that are launching or running"
+            "training_service_instances_in_use", "Instances of jobs that are launching or running"
         )
         age = GaugeMetricFamily(
             "training_service_queue_head_age_seconds",
@@ -66,7 +66,7 @@ class StoredJobs(Collector):
         asking = self._look()
         try:
             answer = asyncio.run_coroutine_threadsafe(asking, self._loop)
-        except RuntimeError:  # the service has just ended
+        except RuntimeError:  # the service has ended
             asking.close()
             return None
         try:
@@ -74,7 +74,7 @@ class StoredJobs(Collector):
         except (TrackerError, TimeoutError):
             return None
         except Exception:
-            log.exception("the store cannot say how many jobs there are")
+            log.exception("the jobs in the store cannot be counted")
             return None
         finally:
             answer.cancel()
@@ -85,27 +85,29 @@ class StoredJobs(Collector):
 
 
 class TrackerState(Collector):
-    """How the tracker keeps up, in the replica that leads; the others have none, and show nothing."""
+    """The state of the tracker, in the replica that leads. The others show nothing."""
 
     tracker: Tracker | None = None
 
     def collect(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily(
-            "training_service_tracker_queue_depth", "Jobs and chores that wait for the tracker's workers"
+            "training_service_tracker_queue_depth",
+            "Jobs and periodic tasks that wait for a worker of the tracker",
         )
         oldest = GaugeMetricFamily(
-            "training_service_tracker_oldest_seconds", "How long the first of them has waited"
+            "training_service_tracker_oldest_seconds", "Longest time that one of them has waited"
         )
         longest = GaugeMetricFamily(
             "training_service_tracker_longest_work_seconds",
-            "How long the slowest of the workers has been at its job or chore",
+            "Longest time that a worker has worked on its current job or periodic task",
         )
         looked_at = GaugeMetricFamily(
             "training_service_tracker_last_look_timestamp_seconds",
-            "When the tracker last looked at all jobs and groups, or else began to track",
+            "Time of the last look at all jobs and groups, or of the start of the tracker before the first",
         )
         retries = CounterMetricFamily(
-            "training_service_tracker_retries", "How often work on a job or chore failed, since it leads"
+            "training_service_tracker_retries",
+            "Failed steps of jobs and periodic tasks, each of which is repeated, since the tracker started",
         )
         if (tracker := self.tracker) is not None:
             health = tracker.queue_health
@@ -118,7 +120,7 @@ class TrackerState(Collector):
 
 
 class WatchState(Collector):
-    """How old the news of pods is, once there has been any."""
+    """The silence of the watch of pods, once it has reported something."""
 
     def __init__(self, silent_seconds: Callable[[], float | None]) -> None:
         self._silent_seconds = silent_seconds
@@ -126,7 +128,7 @@ class WatchState(Collector):
     def collect(self) -> Iterator[Metric]:
         age = GaugeMetricFamily(
             "training_service_kubernetes_watch_age_seconds",
-            "How long the watch of pods has told nothing; a bookmark comes about once a minute",
+            "Time since the last event of the watch of pods; a bookmark comes about once a minute",
         )
         if (seconds := self._silent_seconds()) is not None:
             age.add_metric([], seconds)

@@ -1,7 +1,7 @@
-"""Every knob of the service: grouped, typed, bounded, documented.
+"""The settings of the service, in groups.
 
-Values come from flags, else the environment (TRAINING_SERVICE_GROUP__NAME), else a TOML file, else the
-defaults below, which need no configuration at all.
+A value comes from the first of: command line, environment (TRAINING_SERVICE_GROUP__NAME), TOML file, default.
+Every setting has a default.
 """
 
 from training_service.settings.service import LoggingSettings, MetricsSettings

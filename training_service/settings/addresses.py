@@ -1,4 +1,4 @@
-"""Which addresses can only be reached from this machine."""
+"""Detects addresses that only this machine can reach."""
 
 import ipaddress
 import socket
@@ -10,9 +10,9 @@ def host_of(address: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT is reached from this machine only.
+    """Return whether only this machine can reach HOST:PORT.
 
-    Of names only `localhost` can be, if it resolves to nothing else: what another name stands for may change.
+    The only possible name is `localhost`, if it resolves to loopback addresses. Other names may change.
     """
     host = host_of(address)
     if host.lower() == "localhost":

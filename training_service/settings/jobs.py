@@ -1,4 +1,4 @@
-"""Jobs: which run, how often they are tried, how long they may take, how they end."""
+"""Settings of jobs: capacity, retries, deadlines, and the removal of ended jobs."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,75 +14,83 @@ from job_tracker.catalog.job_defaults import categories
 from job_tracker.common.config import DEFAULT_PATH, Config, Duration
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.policies import LONGEST, MOST_ATTEMPTS, RetryPolicy
+from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, RetryPolicy
 
 PROCESSES_PER_INSTANCE = 8
-"""As many as most machines have GPUs, at most."""
+"""The number of GPUs of a large machine."""
 
 
 class SchedulingSettings(Config):
-    """Which jobs run, and how many."""
+    """The queue and the capacity of the service."""
 
-    capacity: int = Field(default=8, ge=1, le=1_000_000, description="instances that may run at once")
-    max_queued: int = Field(default=1_000_000, ge=1, description="jobs that may wait; more are refused")
+    capacity: int = Field(
+        default=8,
+        ge=1,
+        le=1_000_000,
+        description="Number of instances (pods, containers or process groups) that may run at the same time.",
+    )
+    max_queued: int = Field(
+        default=1_000_000,
+        ge=1,
+        description="Number of jobs that may wait in the queue. Further jobs are refused with "
+        "RESOURCE_EXHAUSTED.",
+    )
     max_processes: int | None = Field(
         default=None,
         ge=1,
         le=256_000_000,
-        description="training processes that one job may have in all its instances (PARALLEL_INSTANCES times "
-        f"nproc_per_node); none: {PROCESSES_PER_INSTANCE} for each instance of the capacity",
+        description="Number of training processes that one job may have in all its instances "
+        f"(PARALLEL_INSTANCES times nproc_per_node). Unset: {PROCESSES_PER_INSTANCE} times `capacity`.",
     )
 
     @property
     def most_processes(self) -> int:
-        """How many training processes one job may have."""
+        """Number of training processes that one job may have."""
         return self.max_processes or PROCESSES_PER_INSTANCE * self.capacity
 
 
 class JobSettings(Config):
-    """How jobs are checked, how they end, and what becomes of them then."""
+    """Checks of jobs at submission, their end, and how long their traces are kept."""
 
     check_path: str = Field(
         default=DEFAULT_PATH,
-        description="PATH of the check programs of algorithms, which the service runs itself",
+        description="PATH of the `check` programs of algorithms, which the service runs at submission. "
+        "Default: the folder of the service's Python first.",
     )
-
     stop_grace: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(0),
         le=timedelta(hours=1),
-        description="how long a process may take to end after SIGTERM, before SIGKILL",
+        description="Time from SIGTERM to SIGKILL when a job is stopped.",
     )
     finish_grace: Duration = Field(
         default=timedelta(seconds=30),
         ge=timedelta(0),
         le=timedelta(hours=24),
-        description="how long workers may take to end by themselves once the master has succeeded",
+        description="Time that workers get to end by themselves after the master has succeeded.",
     )
     keep_finished: Duration = Field(
         default=timedelta(days=30),
         ge=timedelta(0),
         le=timedelta(days=36_500),
-        description="how long ended jobs and their logs are kept (ISO 8601, such as P30D, or seconds)",
+        description="Time for which ended jobs and their logs are kept.",
     )
     keep_failed_group: Duration = Field(
         default=timedelta(0),
         ge=timedelta(0),
         le=timedelta(days=365),
-        description="how long what is left of a failed job stays to be looked at: its pods that have ended, "
-        "or the working folders of its processes; 0: not at all",
+        description="Time for which the ended pods or containers, or the working folders of the processes, "
+        "of a failed attempt are kept for inspection. 0: not kept.",
     )
     keep_succeeded_group: Duration = Field(
         default=timedelta(0),
         ge=timedelta(0),
         le=timedelta(days=365),
-        description="the same, of a job that succeeded; nothing is kept of one that was cancelled",
+        description="The same for a job that succeeded. Nothing is kept of a cancelled job.",
     )
 
 
-LongDuration = Annotated[Duration, Field(ge=timedelta(0), le=LONGEST)]
-
-
+LongDuration = Annotated[Duration, Field(ge=timedelta(0), le=MAX_DURATION)]
 _RETRY = RetryPolicy()
 
 
@@ -94,34 +102,40 @@ def _known_categories(words: Sequence[str]) -> tuple[Category, ...]:
 
 
 class RetrySettings(Config):
-    """When a failed attempt is followed by another; a request may say otherwise for its job."""
+    """Default retry policy of jobs. A request can replace each value for its job."""
 
     max_attempts: int = Field(
-        default=3, ge=1, le=MOST_ATTEMPTS, description="how often a job's group may be started in all"
+        default=3, ge=1, le=MAX_ATTEMPTS, description="Number of attempts of a job, the first included."
     )
     backoff: LongDuration = Field(
         default=_RETRY.backoff,
-        description="the wait before the second attempt; it doubles with each further one",
+        description="Pause before the second attempt. It doubles with each further attempt.",
     )
-    max_backoff: LongDuration = Field(default=_RETRY.max_backoff, description="the longest such wait")
+    max_backoff: LongDuration = Field(
+        default=_RETRY.max_backoff, description="Longest pause between two attempts."
+    )
     retry_on: Annotated[tuple[str, ...], AfterValidator(_known_categories)] = Field(
         default=(),
-        description="categories of diagnoses that are worth another attempt, besides those that are so by "
-        'nature (lost nodes and the like); "any" is every failure',
+        description="Categories of diagnoses that lead to another attempt, besides those that are always "
+        "retryable (such as a lost node). `any` stands for every failure.",
     )
 
     @model_validator(mode="after")
     def _backoffs_are_in_order(self) -> "RetrySettings":
         if self.backoff > self.max_backoff:
-            raise ValueError(f"backoff {self.backoff} is more than max_backoff {self.max_backoff}")
+            raise ValueError(
+                f"backoff is {self.backoff}; at most max_backoff, {self.max_backoff}, is allowed"
+            )
         return self
 
 
 class DeadlineSettings(Config):
-    """How long a job may be in a state before it fails; none: for ever. A request may say otherwise."""
+    """Default deadlines of jobs. A request can replace each value for its job. Unset: no deadline."""
 
-    queue: LongDuration | None = Field(default=None, description="to wait in the queue, each time")
-    start: LongDuration | None = Field(
-        default=timedelta(hours=1), description="to be launched until its master runs, for each attempt"
+    queue: LongDuration | None = Field(
+        default=None, description="Time in the queue, counted again for each attempt."
     )
-    run: LongDuration | None = Field(default=None, description="to run, for each attempt")
+    start: LongDuration | None = Field(
+        default=timedelta(hours=1), description="Time from the launch of an attempt until its master runs."
+    )
+    run: LongDuration | None = Field(default=None, description="Running time of an attempt.")

@@ -1,4 +1,4 @@
-"""Where the values of settings come from: flags over the environment over a file over the defaults."""
+"""Loads settings: the command line overrides the environment, which overrides the file."""
 
 import os
 import tomllib
@@ -10,23 +10,21 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from job_tracker.backends.registry import BrokenPlugin
+from job_tracker.common.validation import Problem, problems
 from training_service.settings import ENVIRONMENT_PREFIX, Settings, settings_model
 
-# Variables with our prefix that are not settings of the server.
+# Variables with the prefix that are not settings.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
-
-# Values that are not repeated in messages, besides secrets: a URL has a password.
-_HIDDEN = ["store", "url"]
 
 
 class SettingsError(Exception):
-    """The configuration cannot be used: one line a problem, each with where it stands."""
+    """The configuration is invalid. The message has one line for each problem, with its source."""
 
 
 def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
-    """The effective settings: `flags` (nested by group) over the environment over the file.
+    """The effective settings: `flags` (nested by group), then the environment, then the file.
 
-    Raises SettingsError naming, for each bad value, the source, the key, the value and what is allowed.
+    Raises SettingsError with the source, the key, the value and the allowed values of each bad setting.
     """
     try:
         model = settings_model()
@@ -43,7 +41,9 @@ def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Se
     try:
         return model(**merged)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explain(problem, sources) for problem in error.errors())) from error
+        raise SettingsError(
+            "\n".join(_line(problem, sources) for problem in problems(error, model))
+        ) from error
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _from_file(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: is not valid TOML ({error})") from error
+        raise SettingsError(f"{file}: not valid TOML ({error})") from error
 
 
 def _from_environment() -> dict[str, Any]:
@@ -61,13 +61,13 @@ def _from_environment() -> dict[str, Any]:
         ours = name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
         if ours and group not in settings_model().model_fields:
             raise SettingsError(
-                f"environment: {name}: there is no setting {group!r}; "
-                f"there are {', '.join(settings_model().model_fields)}"
+                f"environment: {name}: unknown setting {group!r}; "
+                f"allowed are {', '.join(settings_model().model_fields)}"
             )
     try:
         values = EnvSettingsSource(settings_model())()
     except Exception as error:
-        raise SettingsError(f"environment: {error}: a group as a whole is given as JSON") from error
+        raise SettingsError(f"environment: {error}; write lists and whole groups as JSON") from error
     for name in os.environ:
         if name.startswith(ENVIRONMENT_PREFIX):
             _restore_case(values, name.removeprefix(ENVIRONMENT_PREFIX).split("__"))
@@ -75,7 +75,7 @@ def _from_environment() -> dict[str, Any]:
 
 
 def _restore_case(values: dict[str, Any], path: list[str]) -> None:
-    """Names of settings have no case, and the keys of a table (variables, algorithms) do: give it back."""
+    """Restore the case of keys of tables (variables, algorithms): only names of settings ignore case."""
     kind: Any = settings_model()
     for part in path:
         key = part.lower()
@@ -101,32 +101,15 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def _explain(problem: Any, sources: Mapping[str, Mapping[str, Any]]) -> str:
-    path = [str(part) for part in problem["loc"] if part != "[key]"]
-    source = next((name for name, values in sources.items() if _holds(values, path)), "settings")
-    value = problem["input"]
-    hidden = path == _HIDDEN[: len(path)] or _is_secret(path)
-    shown = f" is {value!r}:" if isinstance(value, str | int | float) and not hidden else ":"
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        shown, message = ":", "there is no such setting"
-    place = f"{source}: {'.'.join(path)}{shown}" if path else "settings:"
-    return f"{place} {message[0].lower()}{message[1:]}"
+def _line(problem: Problem, sources: Mapping[str, Mapping[str, Any]]) -> str:
+    source = next((name for name, values in sources.items() if _holds(values, problem.path)), "settings")
+    return f"{source}: {problem}"
 
 
-def _is_secret(path: list[str]) -> bool:
-    """Whether the value there is one that is never shown, by its name or its type."""
-    kind: Any = settings_model()
-    for part in path:
-        fields = getattr(kind, "model_fields", {})
-        kind = fields[part].annotation if part in fields else next(reversed(get_args(kind)), None)
-    return "secret" in f"{path}{kind}".lower()
-
-
-def _holds(values: Any, path: list[str]) -> bool:
+def _holds(values: Any, path: tuple[str, ...]) -> bool:
     for key in path:
         if not isinstance(values, Mapping):
-            return True  # the value that should have been a group
+            return True  # a value in place of a group
         if key not in values:
             return False
         values = values[key]

@@ -1,4 +1,4 @@
-"""The service itself: where it listens, what it keeps where, what it tells of itself."""
+"""Settings of the service itself: its addresses, its storage, its logs and metrics."""
 
 import os
 from pathlib import Path
@@ -22,22 +22,24 @@ _LAST_PORT = 65535
 class ServerSettings(Config):
     """The gRPC server."""
 
-    # Before `address`, whose check looks at it.
+    # Before `address`: the validator of `address` reads it.
     insecure: bool = Field(
         default=False,
-        description="listen beyond this machine, although the service asks no caller who it is",
+        description="Allow an `address` that other machines can reach. The service does not authenticate its "
+        "callers, so set this only behind a firewall or a network policy.",
     )
     address: str = Field(
         default="127.0.0.1:51001",
         pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
-        description="where to listen; port 0 takes a free one",
+        description="Listening address, HOST:PORT. Port 0 takes a free port. A host beyond loopback needs "
+        "`insecure`.",
     )
 
     @field_validator("address")
     @classmethod
     def _port_exists(cls, address: str) -> str:
         if int(address.rpartition(":")[2]) > _LAST_PORT:
-            raise ValueError(f"there are ports up to {_LAST_PORT} only")
+            raise ValueError(f"the port must be from 0 to {_LAST_PORT}")
         return address
 
     @field_validator("address")
@@ -45,20 +47,25 @@ class ServerSettings(Config):
     def _is_meant_to_be_reached(cls, address: str, info: ValidationInfo) -> str:
         if not info.data.get("insecure", True) and not is_loopback(address):
             raise ValueError(
-                "it can be reached from other machines, and the service does not ask callers who they are: "
-                "whoever reaches the port can submit, read and cancel every job. Listen on this machine only "
-                "(127.0.0.0/8, [::1] or localhost), or keep others away from the port by a firewall or a "
-                "network policy and set server.insecure = true (--insecure)"
+                "other machines can reach it, and the service does not authenticate callers: anyone who can "
+                "connect can submit, read and cancel every job. Listen on loopback (127.0.0.0/8, [::1] or "
+                "localhost), or protect the port with a firewall or a network policy and set "
+                "server.insecure = true (--insecure)"
             )
         return address
 
     shutdown_seconds: float = Field(
-        default=5, ge=0, le=300, description="how long calls may still run after the order to stop"
+        default=5,
+        ge=0,
+        le=300,
+        description="Time that running calls get to finish after SIGTERM, in seconds. Later they are "
+        "aborted.",
     )
     cancelled_as_failure: bool = Field(
         default=False,
-        description="report cancelled jobs as `failure` in GetTrainingStatus, for clients that know no "
-        "status 5; to those that send the metadata x-knows-cancelled, as trainctl does, still as `cancelled`",
+        description="Report cancelled jobs as `failure` in GetTrainingStatus, for old clients that do not "
+        "know status 5. Clients that send the metadata `x-knows-cancelled`, as trainctl does, still get "
+        "`cancelled`.",
     )
 
 
@@ -68,100 +75,115 @@ def _default_data_dir() -> Path:
 
 
 class StorageSettings(Config):
-    """Where things are kept."""
+    """Local and shared storage."""
 
     data_dir: Path = Field(
-        default_factory=_default_data_dir, description="the job store, and the files of running processes"
+        default_factory=_default_data_dir,
+        description="Local folder of this service: the job store, and files of running processes. Default: "
+        "`training-service` in XDG_STATE_HOME, or in `~/.local/state` without it.",
     )
     uri: str | None = Field(
         default=None,
         min_length=1,
-        description="fsspec URI of datasets, models, checkpoints and logs; default: `storage` in data_dir",
+        description="fsspec URI of datasets, models, checkpoints and logs. Unset: the folder `storage` in "
+        "`data_dir`.",
     )
     start_anew: bool = Field(
         default=False,
-        description="begin with an empty job store although there are folders of jobs that it does not know",
+        description="Start with an empty job store even if the storage has folders of jobs that the store "
+        "does not know. Otherwise the service refuses to start, since a lost store is the likely cause.",
     )
 
     @property
     def root(self) -> str:
-        """The URI of datasets, models, checkpoints and logs."""
+        """The URI of datasets, models, checkpoints and logs, without a trailing slash."""
         return (self.uri or str(self.data_dir.absolute() / "storage")).rstrip("/")
 
 
 class StoreSettings(Config):
-    """Where jobs are recorded."""
+    """The job store: a local SQLite file by default, or Redis shared by several replicas."""
 
     url: SecretStr | None = Field(
         default=None,
-        description="a Redis server (redis://, rediss://, unix://), which several services may share; "
-        "none: a file in storage.data_dir",
+        description="Redis server: redis://HOST:PORT/DB, rediss://... for TLS, or unix://PATH. Replicas of "
+        "one service share it. Unset: a SQLite file in `storage.data_dir`.",
     )
     prefix: str = Field(
         default="training-service",
         pattern=r"^[A-Za-z0-9_.-]{1,64}$",
-        description="of all keys in Redis; services with the same one share their jobs",
+        description="Prefix of all keys in Redis. Services with the same prefix share their jobs.",
     )
     answer_seconds: float = Field(
-        default=5, ge=0.1, le=60, description="how long Redis may take to answer before a call fails"
+        default=5, ge=0.1, le=60, description="Time-out of one call to Redis, in seconds."
     )
     lease_seconds: float = Field(
         default=5,
         ge=1,
         le=60,
-        description="how long the leading replica may be silent before another one leads",
+        description="Time after which another replica takes over from a leader that no longer renews its "
+        "lease, in seconds.",
     )
 
     @field_validator("url")
     @classmethod
     def _url_is_of_redis(cls, url: SecretStr | None) -> SecretStr | None:
-        hint = "give it as redis://HOST:PORT/0, rediss://… for TLS, or unix://PATH"
+        hint = "it must be redis://HOST:PORT/0, rediss://… for TLS, or unix://PATH"
         try:
             parts = urlsplit(url.get_secret_value() if url else "redis://host")
-            _ = parts.port  # raises for one that is no number
+            _ = parts.port  # raises ValueError if the port is not a number
         except ValueError:
-            raise ValueError(hint) from None  # its own message may show the password
+            raise ValueError(hint) from None  # the original message may contain the password
         if parts.scheme not in ("redis", "rediss", "unix"):
             raise ValueError(hint)
         return url
 
 
 class ReportSettings(Config):
-    """What training processes tell the service."""
+    """Reports of training processes: progress, metrics and artifacts."""
 
     address: str | None = Field(
         default=None,
         pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
-        description="where training processes reach this service (HOST:PORT); none: they cannot call it, and "
-        "report by what they print; processes on this machine need none",
+        description="Address at which training processes reach this service, HOST:PORT. Unset: ranks on this "
+        "machine use `server.address`; others cannot call the service and report by printed lines only.",
     )
 
 
 class LogSettings(Config):
-    """What the ranks of jobs print. It is kept in the storage as long as the job."""
+    """Output of the ranks of jobs. It is stored as long as the job."""
 
     max_bytes_per_rank: int = Field(
         default=100 << 20,
         ge=SMALLEST_LOG,
         le=1 << 40,
-        description="how much is kept of each rank's log in an attempt, the times of its lines included: the "
-        "first quarter and the newest; a line says how much is missing in between",
+        description="Largest stored log of one rank in one attempt, in bytes, with the time of each line. Of "
+        "a larger log the first quarter and the newest part are kept; a line between them gives the number "
+        "of missing bytes.",
     )
 
 
 class MetricsSettings(Config):
     """Prometheus metrics over HTTP."""
 
-    port: int | None = Field(default=None, ge=0, le=65535, description="none: no metrics; 0: a free port")
+    port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port of the metrics. 0 takes a free port. Unset: no metrics.",
+    )
     address: str = Field(
         default="127.0.0.1",
-        description="where to listen, also beyond this machine: metrics can only be read, and hold no text "
-        "of users",
+        description="Listening host of the metrics. It may be reachable from other machines: metrics are "
+        "read-only and contain no text of users.",
     )
 
 
 class LoggingSettings(Config):
     """The service's own log, on standard error."""
 
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    format: Literal["console", "json"] = "console"
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="Lowest level that is logged."
+    )
+    format: Literal["console", "json"] = Field(
+        default="console", description="`console`: text for people. `json`: one JSON object a line."
+    )

@@ -1,15 +1,17 @@
-"""All settings, and what they must be to each other."""
+"""The settings as a whole, and the checks across their groups."""
 
 import re
 from functools import cache, cached_property
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from job_tracker.backends.registry import BackendPlugin, BrokenPlugin, installed
 from job_tracker.catalog import Algorithm, Dataset, JobDefaults, algorithm_model
 from job_tracker.catalog.groups import RoleRecipe
+from job_tracker.common.printable import quoted
+from job_tracker.common.validation import explain
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import Deadlines, RetryPolicy
@@ -32,26 +34,26 @@ _BACKEND_NAME = re.compile("[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 
 def _installed_backend(name: str) -> str:
     if name not in installed():
-        raise ValueError(f"there is no backend of this name; installed are {', '.join(installed())}")
+        raise ValueError(f"{quoted(name)} is not an installed backend; allowed are {', '.join(installed())}")
     return name
 
 
 class Settings(BaseSettings):
-    """All of it, but for what backends bring: settings_model() is the whole."""
+    """All settings without those of backends. `settings_model()` has both."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
         frozen=True,
         env_prefix=ENVIRONMENT_PREFIX,
         env_nested_delimiter="__",
-        # Names of algorithms and the like are keys below these, and case matters there.
+        # Only for the names of settings: keys of tables, such as names of algorithms, keep their case.
         case_sensitive=False,
     )
 
     backend: Annotated[str, AfterValidator(_installed_backend)] = Field(
         default="process",
-        description="where groups run: process, docker, kubernetes, that of another package, or fake, which "
-        "only pretends, to try clients out",
+        description="Backend that runs the jobs: `process`, `docker`, `kubernetes`, the name of another "
+        "installed backend, or `fake`, which only simulates jobs, to try out clients.",
     )
     server: ServerSettings = ServerSettings()
     storage: StorageSettings = Field(default_factory=StorageSettings)
@@ -64,19 +66,24 @@ class Settings(BaseSettings):
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
-    algorithms: dict[str, Algorithm] = {}
+    algorithms: dict[str, Algorithm] = Field(
+        default={},
+        description="Algorithms that can be trained, by name. If set, they replace the built-in ones.",
+    )
     datasets: dict[str, Dataset] = Field(
-        default={}, description='where datasets are, by id; "*" stands for any other id'
+        default={},
+        description="Location of datasets, by id. `*` stands for every other id. If set, they replace the "
+        "built-in ones.",
     )
 
     @property
     def job_defaults(self) -> JobDefaults:
-        """What holds for a job whose request does not say otherwise."""
+        """The policies of a job whose request sets none."""
         return JobDefaults(retry=RetryPolicy(**dict(self.retry)), deadlines=Deadlines(**dict(self.deadlines)))
 
     @cached_property
     def plugin(self) -> BackendPlugin:
-        """The backend that is chosen, with its settings."""
+        """The plugin of the configured backend, with its settings."""
         return self._plugin_of(self.backend)
 
     def _plugin_of(self, backend: str) -> BackendPlugin:
@@ -84,7 +91,7 @@ class Settings(BaseSettings):
 
     @property
     def all_datasets(self) -> dict[str, Dataset]:
-        """The datasets that are configured, or, if none is, those that ship."""
+        """The configured datasets, or the built-in ones if none are configured."""
         return self.datasets or default_datasets(self.storage.root)
 
     @model_validator(mode="after")
@@ -94,7 +101,7 @@ class Settings(BaseSettings):
             if recipe is not None and self.backend not in algorithm.recipes:
                 required = [f".{field}" for field, info in recipe.model_fields.items() if info.is_required()]
                 needed = "".join([self.backend, *required[:1]])
-                raise ValueError(f"algorithms.{name} has no {needed}, which backend {self.backend} needs")
+                raise ValueError(f"algorithms.{name}.{needed} is missing; backend {self.backend} needs it")
         return self
 
     @model_validator(mode="after")
@@ -106,42 +113,39 @@ class Settings(BaseSettings):
         return self
 
     def _check_options(self, name: str, algorithm: Algorithm, backend: str, role: str) -> None:
-        """Raise ValueError unless the options of the algorithm can be laid over those of all."""
+        """Raise ValueError if the options of the algorithm conflict with those of all algorithms."""
         what = f"algorithms.{name}.{backend} over {backend}"
         try:
             instance = self._plugin_of(backend).resolve(algorithm, role, InstanceOptions())
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise ValueError(f"{what}: {reason}") from error
+        except ValueError as error:
+            raise ValueError(f"{what}: {explain(error)}") from error
         if instance.processes > 1 and not instance.command:
             raise ValueError(
-                f"{what}: nproc_per_node is more than 1, and there is no command that torchrun is to start"
+                f"{what}: nproc_per_node is {instance.processes}, which needs a command; set command, or "
+                "nproc_per_node to 1"
             )
 
     @classmethod
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what loading.py hands over, which has put the sources together."""
+        """Use only the values from loading.py, which has merged the sources."""
         return (init_settings,)
 
 
 _TAKEN = {name for model in (Settings, Algorithm, RoleRecipe) for name in (*dir(model), *model.model_fields)}
-"""What a backend's table in one of these would hide."""
+"""Names that no backend can have: its table would hide a field of these models."""
 
 
 @cache
 def settings_model() -> type[Settings]:
-    """The settings, with a table for each backend that is installed, in algorithms as well.
-
-    Raises BrokenPlugin.
-    """
+    """The settings with a table for each installed backend, also in `algorithms`. Raises BrokenPlugin."""
     plugins = installed()
     for name in plugins:
         if not _BACKEND_NAME.fullmatch(name) or name in _TAKEN:
             raise BrokenPlugin(
-                f"a backend cannot have the name {name!r}: it is that of another setting, or not made of "
-                "lower-case letters, digits and _; uninstall its package"
+                f"backend name {name!r} is not allowed: names have lower-case letters, digits and _, and are "
+                "not those of other settings; uninstall its package"
             )
     recipes = {name: each.recipe_model for name, each in plugins.items() if each.recipe_model}
     roles = {name: each.role_model for name, each in plugins.items() if each.role_model}
@@ -154,7 +158,7 @@ def settings_model() -> type[Settings]:
         dict[str, algorithm],  # type: ignore[valid-type]
         Field(
             default_factory=lambda: default_algorithms(algorithm),
-            description="what may be trained; given, it replaces the built-in",
+            description=Settings.model_fields["algorithms"].description,
         ),
     )
     return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, **fields)

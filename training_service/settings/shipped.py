@@ -1,4 +1,4 @@
-"""The algorithms and datasets that ship with the service, for configurations that have none: shipped.toml."""
+"""The built-in algorithms and datasets in shipped.toml, for configurations without their own."""
 
 import tomllib
 from importlib import resources
@@ -8,12 +8,12 @@ from job_tracker.catalog import Algorithm, Dataset
 
 
 def default_algorithms(model: type[Algorithm]) -> dict[str, Algorithm]:
-    """The algorithms that ship, by name."""
+    """The built-in algorithms, by name."""
     return {name: model.model_validate(values) for name, values in _shipped("algorithms").items()}
 
 
 def default_datasets(storage: str) -> dict[str, Dataset]:
-    """The datasets that ship, by id, in the storage at this URI."""
+    """The built-in datasets, by id, in the storage at this URI."""
     return {
         name: Dataset.model_validate({**values, "uri": values["uri"].replace("{storage}", storage)})
         for name, values in _shipped("datasets").items()

@@ -1,4 +1,4 @@
-"""Groups of containers on a Docker engine."""
+"""The Docker backend: groups of containers on a Docker engine."""
 
 from job_tracker.backends.docker.backend import DockerBackend
 

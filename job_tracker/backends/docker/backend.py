@@ -1,27 +1,25 @@
-"""Backend on a Docker engine: see Backend in base.py, and docs/architecture.md."""
+"""The Docker backend: see Backend in base.py, and docs/architecture.md."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from functools import partial
 from weakref import WeakValueDictionary
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.endings import Endings
-from job_tracker.backends.docker.engine_errors import Conflict, NotFound
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.launch import Launcher
-from job_tracker.backends.docker.logs import LiveLogs
+from job_tracker.backends.docker.logs import ContainerLogs
 from job_tracker.backends.docker.plan import plan
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.backends.shared.watching import watched
-from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.errors import BackendRefused, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
@@ -30,17 +28,17 @@ from job_tracker.logs.spool import FolderSpool
 
 
 class DockerBackend:
-    """See Backend. Everything durable is on the engine, but for the logs of groups that were stopped."""
+    """See Backend. All durable state is on the engine, except the logs of stopped groups."""
 
     def __init__(
         self,
         spool: FolderSpool,
         settings: DockerSettings,
-        tell: ExtraEnvironment = nothing_more,
+        extra_environment: ExtraEnvironment = nothing_more,
     ) -> None:
-        """What a stopped group printed is put into the spool. Nothing is connected to yet."""
+        """Logs of stopped groups go to the spool. The first call connects to the engine."""
         self._settings = settings
-        self._tell = tell
+        self._extra_environment = extra_environment
         instance = settings.instance
         self._client = DockerClient(settings.base_url, call_seconds=settings.call_seconds)
         self._groups = Groups()
@@ -50,27 +48,31 @@ class DockerBackend:
         self._launches: WeakValueDictionary[GroupRef, asyncio.Lock] = WeakValueDictionary()
         self._spool = spool
         spool.lives = lambda ref: (group := self._groups.get(ref)) is not None and not group.is_kept
-        self._live = LiveLogs(self._client, self._groups)
+        self._logs = ContainerLogs(self._client, self._groups, spool)
         self._stopper = Stopper(
-            self._client, self._cache, self._groups, endings, self._live, spool, instance=instance
+            self._client, self._cache, self._groups, endings, self._logs, instance=instance
         )
         self._launcher = Launcher(
             self._client, self._cache, self._groups, self._images, self._stopper.remove_lost
         )
 
     async def connect(self) -> None:
-        """Look whether the engine lets us in. Raises BackendRefused if it does not."""
-        await self._client.connect()
+        """Check that the engine accepts calls. Raises BackendRefused if it does not."""
+        try:
+            await self._client.connect()
+        except BackendRefused:
+            await self._client.close()
+            raise
 
     async def launch(self, job: Job) -> Observation:
-        planned = plan(job, self._settings, self._tell(job), most_log=self._spool.most_log)
+        planned = plan(job, self._settings, self._extra_environment(job), most_log=self._spool.most_log)
         await self._cache.sync()
         one_at_a_time = self._launches.setdefault(planned.group, asyncio.Lock())
         async with one_at_a_time:
             known = self._groups.get(planned.group)
             if known is not None and known.ending is not None:
                 if any(each.submission == planned.submission for each in known.containers.values()):
-                    raise LaunchFailed(removed(MASTER_RANK))  # the attempt has ended; its store lost the end
+                    raise LaunchFailed(removed(MASTER_RANK))  # the attempt has ended, and the store lost this
                 await self._stopper.stop(planned.group, timedelta(0), keep_logs=False)
                 await self._stopper.clear(planned.group)
             group = self._groups.begin(planned.group, planned.instances)
@@ -88,7 +90,7 @@ class DockerBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend. Also removes networks and markers that a service which was killed has left."""
+        """See Backend. Also removes networks and endings that a crashed service left."""
         await self._spool.sweep()
         await self._cache.sync()
         await self._stopper.sweep(now, forgotten)
@@ -105,15 +107,7 @@ class DockerBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         await self._cache.sync()
-        live = self._groups.get(group)
-        if live is None or live.is_kept or rank >= live.instances:
-            pieces = self._spool.read(group, rank, after=after, tail_lines=tail_lines)
-        else:
-            read = partial(self._live.read, live, rank, follow=follow, after=after, tail_lines=tail_lines)
-            current = live.restarts_of(rank)
-            pieces = self._spool.read_on(
-                group, rank, current, read, (NotFound, Conflict), after=after, tail_lines=tail_lines
-            )
+        pieces = self._logs.read(group, rank, follow=follow, after=after, tail_lines=tail_lines)
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece

@@ -1,14 +1,12 @@
-"""Our containers as the engine last told of them: a list, and then its events.
+"""A cache of the service's containers: a list, then the events of the engine.
 
-The view may be behind the world, and after a loss of the connection for long. It never goes back: see
-Groups.take. What was missed is repaired by the next list, which comes with every connection and on a
-period. Only containers that have ended are looked at one by one, once: lists do not say how.
+The cache may be behind the engine, for long after a lost connection. The state of a container never goes
+back: see ContainerGroup.take. A new list with each connection, and once a minute, makes up for missed events.
+Only containers that have ended are inspected, and only once: lists have no exit codes.
 """
 
 import asyncio
-import contextvars
 import logging
-import random
 import time
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
@@ -17,17 +15,19 @@ from typing import Any
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.containers import Container, inspected, listed
 from job_tracker.backends.docker.endings import Ending, Endings
-from job_tracker.backends.docker.engine_errors import EngineError, NotFound
+from job_tracker.backends.docker.engine_errors import EngineError, NotFound, Unreachable
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.names import are_ours, group_of_ending, ours
 from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidence_of
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import background, end, repeat
 from job_tracker.logs.records import TIME
 
 log = logging.getLogger(__name__)
 
 _TAIL_SILENCE = 5.0
 _OVERLAP_SECONDS = 5
-_WATCH_SECONDS = 60.0  # until everything is listed again
+_WATCH_SECONDS = 60.0  # until all containers are listed again
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # after failures
 
 
@@ -40,27 +40,30 @@ class ContainerCache:
         self._groups = groups
         self._instance = instance
         self._containers: dict[str, Container] = {}
-        self._removed: set[str] = set()  # since the list that is under way was asked for
-        self._added: set[str] = set()  # likewise
+        self._removed: set[str] = set()  # since the current list was requested
+        self._added: set[str] = set()  # since the current list was requested
         self._listed_at = 0.0
         self._syncing = asyncio.Lock()
         self._listing = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
 
     async def sync(self) -> None:
-        """See all containers once, and follow them from then on. Raises EngineError if that cannot be now."""
+        """List all containers on the first call, and follow their events from then on. Raises EngineError."""
         if self._following is not None:
             return
         async with self._syncing:
             if self._following is None:
                 await self.refresh()
-                # Of its own context: it is about all jobs, whichever was the first to need it.
-                self._following = asyncio.create_task(
-                    self._follow(), name="container watch", context=contextvars.Context()
+                follow = repeat(
+                    self._watch,
+                    Backoff(_FIRST_PAUSE, _LONGEST_PAUSE),
+                    failure="the watch of containers failed",
+                    expected=EngineError,
                 )
+                self._following = background(follow, "container watch", detached=True)
 
     async def refresh(self) -> None:
-        """List everything now, and take it in."""
+        """List all endings and containers now, and update the groups."""
         async with self._listing:
             self._removed.clear()
             self._added.clear()
@@ -76,7 +79,7 @@ class ContainerCache:
                     self._remove(known.id)
 
     async def look(self, container: str) -> Container | None:
-        """Look at one container now, by its id or name, and take it in; None if it is gone."""
+        """Inspect one container by its id or name, and update its group. Return None if it is gone."""
         try:
             found = await self._inspected(container)
         except NotFound:
@@ -87,15 +90,13 @@ class ContainerCache:
         return found
 
     def removed(self, container: Container) -> None:
-        """Take in that a container is gone, before the engine tells of it."""
+        """Record that a container is gone, before its event arrives."""
         self._remove(container.id)
 
     async def close(self) -> None:
-        """Stop following."""
+        """Stop following the events."""
         if self._following is not None:
-            self._following.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._following
+            await end(self._following)
 
     async def _take(self, entry: Container) -> None:
         known = self._containers.get(entry.id)
@@ -116,7 +117,7 @@ class ContainerCache:
         return inspected(answer, await self._log_tail(found.id))
 
     async def _log_tail(self, container: str) -> str:
-        """The last lines of what it printed, as evidence; what cannot be had is none."""
+        """Return the end of the container's log as evidence; "" if it cannot be read."""
         end = b""
         with suppress(EngineError):
             pieces = self._client.logs(
@@ -141,25 +142,11 @@ class ContainerCache:
             self._removed.add(known.id)
             self._groups.remove(known)
 
-    async def _follow(self) -> None:
-        """Watch, list again when that is due or needed, for ever."""
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                await self._watch()
-                pause = _FIRST_PAUSE
-            except Exception as error:
-                # Anything else would end the watch for good, and nobody would see it.
-                expected = isinstance(error, EngineError)
-                log.warning("the watch of containers broke: %s", error, exc_info=None if expected else error)
-                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-                pause = min(pause * 2, _LONGEST_PAUSE)
-
     async def _watch(self) -> None:
-        """Follow the events for a while, with a list in the beginning.
+        """List all containers, then follow their events for a while.
 
-        They are asked for from some seconds ago on, so that none falls between the list and them. One that
-        comes twice only has the container looked at twice.
+        The events begin some seconds before the list, so none is missed. An event that comes twice is
+        harmless.
         """
         since = int(time.time()) - _OVERLAP_SECONDS
         await self.refresh()
@@ -172,32 +159,30 @@ class ContainerCache:
                     await self._take_event(event)
         except TimeoutError:
             return
-        # The library ends a stream without a word, whatever broke it: is the engine still there?
-        await asyncio.sleep(_FIRST_PAUSE)
-        await self._client.ping()
+        raise Unreachable("it ended the stream of events")
 
     async def _take_event(self, event: Mapping[str, Any]) -> None:
-        told = event["Actor"]
+        actor = event["Actor"]
         if event["Type"] == "volume":
-            name = group_of_ending(told["ID"])
+            name = group_of_ending(actor["ID"])
             if name is not None and event["Action"] == "create":
                 await self._take_ending(name, event["timeNano"] / 1e9)
-        elif not are_ours(told["Attributes"], self._instance):
+        elif not are_ours(actor["Attributes"], self._instance):
             return
         elif event["Action"] == "destroy":
-            self._remove(told["ID"])
+            self._remove(actor["ID"])
         else:
-            known = self._containers.get(told["ID"])
+            known = self._containers.get(actor["ID"])
             if known is None or not known.has_ended:
-                await self.look(told["ID"])
+                await self.look(actor["ID"])
 
     async def _take_ending(self, name: str, at: float) -> None:
         group = next((group for group in self._groups if group.ref.name == name), None)
         if group is None or group.ending is not None:
             return
         if at < self._listed_at or not any(each.created_at <= at for each in group.containers.values()):
-            return  # the list has it; or it was about an earlier group of that name
+            return  # the list has it, or it belongs to an earlier group of this name
         endings = await self._endings.list()
-        # It may be gone again, with the group; that it was there is what counts.
+        # The ending counts even if it was removed with the group meanwhile.
         is_there = any(each.group == group.ref for each in endings)
         self._groups.end(endings if is_there else [*endings, Ending(group.ref)])

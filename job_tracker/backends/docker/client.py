@@ -1,162 +1,156 @@
-"""The edge to the engine: plain JSON out and in, every call bounded in time, errors of our own.
+"""The client of the Docker engine: JSON in and out, a time-out for each call, and our own errors.
 
-The client library blocks, so its calls are made in threads. Nothing of it is seen outside this file, so
-it can be replaced.
+aiohttp makes the calls. The Docker library only reads the environment as the docker command does: the address
+of the engine, its certificates, and logins to registries.
 """
 
 import asyncio
-import functools
+import json
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
-from typing import Any, TypeVar
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any
+from urllib.parse import quote
 
-import docker
-import requests
-from docker.errors import APIError, DockerException
-from docker.utils import kwargs_from_env, parse_repository_tag
+import aiohttp
+from docker import auth
+from docker.errors import DockerException
+from docker.tls import TLSConfig
+from docker.utils import kwargs_from_env, parse_host, parse_repository_tag
 
-from job_tracker.backends.docker.engine_errors import EngineError, Refused, Unreachable, from_answer
-from job_tracker.backends.docker.streams import ClosableIterator, streamed
+from job_tracker.backends.docker.engine_errors import EngineError, NotFound, Refused, Unreachable, from_answer
 from job_tracker.domain.errors import BackendRefused
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 Json = Mapping[str, Any]
+Query = Mapping[str, str]
 
-_OLDEST_API = (1, 41)  # of Engine 20.10: the first that knows host-gateway
+_OLDEST_API = (1, 41)  # of Engine 20.10, the first that knows host-gateway
 _PULL_SILENCE = 300.0
-_MOST_CALLS = 16  # in flight at once
-# What the backend follows. The others are many: each `docker exec` is two.
+_MOST_CALLS = 16  # in flight at once; streams do not count
+_FIRST_ERROR, _SERVER_ERROR = 400, 500
+_UNIX = "http+unix://"
+_FRAME_HEAD = 8
+# The events that the cache needs. There are many others: each `docker exec` makes two.
 _EVENTS = ["create", "start", "die", "destroy", "pause", "unpause"]
 
 
 class DockerClient:
-    """Calls to one engine. Connects with the first of them; they raise EngineError."""
+    """Calls to one engine. The first call connects. Calls raise EngineError."""
 
     def __init__(self, base_url: str | None, *, call_seconds: int = 30) -> None:
-        """Without a URL, the engine is where `docker` would look. Calls take `call_seconds` at most."""
-        self._base_url = base_url
+        """Without a URL, use the engine that the docker command would. A call may take `call_seconds`."""
+        self._url = base_url
         self._place = base_url or os.environ.get("DOCKER_HOST") or "the engine of this machine"
         self._seconds = call_seconds
-        self._threads = ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="docker call")
-        self._connecting = asyncio.Lock()
-        self._api: docker.APIClient | None = None
+        self._calls = asyncio.Semaphore(_MOST_CALLS)
+        self._session: aiohttp.ClientSession | None = None
+        self._version = ""
 
     async def connect(self) -> None:
-        """Look whether we are let in, once. Raises BackendRefused; an engine that is away is no reason to."""
+        """Check that the engine accepts calls. Raises BackendRefused if it runs and does not accept them."""
         try:
-            told = await self._call(lambda api: api.version())
+            version = await self._api_version()
         except Unreachable as error:
-            if isinstance(error.__cause__, Exception) and "Permission denied" in str(error.__cause__):
+            if isinstance(getattr(error.__cause__, "os_error", None), PermissionError):
                 raise self._refused("this account may not use its socket (see the group docker)") from error
             log.warning("docker: %s: the engine cannot be reached yet: %s", self._place, error)
             return
         except EngineError as error:
-            raise self._refused(f"it does not let us in: {error.message}") from error
-        version = tuple(int(part) for part in str(told["ApiVersion"]).split("."))
-        if version < _OLDEST_API:
-            raise self._refused(
-                f"its API is {told['ApiVersion']}; Engine 20.10 (1.41) is the oldest that will do"
-            )
-
-    async def ping(self) -> None:
-        """Return if the engine answers."""
-        await self._call(lambda api: api.ping())
+            raise self._refused(f"it does not accept calls: {error.message}") from error
+        if tuple(int(part) for part in version.split(".")) < _OLDEST_API:
+            raise self._refused(f"its API version is {version}; at least 1.41 (Engine 20.10) is required")
 
     async def create_container(self, name: str, request: Json) -> str:
-        """Create a container of this name, and answer with its id. Conflict if the name is taken."""
-        answer = await self._call(lambda api: api.create_container_from_config(dict(request), name))
+        """Create a container, and return its id. Raises Conflict if the name is taken."""
+        answer = await self._call("POST", "/containers/create", {"name": name}, request)
         return str(answer["Id"])
 
     async def containers(self, labels: Sequence[str]) -> list[Json]:
-        """All containers with these labels, as a list has them."""
-        filters = {"label": list(labels)}
-        return await self._call(lambda api: api.containers(all=True, filters=filters))
+        """List all containers with these labels."""
+        found: list[Json] = await self._call("GET", "/containers/json", {"all": "1", **_with(labels)})
+        return found
 
     async def inspect(self, container: str) -> Json:
-        """The container of this id or name, as an inspection has it."""
-        return await self._call(lambda api: api.inspect_container(container))
+        """Inspect the container with this id or name."""
+        found: Json = await self._call("GET", f"/containers/{container}/json")
+        return found
 
     async def start(self, container: str) -> None:
-        """Start it; one that runs is fine."""
-        await self._call(lambda api: api.start(container))
+        """Start a container. Starting a running one does nothing."""
+        await self._call("POST", f"/containers/{container}/start")
 
     async def kill(self, container: str, signal: str) -> None:
-        """Send a signal. Conflict if it does not run."""
-        await self._call(lambda api: api.kill(container, signal))
+        """Send a signal to a container. Raises Conflict if it is not running."""
+        await self._call("POST", f"/containers/{container}/kill", {"signal": signal})
 
     async def remove(self, container: str) -> None:
-        """Remove a container that does not run, and its anonymous volumes."""
-        await self._call(lambda api: api.remove_container(container, v=True))
+        """Remove a container that is not running, and its anonymous volumes."""
+        await self._call("DELETE", f"/containers/{container}", {"v": "1"})
 
     async def create_network(self, name: str, labels: Mapping[str, str]) -> None:
-        """Create a bridge network. Conflict if the name is taken."""
-        await self._call(
-            lambda api: api.create_network(name, driver="bridge", check_duplicate=True, labels=dict(labels)),
-        )
+        """Create a bridge network. Raises Conflict if the name is taken."""
+        request = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Labels": dict(labels)}
+        await self._call("POST", "/networks/create", body=request)
 
     async def networks(self, labels: Sequence[str]) -> list[Json]:
-        """All networks with these labels."""
-        filters = {"label": list(labels)}
-        return await self._call(lambda api: api.networks(filters=filters))
+        """List all networks with these labels."""
+        found: list[Json] = await self._call("GET", "/networks", _with(labels))
+        return found
 
     async def network(self, name: str) -> Json:
-        """The network of this name."""
-        return await self._call(lambda api: api.inspect_network(name))
+        """Inspect the network with this name."""
+        found: Json = await self._call("GET", f"/networks/{name}")
+        return found
 
     async def remove_network(self, network: str) -> None:
-        """Remove a network that no running container is on."""
-        await self._call(lambda api: api.remove_network(network))
+        """Remove a network that no running container uses."""
+        await self._call("DELETE", f"/networks/{network}")
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> Json:
-        """The volume of this name: a new one, or the one that is there, with its own labels."""
-        return await self._call(lambda api: api.create_volume(name, labels=dict(labels)))
+        """Create a volume, and return it. An existing volume of this name is returned with its own labels."""
+        request = {"Name": name, "Labels": dict(labels)}
+        volume: Json = await self._call("POST", "/volumes/create", body=request)
+        return volume
 
     async def volumes(self, labels: Sequence[str]) -> list[Json]:
-        """All volumes with these labels."""
-        filters = {"label": list(labels)}
-        answer = await self._call(lambda api: api.volumes(filters=filters))
+        """List all volumes with these labels."""
+        answer = await self._call("GET", "/volumes", _with(labels))
         return answer["Volumes"] or []
 
     async def remove_volume(self, name: str) -> None:
-        """Remove a volume that no container has."""
-        await self._call(lambda api: api.remove_volume(name))
+        """Remove a volume that no container uses."""
+        await self._call("DELETE", f"/volumes/{name}")
 
     async def has_image(self, image: str) -> bool:
-        """Whether the engine has it."""
+        """Return whether the engine has the image."""
         try:
-            await self._call(lambda api: api.inspect_image(image))
-        except EngineError as error:
-            if error.status == requests.codes.not_found:
-                return False
-            raise
+            await self._call("GET", f"/images/{quote(image, safe='/:@')}/json")
+        except NotFound:
+            return False
         return True
 
     async def pull(self, image: str) -> None:
-        """Have the engine pull the image, however long that takes. Raises Refused if it cannot."""
+        """Pull the image, with the login of this account if it has one. Raises Refused if that fails."""
         repository, tag = parse_repository_tag(image)
-        api = await self._connected()
-
-        def progress() -> ClosableIterator[Json]:
-            return _Plain(api.pull(repository, tag or "latest", stream=True, decode=True))
-
-        async with aclosing(self._streamed(progress, _PULL_SILENCE)) as steps:
-            async for step in steps:
+        with _translated():
+            headers = await asyncio.to_thread(_login, repository)
+        query = {"fromImage": repository, "tag": tag or "latest"}
+        steps = self._stream("POST", "/images/create", query, silence=_PULL_SILENCE, headers=headers)
+        async with aclosing(_objects(steps)) as each:
+            async for step in each:
                 if "error" in step:
-                    raise Refused(requests.codes.server_error, str(step["error"]))
+                    raise Refused(_SERVER_ERROR, str(step["error"]))
 
     async def events(self, *, since: int) -> AsyncGenerator[Json, None]:
-        """What becomes of containers and volumes, from the second `since` (of 1970) on."""
-        api = await self._connected()
-        filters = {"type": ["container", "volume"], "event": _EVENTS}
-        events = self._streamed(lambda: api.events(since=since, filters=filters, decode=True), None)
-        async with aclosing(events):
-            async for event in events:
+        """Follow the events of containers and volumes, from the second `since` (of 1970) on."""
+        filters = json.dumps({"type": ["container", "volume"], "event": _EVENTS})
+        events = self._stream("GET", "/events", {"since": str(since), "filters": filters}, silence=None)
+        async with aclosing(_objects(events)) as each:
+            async for event in each:
                 yield event
 
     async def logs(
@@ -168,97 +162,163 @@ class DockerClient:
         tail_lines: int | None,
         silence: float | None,
     ) -> AsyncGenerator[bytes, None]:
-        """What the container printed: lines, or parts of long ones, each after its time."""
-        api = await self._connected()
-        how: dict[str, Any] = {"stream": True, "timestamps": True, "follow": follow}
-        how["tail"] = "all" if tail_lines is None else tail_lines
-        how["since"] = since
-        pieces = self._streamed(lambda: api.logs(container, **how), silence)
-        async with aclosing(pieces):
+        """Read what the container printed: lines, or parts of long lines, each after its time.
+
+        Raises Unreachable if a stream is silent for `silence` seconds.
+        """
+        query = {"stdout": "1", "stderr": "1", "timestamps": "1", "follow": "1" if follow else "0"}
+        query["tail"] = "all" if tail_lines is None else str(tail_lines)
+        if since is not None:
+            query["since"] = str(since)
+        rest = b""
+        async with aclosing(
+            self._stream("GET", f"/containers/{container}/logs", query, silence=silence)
+        ) as pieces:
             async for piece in pieces:
-                yield piece
+                frames, rest = _frames(rest + piece)
+                for frame in frames:
+                    yield frame
 
     async def close(self) -> None:
-        """Close the connections. Calls that are in flight end by themselves."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._api is not None:
-            self._api.close()
-            self._api = None
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
 
     def _refused(self, why: str) -> BackendRefused:
         return BackendRefused(f"docker: {self._place}: {why}")
 
-    async def _streamed(
-        self, open_stream: Callable[[], ClosableIterator[T]], silence: float | None
-    ) -> AsyncGenerator[T, None]:
-        try:
-            async with aclosing(streamed(open_stream, silence)) as items:
-                async for item in items:
-                    yield item
-        except (DockerException, requests.RequestException, OSError, ValueError) as error:
-            raise _translated(error) from error
+    async def _call(
+        self, method: str, path: str, query: Query | None = None, body: Json | None = None
+    ) -> Any:
+        """Make a call, and return the JSON of the answer; None if it has none."""
+        data = await self._read(method, f"/v{await self._api_version()}{path}", query, body)
+        return _parsed(data) if data else None
 
-    async def _call(self, call: Callable[[docker.APIClient], T]) -> T:
-        api = await self._connected()
-        return await self._in_thread(functools.partial(call, api))
+    async def _api_version(self) -> str:
+        """Return the version of the engine's API, which is asked for once."""
+        if not self._version:
+            self._version = str(_parsed(await self._read("GET", "/version"))["ApiVersion"])
+        return self._version
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        try:
-            # The library's own bound is on each read; an answer that trickles is given up here.
-            async with asyncio.timeout(2 * self._seconds):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        except (DockerException, requests.RequestException, OSError, ValueError) as error:
-            raise _translated(error) from error
+    async def _read(
+        self, method: str, path: str, query: Query | None = None, body: Json | None = None
+    ) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=self._seconds)
+        with _translated():
+            async with self._calls, self._answer(method, path, query, timeout, json=body) as response:
+                return await response.read()
 
-    async def _connected(self) -> docker.APIClient:
-        if self._api is None:
-            async with self._connecting:
-                if self._api is None:
-                    self._api = await self._in_thread(self._connection)
-        return self._api
+    async def _stream(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        *,
+        silence: float | None,
+        headers: Query | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """Read the answer in pieces. Raises Unreachable if it breaks, or is silent for `silence` seconds."""
+        path = f"/v{await self._api_version()}{path}"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._seconds, sock_read=silence)
+        with _translated():
+            async with self._answer(method, path, query, timeout, headers=headers) as response:
+                async for piece in response.content.iter_any():
+                    yield piece
 
-    def _connection(self) -> "_Api":
-        environment = dict(os.environ)
-        if self._base_url is not None:
-            environment["DOCKER_HOST"] = self._base_url
-        return _Api(
-            version="auto",
-            timeout=self._seconds,
-            user_agent="training-service",
-            max_pool_size=_MOST_CALLS,
-            **kwargs_from_env(environment=environment),
-        )
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, query: Query | None, timeout: aiohttp.ClientTimeout, **more: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._session is None:
+            self._session = _session(self._url)
+        async with self._session.request(method, path, params=query, timeout=timeout, **more) as response:
+            if response.status >= _FIRST_ERROR:
+                raise from_answer(response.status, _message(await response.text(errors="replace")))
+            yield response
 
 
-class _Api(docker.APIClient):
-    """The library's client, without a look at the container between a log's request and its reading.
+def _session(url: str | None) -> aiohttp.ClientSession:
+    """Make a session with the engine at the URL. Without a URL, the environment names the engine.
 
-    If the container is gone by then, the library forgets the answer, whose connection stays open until
-    the garbage collector finds it.
+    The number of connections is not limited: each log that is followed takes one.
     """
-
-    def _check_is_tty(self, _container: str) -> bool:
-        return False  # none of ours has a terminal
-
-
-class _Plain:
-    """A generator of the library as a stream; it is closed once nobody reads it any more."""
-
-    def __init__(self, items: Any) -> None:
-        self._items = items
-
-    def __iter__(self) -> Any:
-        return iter(self._items)
-
-    def close(self) -> None:
-        """Nothing: a pull goes on by itself, and tells so until it is done."""
+    settings = kwargs_from_env(environment={**os.environ, **({"DOCKER_HOST": url} if url else {})})
+    tls: TLSConfig | None = settings.get("tls")
+    base = str(parse_host(settings.get("base_url"), tls=tls is not None))
+    headers = {"User-Agent": "training-service"}
+    if base.startswith(_UNIX):
+        socket = aiohttp.UnixConnector(base.removeprefix(_UNIX), limit=0)
+        return aiohttp.ClientSession("http://docker", connector=socket, headers=headers)
+    connector = aiohttp.TCPConnector(limit=0, ssl=True if tls is None else _ssl_context(tls))
+    return aiohttp.ClientSession(base, connector=connector, headers=headers, trust_env=True)
 
 
-def _translated(error: Exception) -> EngineError:
-    """Whatever the libraries raise, as ours."""
-    if isinstance(error, APIError):
-        status = error.status_code or 0
-        return from_answer(status, str(error.explanation or error))
-    if isinstance(error, TimeoutError | requests.Timeout):
-        return Unreachable("it did not answer in time")
-    return Unreachable(f"it cannot be reached: {error}")
+def _ssl_context(tls: TLSConfig) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.ca_cert if tls.verify else None)
+    if not tls.verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if tls.cert:
+        context.load_cert_chain(*tls.cert)
+    return context
+
+
+def _login(repository: str) -> dict[str, str]:
+    """Return the header with the login that `docker login` stored. This may run a credential helper."""
+    registry, _ = auth.resolve_repository_name(repository)
+    login = auth.resolve_authconfig(auth.load_config(), registry)
+    return {"X-Registry-Auth": auth.encode_header(login).decode()} if login else {}
+
+
+def _with(labels: Sequence[str]) -> Query:
+    return {"filters": json.dumps({"label": list(labels)})}
+
+
+def _frames(data: bytes) -> tuple[list[bytes], bytes]:
+    """Split a piece of a log into frames. Return their contents, and the rest of the piece.
+
+    A frame begins with 8 bytes, of which the last four are the length of its content.
+    """
+    frames, begin = [], 0
+    while len(data) >= begin + _FRAME_HEAD:
+        content = begin + _FRAME_HEAD
+        end = content + int.from_bytes(data[content - 4 : content])
+        if end > len(data):
+            break
+        frames.append(data[content:end])
+        begin = end
+    return frames, data[begin:]
+
+
+async def _objects(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Json, None]:
+    """Parse the JSON objects of a stream. Each is on a line."""
+    rest = b""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield _parsed(line)
+
+
+def _parsed(text: bytes) -> Any:
+    with _translated():
+        return json.loads(text)
+
+
+def _message(text: str) -> str:
+    """Return the message of an error from its body. The body is plain text if a proxy wrote it."""
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, LookupError, TypeError):
+        return text.strip()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the errors of the libraries into Unreachable."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Unreachable("it did not answer in time") from error
+    except (DockerException, aiohttp.ClientError, OSError, ValueError) as error:
+        raise Unreachable(f"it cannot be reached: {error}") from error

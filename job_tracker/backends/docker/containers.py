@@ -1,4 +1,4 @@
-"""A container as the engine tells of it, in words of ours. Pure."""
+"""Containers, parsed from the JSON of the engine. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _NEVER = "0001-01-01"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container; `status` is the engine's word. What it says of the end is there if it has ended."""
+    """A container. `status` is that of the engine. The fields about its end are set once it has ended."""
 
     id: str
     name: str
@@ -32,7 +32,7 @@ class Container:
     status: str
     program: str
     created_at: float
-    """Seconds since 1970, by the engine's clock; and so is `ended_at`."""
+    """Seconds since 1970, by the clock of the engine, like `ended_at`."""
     exit_code: int | None = None
     was_out_of_memory: bool = False
     error: str = ""
@@ -41,27 +41,27 @@ class Container:
 
     @property
     def has_started(self) -> bool:
-        """Whether its program runs, or has run."""
+        """Return whether its program runs or has run."""
         return self.status != "created" and (not self.has_ended or self.ended_at is not None)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of it runs, nor ever will."""
+        """Return whether it has ended. The service never starts a container twice."""
         return self.status in _ENDED
 
     @property
     def progress(self) -> int:
-        """How far it is in its life, which only goes forward."""
+        """Return a number that only grows during its life."""
         return 2 if self.has_ended else int(self.status != "created")
 
     @property
     def group(self) -> GroupRef | None:
-        """The group that it belongs to; None if its labels are not as we write them."""
+        """Its group, or None if its labels are not those of the service."""
         return group_named(self.labels, self.labels)
 
     @property
     def rank(self) -> int | None:
-        """Its rank; None if its labels, or its name, are not as we write them."""
+        """Its rank, or None if its labels or its name are not those of the service."""
         group, rank = self.group, number(self.labels.get(RANK))
         if group is None or rank is None:
             return None
@@ -70,27 +70,27 @@ class Container:
 
     @property
     def restarts(self) -> int:
-        """How often its rank was started anew, of which this is the last start."""
+        """The number of restarts of its rank, up to this container."""
         return number(self.labels.get(RESTARTS)) or 0
 
     @property
     def instances(self) -> int | None:
-        """How many instances its group was planned with."""
+        """The planned number of instances of its group."""
         return number(self.labels.get(INSTANCES))
 
     @property
     def submission(self) -> str | None:
-        """When its job was submitted, which tells it from one of the same id in another store."""
+        """The time when its job was submitted. It tells jobs with the same id in different stores apart."""
         return self.labels.get(SUBMITTED_AT)
 
     @property
     def digest(self) -> str | None:
-        """The digest of the plan that it was made from."""
+        """The digest of its plan."""
         return self.labels.get(PLAN_DIGEST)
 
 
 def listed(entry: Mapping[str, Any]) -> Container:
-    """A container as a list has it, which does not say how it ended."""
+    """Parse an entry of a list of containers. It has no exit code."""
     return Container(
         id=entry["Id"],
         name=_name(*(entry.get("Names") or ("",))),
@@ -102,7 +102,7 @@ def listed(entry: Mapping[str, Any]) -> Container:
 
 
 def inspected(answer: Mapping[str, Any], log_tail: str = "") -> Container:
-    """A container as an inspection has it; `log_tail` is the end of what it printed."""
+    """Parse the result of an inspection. `log_tail` is the end of the container's log."""
     state, config = answer["State"], answer["Config"]
     status = state["Status"]
     has_ended = status in _ENDED
@@ -122,7 +122,7 @@ def inspected(answer: Mapping[str, Any], log_tail: str = "") -> Container:
 
 
 def _name(*names: str) -> str:
-    # Links of other containers are names as well, with a second slash in them.
+    # A name with a second slash is a link of another container.
     return next((name[1:] for name in names if name.count("/") == 1), "")
 
 

@@ -1,9 +1,9 @@
-"""The intent to end a group, written down on the engine before anything is ended.
+"""Endings: markers on the engine that say that the service is stopping a group.
 
-Labels of containers cannot be changed, so it is an object of its own: an empty volume, which costs
-nothing, named after the group. It outlives this service, and every other service sees it. What is on it
-tells an end by us from one by somebody else, and until when the containers are to stay that had ended by
-themselves. The volume goes last; one without a container is of a stop that was cut short.
+An ending is written before the first signal. Without it, another replica, or this one after a restart, would
+diagnose the stop as a failure. Labels of containers cannot be changed, so an ending is an empty volume, named
+after the group. Its labels say which ranks had ended before the stop, and until when their containers are
+kept. It is removed last: an ending without containers belongs to an interrupted stop.
 """
 
 import logging
@@ -35,7 +35,7 @@ _ENDED = "training-service/ended-before"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """That a group is to end, and which of its ranks had ended by themselves before that."""
+    """The stop of a group, with the ranks that had ended by themselves before it."""
 
     group: GroupRef
     ended_before: frozenset[int] = frozenset()
@@ -50,9 +50,9 @@ class Endings:
         self._instance = instance
 
     async def write(self, ending: Ending, algorithm: str) -> Ending:
-        """Write it down, and answer with what is written: one that was there before stays as it is.
+        """Write the ending, and return the written one: an existing ending is not changed.
 
-        `algorithm` is the job's, of which the group's name is made.
+        `algorithm` is that of the job. The name of the group is made from it.
         """
         labels = {
             MANAGED_BY: MANAGER,
@@ -67,23 +67,23 @@ class Endings:
         volume = await self._client.create_volume(ending_name(ending.group.name), labels)
         written = _read(volume)
         if written is None or not are_ours(volume.get("Labels") or {}, self._instance):
-            log.warning("a restart now would take the end of %s for a failure: %s", ending.group.name, _TAKEN)
+            log.warning("after a restart, the stop of %s would be a failure: %s", ending.group.name, _TAKEN)
             return ending
         return written
 
     async def list(self) -> list[Ending]:
-        """All that are written down."""
+        """List all endings."""
         volumes = await self._client.volumes(ours(self._instance))
         return [ending for volume in volumes if (ending := _read(volume)) is not None]
 
     async def erase(self, group: GroupRef) -> None:
-        """Forget it; one that was not written is fine."""
+        """Remove the ending of the group, if it has one."""
         for ending in await self.list():
             if ending.group == group:
                 await self.erase_all([ending])
 
     async def erase_all(self, endings: Iterable[Ending]) -> None:
-        """Forget these."""
+        """Remove these endings."""
         for ending in endings:
             try:
                 await self._client.remove_volume(ending_name(ending.group.name))
@@ -91,7 +91,7 @@ class Endings:
                 continue
 
 
-_TAKEN = "the name of its marker is another volume's"
+_TAKEN = "another volume has the name of its marker"
 
 
 def _read(volume: Mapping[str, Any]) -> Ending | None:

@@ -1,4 +1,4 @@
-"""What the engine can answer instead of what was asked for: by default, try again later."""
+"""Errors of the engine. By default, a call may be repeated later."""
 
 from job_tracker.domain.errors import BackendUnavailable
 
@@ -6,7 +6,7 @@ _LONGEST_TEXT = 2000
 
 
 class EngineError(BackendUnavailable):
-    """An answer that is an error: its HTTP status (0 without an answer), and the engine's words."""
+    """An error with its HTTP status (0 without an answer) and the message of the engine."""
 
     def __init__(self, status: int, message: str) -> None:
         self.message = message[:_LONGEST_TEXT]
@@ -15,27 +15,27 @@ class EngineError(BackendUnavailable):
 
 
 class Unreachable(EngineError):
-    """No answer, or not in time; the call may have had its effect."""
+    """The engine did not answer, or not in time. The call may have had its effect."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, message)
 
 
 class NotFound(EngineError):
-    """There is no such thing."""
+    """The object does not exist."""
 
 
 class Conflict(EngineError):
-    """The name is taken, or what is there is not in the state that the call is about."""
+    """The name is taken, or the object is not in the required state."""
 
 
 class Refused(EngineError):
-    """The engine cannot, or will not, do it as it was asked to."""
+    """The engine cannot execute the request, or does not accept it."""
 
 
 _BY_STATUS: dict[int, type[EngineError]] = {404: NotFound, 409: Conflict}
 
 
 def from_answer(status: int, message: str) -> EngineError:
-    """The error of an answer with this HTTP status."""
+    """Return the error for an answer with this HTTP status."""
     return _BY_STATUS.get(status, Refused)(status, message)

@@ -1,29 +1,29 @@
-"""Has the engine have an image before containers are made of it."""
+"""Pulls images before containers are created from them."""
 
 import asyncio
-from contextlib import suppress
 
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import EngineError, Unreachable
 from job_tracker.backends.docker.options import Pull
 from job_tracker.backends.docker.refusals import image_missing
+from job_tracker.common.tasks import end
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 
 _PATIENCE = 5.0
 
 
 class Images:
-    """Pulls images; those who want the same one share the work, which goes on if they give up."""
+    """Pulls images. Callers that need the same image share one pull, which outlives them."""
 
     def __init__(self, client: DockerClient) -> None:
         self._client = client
         self._pulls: dict[str, asyncio.Task[None]] = {}
 
     async def ensure(self, image: str, pull: Pull) -> None:
-        """Have it there, as `pull` says.
+        """Ensure that the engine has the image. `pull` says when to pull it.
 
-        Raises LaunchFailed if it cannot be had, and BackendUnavailable while the pull takes its time: a
-        launch that is tried again finds it further, and a job that is cancelled meanwhile need not wait.
+        Raises LaunchFailed if that fails. Raises BackendUnavailable if the pull takes more than some seconds:
+        it goes on, the launch is repeated, and the job can be cancelled meanwhile.
         """
         running = self._pulls.get(image)
         if running is None:
@@ -44,8 +44,5 @@ class Images:
             raise LaunchFailed(image_missing(image, pull, error.message)) from error
 
     async def close(self) -> None:
-        """Leave what is being pulled to the engine."""
-        for task in self._pulls.values():
-            task.cancel()
-            with suppress(asyncio.CancelledError, EngineError):
-                await task
+        """Stop waiting for pulls."""
+        await end(*self._pulls.values())

@@ -1,16 +1,15 @@
-"""Makes the containers of a plan and starts them, or adopts what of them is there.
+"""Creates and starts the containers of a plan, or adopts those that exist.
 
-The name of the master is the claim: whoever creates that container carries the launch out. Another
-service (or this one, after a restart) that finds it waits for a moment, and goes on where the first
-stopped if nothing happens. That matters for starting: to start a container that has ended already would
-run it twice. All are created before any is started, so that a launch that fails has run nothing, and what
-is missing of a group that has started was removed, and is not made again; and the network comes after the
-containers, so that one without containers is nobody's.
+The replica that creates the master carries out the launch. A replica that finds the master, or this one after
+a restart, waits two seconds for it to start, and then continues the launch: starting a container that has
+already ended would run it twice.
+
+All containers are created before the first is started. So a failed launch has run nothing, and a container
+that a started group lacks was removed, and is not created again. The network is created after the containers,
+so that a network without containers can be removed.
 """
 
-import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -25,9 +24,11 @@ from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
 from job_tracker.backends.docker.refusals import diagnose_refusal, image_missing, name_taken
 from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
-from job_tracker.backends.shared.instances import planned_otherwise
+from job_tracker.backends.shared.claims import Claim, claim_of
+from job_tracker.backends.shared.gathering import gathered
+from job_tracker.backends.shared.instances import configuration_changed
 from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
-from job_tracker.backends.shared.shared_work import gathered
+from job_tracker.backends.shared.retries import NotYet, repeated
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK
 
@@ -39,7 +40,7 @@ _TAKE_OVER_SECONDS = 2.0
 
 
 class Launcher:
-    """Launches groups. `remove_lost` removes a container that is to be started anew."""
+    """Launches groups. `remove_lost` removes a container whose rank is to be restarted."""
 
     def __init__(
         self,
@@ -56,10 +57,10 @@ class Launcher:
         self._images = images
 
     async def launch(self, plan: DockerPlan, group: ContainerGroup) -> None:
-        """Have every container of the plan run, or have run. May be repeated after it was cut short.
+        """Create and start the missing containers of the plan. An interrupted launch may be repeated.
 
-        Raises LaunchFailed when the engine refuses something, and BackendUnavailable when trying again
-        may help; what was made until then is there in both cases.
+        Raises LaunchFailed if the engine refuses a request, and BackendUnavailable if a retry may help. In
+        both cases, the containers that were created stay.
         """
         if _is_whole(group, plan):
             return
@@ -70,11 +71,11 @@ class Launcher:
             await self._groups.wait(group, partial(_has_started, MASTER_RANK), _TAKE_OVER_SECONDS)
         ranks = [rank for rank in range(1, plan.instances) if rank not in lost]
         others = [self._claim(plan, rank) for rank in ranks]
-        # All of them are waited for even if one fails, so that nothing is made after this has returned.
+        # Wait for all even if one fails, so that no container is created after the return.
         workers = await gathered(others)
         if plan.network is not None:
             await self._have_network(plan, plan.network)
-        # The master first: a name is known to the others from the moment its container runs.
+        # The master first: the network knows the name of a container only while it runs.
         await self._start(master)
         await gathered(
             self._start_claimed(group, rank, worker, is_new)
@@ -82,56 +83,64 @@ class Launcher:
         )
 
     async def _claim(self, plan: DockerPlan, rank: int) -> tuple[Container, bool]:
-        """The container of the rank as it is once it is there and ours, and whether it was made now."""
+        """Create or adopt the container of the rank, and return it with whether it is new."""
         wanted = plan.containers[rank]
-        deadline = time.monotonic() + _GOING_SECONDS
-        while True:
+
+        async def create_or_adopt() -> tuple[Container, bool]:
             if (made := await self._create(wanted, plan)) is not None:
                 return made, True
-            if (found := await self._adopt(wanted, plan)) is not None:
-                return found, False
-            if time.monotonic() > deadline:
-                raise BackendUnavailable(f"an earlier {wanted.name} is still being removed")
-            await asyncio.sleep(_LOOK_SECONDS)
+            return await self._adopt(wanted, plan), False
+
+        return await repeated(create_or_adopt, _GOING_SECONDS, _LOOK_SECONDS)
 
     async def _create(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
-        """The container, made; None if the name is taken."""
+        """Create the container. Return None if the name is taken."""
         try:
             made = await self._client.create_container(wanted.name, with_secrets(wanted))
         except Conflict:
             return None
-        except NotFound as error:  # it was there a moment ago, or `pull` says that we need not look
+        except NotFound as error:  # the image was removed a moment ago
             raise LaunchFailed(image_missing(plan.image, plan.pull, error.message)) from error
         except EngineError as error:
             raise _explained(error, wanted.name) from error
         return await self._cache.look(made)
 
-    async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
-        """The container that has the name; None if it is one of ours that is on its way out."""
+    async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container:
+        """Return the container with the wanted name. Raises NotYet if it is removed to be replaced."""
         found = await self._cache.look(wanted.name)
+        not_yet = NotYet(f"an earlier {wanted.name} is still being removed")
         if found is None:
-            return None
-        if found.group != plan.group or not are_ours(found.labels, plan.labels[INSTANCE]):
-            raise LaunchFailed(name_taken(wanted.name))
-        if found.digest == plan.digest and found.restarts < wanted.restarts:
-            log.info("removing %s, which has failed and is started anew", wanted.name)
-            await self._remove_lost(found)
-            return None
-        if found.digest == plan.digest:
-            return found
-        if found.submission == plan.submission and found.has_started:
-            raise LaunchFailed(planned_otherwise())
-        # Of a store that was lost, or of a configuration that was changed before anything was started. It
-        # is ours all the same, and a group that is half of one plan and half of another is no group.
-        log.warning("removing %s, which is of another plan", wanted.name)
+            raise not_yet
+        claim = claim_of(
+            is_of_group=found.group == plan.group and are_ours(found.labels, plan.labels[INSTANCE]),
+            is_of_job=found.submission == plan.submission,
+            is_of_plan=found.digest == plan.digest,
+            may_have_run=found.has_started,
+            is_lost=found.restarts < wanted.restarts,
+        )
+        match claim:
+            case Claim.TAKEN:
+                raise LaunchFailed(name_taken(wanted.name))
+            case Claim.OTHER_PLAN:
+                raise LaunchFailed(configuration_changed())
+            case Claim.RESTART:
+                log.info("removing %s: its rank has failed and is restarted", wanted.name)
+                await self._remove_lost(found)
+                raise not_yet
+            case Claim.REPLACE:
+                log.warning("removing %s: it belongs to another plan", wanted.name)
+                await self._remove_replaced(found)
+                raise not_yet
+        return found
+
+    async def _remove_replaced(self, container: Container) -> None:
         try:
-            if found.has_started and not found.has_ended:
-                await self._client.kill(found.id, "SIGKILL")
-            await self._client.remove(found.id)
+            if container.has_started and not container.has_ended:
+                await self._client.kill(container.id, "SIGKILL")
+            await self._client.remove(container.id)
         except (NotFound, Conflict):
-            return None  # it ends, or goes, at this moment
-        self._cache.removed(found)
-        return None
+            return  # it is ending, or being removed
+        self._cache.removed(container)
 
     async def _have_network(self, plan: DockerPlan, name: str) -> None:
         try:
@@ -142,7 +151,7 @@ class Launcher:
             if not are_ours(labels, plan.labels[INSTANCE]):
                 raise LaunchFailed(name_taken(f"network {name}")) from None
             if labels.get(PLAN_DIGEST) != plan.digest:
-                log.warning("removing network %s, which is of another plan", name)
+                log.warning("removing network %s: it belongs to another plan", name)
                 await self._client.remove_network(network["Id"])
                 await self._client.create_network(name, plan.labels)
         except EngineError as error:
@@ -156,14 +165,14 @@ class Launcher:
         await self._start(container)
 
     async def _start(self, container: Container) -> None:
-        """Start it, unless that was done: as of now, not as of when it was claimed."""
+        """Start the container, unless it has been started since it was claimed."""
         found = await self._cache.look(container.id)
         if found is None or found.has_started or found.has_ended:
             return
         try:
             await self._client.start(container.id)
         except NotFound as error:
-            # It was removed, which is seen; or its network was, by somebody.
+            # The container was removed, which the cache sees; or its network was.
             if await self._cache.look(container.id) is not None:
                 raise BackendUnavailable(f"{container.name} has lost its network: {error.message}") from error
         except EngineError as error:
@@ -172,9 +181,9 @@ class Launcher:
 
 
 def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
-    """Whether every container of the attempt has been started, as far as is known here.
+    """Return whether every container of the attempt has been started, as far as the cache knows.
 
-    Whatever configuration they were made with: they run.
+    They may have been created with another configuration: they run.
     """
     known = group.living
     return len(known) == plan.instances and all(
@@ -186,20 +195,20 @@ def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
 
 
 def _lost(group: ContainerGroup, plan: DockerPlan) -> set[int]:
-    """The ranks whose containers were removed, and are not to be made again.
+    """Return the ranks whose containers were removed, and must not be created again.
 
-    Raises LaunchFailed if the group cannot go on so.
+    Raises LaunchFailed if the group cannot continue without them.
     """
     ours = {rank: each for rank, each in group.containers.items() if each.submission == plan.submission}
     if not ours and not plan.was_launched:
         return set()
     was_complete = plan.was_launched or any(each.has_started for each in ours.values())
-    anew = {rank for rank, each in enumerate(plan.containers) if each.restarts > group.restarts_of(rank)}
+    restarted = {rank for rank, each in enumerate(plan.containers) if each.restarts > group.restarts_of(rank)}
     lost = {
         rank
         for rank in range(plan.instances)
         if (rank in group.gone if rank in ours else was_complete or rank == MASTER_RANK)
-    } - anew
+    } - restarted
     if MASTER_RANK in lost or (lost and not plan.was_launched):
         raise LaunchFailed(removed(min(lost)))
     return lost

@@ -1,4 +1,4 @@
-"""What the objects of a group are called, beside its containers, and the labels they are found by. Pure."""
+"""Names of a group's network and ending, and the labels by which its objects are found. Pure."""
 
 from collections.abc import Mapping
 
@@ -9,30 +9,30 @@ ENDING = "-ending"
 
 
 def network_name(group: str) -> str:
-    """The network of a group of several instances."""
+    """Return the name of the network of a group with several instances."""
     return group
 
 
 def ending_name(group: str) -> str:
-    """The volume that says that the group is to end; see endings.py."""
+    """Return the name of the volume that is the ending of the group: see endings.py."""
     return f"{group}{ENDING}"
 
 
 def group_of_ending(volume: str) -> str | None:
-    """The name of the group that a volume of this name is about, if it is such a one."""
+    """Return the name of the group whose ending this volume is; None if it is no ending."""
     return volume.removesuffix(ENDING) if volume.endswith(ENDING) else None
 
 
 def ours(instance: str) -> list[str]:
-    """The labels, as filters have them, of all that the service named `instance` has made."""
+    """Return a filter by labels: all objects of the service named `instance`."""
     return [f"{MANAGED_BY}={MANAGER}", f"{INSTANCE}={instance}"]
 
 
 def of_group(group: GroupRef, instance: str) -> list[str]:
-    """The labels, as filters have them, of one group's objects."""
+    """Return a filter by labels: the objects of one group."""
     return [*ours(instance), f"{JOB_ID}={group.job_id}", f"{ATTEMPT}={group.attempt}"]
 
 
 def are_ours(labels: Mapping[str, str], instance: str) -> bool:
-    """Whether the service named `instance` has made what has these labels."""
+    """Return whether the service named `instance` created the object with these labels."""
     return labels.get(MANAGED_BY) == MANAGER and labels.get(INSTANCE) == instance

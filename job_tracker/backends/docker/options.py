@@ -1,4 +1,4 @@
-"""Options of containers on a Docker engine, and how an algorithm runs in them."""
+"""Options of containers on a Docker engine, and the recipe of an algorithm."""
 
 import re
 from pathlib import PurePosixPath
@@ -23,7 +23,7 @@ from job_tracker.common.printable import quoted
 
 MEMORY, GPU = "memory", "nvidia.com/gpu"
 CONTAINER_RESOURCES = frozenset({CPU, MEMORY, GPU})
-"""What an engine can hold a container to."""
+"""The resources that an engine can limit."""
 
 _IDENTITY = {"run_as_user"}
 
@@ -36,12 +36,14 @@ _ENGINE_SOCKETS = (PurePosixPath("/var/run/docker.sock"), PurePosixPath("/run/do
 def _volume_source(source: str) -> str:
     path = PurePosixPath(source)
     if any(socket.is_relative_to(path) for socket in _ENGINE_SOCKETS if path.is_absolute()):
-        raise ValueError(f"{quoted(source)} has the engine's socket in it: who has that is root there")
+        raise ValueError(
+            f"{quoted(source)} contains the socket of the engine, which gives root access to its machine"
+        )
     plain = path.is_absolute() and ".." not in path.parts
     if not plain and not _VOLUME_NAME.fullmatch(source):
         raise ValueError(
-            f"{quoted(source)} is no source of a volume; allowed are absolute paths of the engine's machine, "
-            "and names of volumes"
+            f"{quoted(source)} is not a valid source of a volume; allowed are absolute paths on the engine's "
+            "machine and names of volumes"
         )
     return source
 
@@ -50,53 +52,67 @@ def _container_resources(resources: dict[str, str]) -> dict[str, str]:
     for name in resources:
         if name not in CONTAINER_RESOURCES:
             allowed = ", ".join(sorted(CONTAINER_RESOURCES))
-            raise ValueError(f"{quoted(name)} is no resource of a container; allowed are {allowed}")
+            raise ValueError(f"{quoted(name)} is not a resource of containers; allowed are {allowed}")
     return resources
 
 
 class ContainerVolume(Config):
-    """A folder of the engine's machine, or a named volume, as the training sees it."""
+    """A mount of a container: a folder of the engine's machine, or a named volume."""
 
-    source: Annotated[str, AfterValidator(_volume_source)]
-    mount_path: AbsolutePath
-    read_only: bool = False
+    source: Annotated[str, AfterValidator(_volume_source)] = Field(
+        description="Absolute path of a folder on the engine's machine, or name of a volume."
+    )
+    mount_path: AbsolutePath = Field(description="Absolute path in the container.")
+    read_only: bool = Field(default=False, description="Mount it without write access.")
 
 
 class ContainerOptions(Config):
-    """What configuration may set: for all algorithms, and again for one."""
+    """Options of containers. The configuration sets them for all algorithms and for each one."""
 
     resources: Annotated[Resources, AfterValidator(_container_resources)] = Field(
-        default={}, description="the most that each instance gets: cpu, memory, nvidia.com/gpu"
+        default={}, description="Limits of each instance by name: cpu, memory, nvidia.com/gpu."
     )
     nproc_per_node: int = Field(
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
-        description="training processes in each instance; more than one are started by torchrun",
+        description="Number of training processes in each instance. If more than 1, torchrun starts them.",
     )
-    labels: dict[LabelKey, LabelValue] = Field(default={})
+    labels: dict[LabelKey, LabelValue] = Field(
+        default={}, description="Labels of the containers, besides those of the service."
+    )
     shm_size: Bytes = Field(
-        default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
+        default="1Gi", description=f"Size of {SHARED_MEMORY}, such as 1Gi. It uses memory."
     )
     scratch_size: Bytes = Field(
-        default="1Gi", description=f"the most that {HOME} and {TEMPORARY} may hold each; they are memory"
+        default="1Gi", description=f"Size of {HOME} and of {TEMPORARY}, such as 1Gi. They use memory."
     )
     pids_limit: int = Field(
         default=4096,
         ge=16,
         le=1 << 22,
-        description="the most processes and threads in an instance",
+        description="Number of processes and threads that an instance may have.",
     )
-    run_as_user: int | None = Field(default=None, ge=1, description="none: the image's")
-    working_directory: AbsolutePath | None = None
+    run_as_user: int | None = Field(
+        default=None, ge=1, description="User id of the processes. Unset: the user of the image."
+    )
+    working_directory: AbsolutePath | None = Field(
+        default=None, description="Absolute path in the container. Unset: the working directory of the image."
+    )
     volumes: tuple[ContainerVolume, ...] = Field(
-        default=(), description="what holds datasets, models and checkpoints, mounted below storage.uri"
+        default=(),
+        description="Volumes of datasets, models and checkpoints, so that `storage.uri` exists in the "
+        "containers.",
     )
     inherit: tuple[EnvironmentName, ...] = Field(
-        default=(), description="variables that are taken from the service's own environment"
+        default=(),
+        description="Names of variables that are copied from the service's own environment, such as "
+        "credentials.",
     )
     secret_files: dict[EnvironmentName, AbsolutePath] = Field(
-        default={}, description="variables whose values are in files on the service's machine"
+        default={},
+        description="Variables whose values are read from files on the service's machine: name and absolute "
+        "path.",
     )
 
     @model_validator(mode="after")
@@ -104,36 +120,37 @@ class ContainerOptions(Config):
         taken = {HOME, TEMPORARY, SHARED_MEMORY}
         for volume in self.volumes:
             if volume.mount_path in taken:
-                raise ValueError(f"volumes: there is something else at {volume.mount_path}")
+                raise ValueError(f"volumes: {volume.mount_path} is already mounted")
             taken.add(volume.mount_path)
         return self
 
     @property
     def identity(self) -> "ContainerOptions":
-        """What says as whom containers run. The operator may change it at any time, also for queued jobs."""
+        """The options with the user of containers. If they change, the change applies to queued jobs."""
         return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property
     def without_identity(self) -> "ContainerOptions":
-        """The other options, which are part of what was accepted."""
+        """The other options, which are fixed when a job is accepted."""
         return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
 
     @property
     def secret_names(self) -> frozenset[str]:
-        """The variables whose values are no part of the configuration."""
+        """The variables whose values are not part of the configuration."""
         return frozenset((*self.inherit, *self.secret_files))
 
 
 class DockerRecipe(ContainerOptions):
-    """How an algorithm runs as containers: its image, and options of its own."""
+    """The recipe of an algorithm: its image, its command and its options."""
 
-    image: Image
+    image: Image = Field(description="Image of the training code: [REGISTRY/]PATH[:TAG][@sha256:DIGEST].")
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="the program and its arguments, no shell; none: what the image starts"
+        default=(),
+        description="Program and arguments, run without a shell. Unset: the command of the image.",
     )
 
     @model_validator(mode="after")
     def _torchrun_has_a_command(self) -> "DockerRecipe":
         if self.nproc_per_node > 1 and not self.command:
-            raise ValueError("nproc_per_node needs a command, which torchrun is to start")
+            raise ValueError("nproc_per_node above 1 needs a command for torchrun to start")
         return self

@@ -1,4 +1,4 @@
-"""What a job becomes on an engine: pure, so that tests compare it whole."""
+"""The plan of a group: the requests that create its containers. Pure, so that tests compare it whole."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from job_tracker.backends.docker import requests
 from job_tracker.backends.docker.names import network_name
 from job_tracker.backends.docker.options import ContainerOptions, Pull
 from job_tracker.backends.docker.settings import DockerSettings
-from job_tracker.backends.shared.instances import options_do_not_fit, options_of, variables_alike
+from job_tracker.backends.shared.instances import common_variables, options_of, options_unreadable
 from job_tracker.backends.shared.labels import (
     PLAN_DIGEST,
     RESTARTS,
@@ -33,25 +33,25 @@ _ALONE = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """One container: its name, and the request that makes it, but for the values of secrets."""
+    """One container: its name, and the request that creates it, without the values of secrets."""
 
     name: str
     request: Mapping[str, Any]
     inherit: tuple[str, ...]
-    """Variables that are taken from the service's own environment."""
+    """Variables from the environment of the service."""
     secret_files: Mapping[str, str]
-    """Variables whose values are in files."""
+    """Paths of files with the values of variables."""
     restarts: int = 0
-    """How often its rank is to have been started anew."""
+    """The number of restarts of its rank up to this container."""
 
 
 @dataclass(frozen=True, slots=True)
 class DockerPlan:
-    """A group of containers as it will be made, but for the values of secrets, which are read for that.
+    """A group of containers to be created. The values of secrets are read when a container is created.
 
-    `containers` are by rank, the master first. `network` is the name of their own one, if they are
-    several. `digest` stands for all of it, and is on each object: one with our name and another digest is
-    not of this plan. `was_launched` says that all of it was there once.
+    `containers` are in the order of ranks, the master first. `network` is the name of the group's network, if
+    it has several instances. `digest` identifies the plan, and is a label of each object: an object with one
+    of our names and another digest belongs to another plan. `was_launched`: all containers existed once.
     """
 
     group: GroupRef
@@ -61,13 +61,13 @@ class DockerPlan:
     pull: Pull
     network: str | None
     labels: Mapping[str, str]
-    """Of what is the group's as a whole."""
+    """Labels of the objects of the whole group."""
     containers: tuple[ContainerPlan, ...]
     digest: str
 
     @property
     def submission(self) -> str:
-        """When the job was submitted; see Container."""
+        """The time when the job was submitted: see Container."""
         return self.labels[SUBMITTED_AT]
 
 
@@ -78,9 +78,9 @@ def plan(
     *,
     most_log: int,
 ) -> DockerPlan:
-    """Plan the job's current attempt. Raises LaunchFailed if this version cannot read its options.
+    """Plan the current attempt of the job. Raises LaunchFailed if this version cannot read its options.
 
-    An engine keeps `most_log` bytes of each container's log.
+    The engine keeps `most_log` bytes of the log of each container.
     """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
@@ -96,7 +96,7 @@ def plan(
                 image=instance.image,
                 command=framework.command(layout, instance.command) if instance.command else (),
                 environment={
-                    **variables_alike(
+                    **common_variables(
                         job,
                         extra_environment,
                         cpu=of_role[role].resources.get(CPU),
@@ -137,11 +137,11 @@ def _container_options(instance: InstanceSpec, of_all: ContainerOptions) -> Cont
     try:
         return overlay(ContainerOptions, of_all.identity, options_of(ContainerOptions, instance))
     except ValueError as error:
-        raise LaunchFailed(options_do_not_fit(error)) from error
+        raise LaunchFailed(options_unreadable(error)) from error
 
 
 def _layout(job: Job, port: int, processes: int) -> GroupLayout:
-    """Where each rank is found: by the name of its container, which its network's DNS knows."""
+    """Return the address of each rank: the name of its container, which the DNS of its network resolves."""
     roles = job.spec.group.role_of_ranks
     hosts = [naming.instance_name(job.group.name, rank, role) for rank, role in enumerate(roles)]
     return GroupLayout(
@@ -159,7 +159,7 @@ def _digest(containers: list[ContainerPlan], pull: Pull) -> str:
 
 
 def _marked(container: ContainerPlan, digest: str) -> ContainerPlan:
-    """With the digest as a label, and which start of its rank it is, of which the digest knows nothing."""
+    """Add the digest and the number of restarts as labels. The digest does not depend on the restarts."""
     start = {RESTARTS: str(container.restarts)} if container.restarts else {}
     labels = {**container.request["Labels"], PLAN_DIGEST: digest, **start}
     return replace(container, request={**container.request, "Labels": labels})

@@ -1,4 +1,4 @@
-"""The Docker backend for the registry. Its client is imported when it is opened, and not before."""
+"""The plugin of the Docker backend. It imports the client only when it is opened."""
 
 from typing import ClassVar
 

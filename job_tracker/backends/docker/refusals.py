@@ -1,4 +1,4 @@
-"""From what the engine said to a call of a launch to what that means, and what to do about it. Pure."""
+"""Diagnoses of the engine's errors during a launch. Pure."""
 
 import re
 
@@ -15,66 +15,66 @@ _BAD_REQUEST = 400
 
 
 def diagnose_refusal(error: EngineError, name: str) -> Diagnosis | None:
-    """Why the container, or the network, could not be made or started; None if trying again may help."""
-    told = error.message
+    """Diagnose why a container or network cannot be created or started. Return None if a retry may help."""
+    message = error.message
     if isinstance(error, Unreachable):
         return None
-    if _NO_SUBNET.search(told):
+    if _NO_SUBNET.search(message):
         return Diagnosis(
             category=Category.QUOTA_EXCEEDED,
             summary="The Docker engine has no addresses left for the network of another group.",
-            resolution="Wait until other groups have ended, remove networks that nobody uses (docker network "
-            "prune), or give the engine more of them (default-address-pools), then submit the job again.",
-            detail=told,
+            resolution="Wait until other groups have ended, remove unused networks (docker network "
+            "prune), or give the engine more address pools (default-address-pools). Then submit it again.",
+            detail=message,
             retryable=True,
         )
-    if _NO_DEVICE.search(told):
+    if _NO_DEVICE.search(message):
         return Diagnosis(
             category=Category.CONTAINER_NOT_CREATED,
             summary=f"The Docker engine cannot give {name} the GPUs that it asks for.",
             resolution="Install the NVIDIA Container Toolkit on its machine, or ask for no GPUs.",
-            detail=told,
+            detail=message,
         )
-    if _BAD_MOUNT.search(told):
+    if _BAD_MOUNT.search(message):
         return Diagnosis(
             category=Category.CONTAINER_CONFIG,
             summary=f"A volume of {name} cannot be mounted.",
-            resolution="Make the folder on the engine's machine, or mend volumes of docker.container and of "
-            "algorithms.NAME.docker.",
-            detail=told,
+            resolution="Create the folder on the engine's machine, or correct `volumes` in docker.container "
+            "and algorithms.NAME.docker.",
+            detail=message,
         )
-    if _HOST_GATEWAY in told:
+    if _HOST_GATEWAY in message:
         return Diagnosis(
             category=Category.CONTAINER_CONFIG,
-            summary="The Docker engine does not know an address of its machine for containers.",
-            resolution="Give it one (dockerd --host-gateway-ip), or set docker.extra_hosts to addresses.",
-            detail=told,
+            summary="The Docker engine has no address of its machine for containers.",
+            resolution="Set one (dockerd --host-gateway-ip), or set docker.extra_hosts to addresses.",
+            detail=message,
         )
-    if error.status == _BAD_REQUEST or _BAD_LIMIT.search(told):
-        if _CANNOT_RUN.search(told):
+    if error.status == _BAD_REQUEST or _BAD_LIMIT.search(message):
+        if _CANNOT_RUN.search(message):
             return Diagnosis(
                 category=Category.CONTAINER_NOT_CREATED,
                 summary=f"The Docker engine cannot run {name}.",
-                resolution="Its image lacks what it needs to start, see the detail: mend the image.",
-                detail=told,
+                resolution="Its image lacks a file that it needs to start. See the detail.",
+                detail=message,
             )
         return Diagnosis(
             category=Category.INVALID_OBJECT,
-            summary=f"The Docker engine refuses {name}, as it is not valid.",
-            resolution="Correct the options of the request or of the algorithm; the detail says which.",
-            detail=told,
+            summary=f"The Docker engine refuses {name}: it is not valid.",
+            resolution="Correct the options of the request or of the algorithm. The detail names them.",
+            detail=message,
         )
     return Diagnosis(
         category=Category.CONTAINER_NOT_CREATED,
-        summary=f"The Docker engine cannot make or start {name}.",
-        resolution="Read what it says below; its own log (journalctl -u docker) may say more.",
-        detail=told,
+        summary=f"The Docker engine cannot create or start {name}.",
+        resolution="Read the detail. The log of the engine (journalctl -u docker) may have more.",
+        detail=message,
         retryable=True,
     )
 
 
-def image_missing(image: str, pull: str, told: str) -> Diagnosis:
-    """Why the image cannot be had."""
+def image_missing(image: str, pull: str, detail: str) -> Diagnosis:
+    """Diagnose why an image is not available."""
     if pull == "never":
         return Diagnosis(
             category=Category.IMAGE_PULL_FAILED,
@@ -84,27 +84,27 @@ def image_missing(image: str, pull: str, told: str) -> Diagnosis:
     return Diagnosis(
         category=Category.IMAGE_PULL_FAILED,
         summary=f"The image {image} cannot be pulled.",
-        resolution="Check the name and tag of algorithms.NAME.docker.image, that the engine reaches the "
-        "registry, and the login to it (docker login, as the service's account); or build it on the engine.",
-        detail=told,
+        resolution="Check the name and tag in algorithms.NAME.docker.image, the engine's connection to the "
+        "registry, and its login (docker login as the account of the service). Or build it on the engine.",
+        detail=detail,
     )
 
 
 def name_taken(name: str) -> Diagnosis:
-    """Why a group cannot be launched whose name a stranger's object has."""
+    """Diagnose that a foreign object has a name of the group."""
     return Diagnosis(
         category=Category.NAME_TAKEN,
-        summary=f"There is another {name} on the Docker engine, which is not of this job.",
-        resolution="It was left as it is. Remove it if nobody needs it, or give the service an engine of its "
-        "own, and submit the job again.",
+        summary=f"Another {name}, which does not belong to this job, is on the Docker engine.",
+        resolution="The service has not changed it. Remove it if it is not needed, or give the service its "
+        "own engine. Then submit the job again.",
     )
 
 
 def secret_missing(name: str, reason: str) -> Diagnosis:
-    """Why a variable with a secret cannot be set."""
+    """Diagnose that the value of a secret variable cannot be read."""
     return Diagnosis(
         category=Category.CONTAINER_CONFIG,
         summary=f"The value of the variable {name} cannot be read.",
-        resolution="Mend secret_files of docker.container or of algorithms.NAME.docker, then submit again.",
+        resolution="Correct secret_files in docker.container or algorithms.NAME.docker. Submit it again.",
         detail=reason,
     )

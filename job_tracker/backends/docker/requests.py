@@ -1,4 +1,4 @@
-"""A container as the engine takes it (POST /containers/create): pure."""
+"""The request that creates a container (POST /containers/create). Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9
 _LOG_FILES = 2
-# Not noexec, as is the default: what compiles kernels at run time loads them from there.
+# Exec, unlike the default: just-in-time compilers load their kernels from there.
 _SCRATCH = "rw,exec,nosuid,nodev,mode=1777"
 
 
@@ -26,24 +26,25 @@ def container(
     most_log: int,
     options: ContainerOptions,
 ) -> dict[str, Any]:
-    """The whole request. Without a `command` the container runs what its image says.
+    """Return the whole request. Without a `command`, the container runs the command of its image.
 
-    On a network of its group (unless it `is_alone`) the others find it by its name.
+    On the network of its group, the other containers find it by its name. It has no such network if it
+    `is_alone`.
     """
     return {
         "Hostname": name,
         "Image": image,
-        # In place of the image's entry point, as the command of a pod is; CMD then counts no more.
+        # Replaces the entry point and the arguments of the image, as in pods.
         **({"Entrypoint": list(command)} if command else {}),
         **_present("User", str(options.run_as_user or "")),
         **_present("WorkingDir", options.working_directory),
         "Env": [f"{variable}={value}" for variable, value in environment.items()],
         "Labels": {**options.labels, **labels},
         "HostConfig": {
-            "Init": True,  # a program that is process 1 is ended by no signal that it does not handle
+            "Init": True,  # otherwise signals that the program does not handle would not end it, as process 1
             "NetworkMode": network,
             **_present("ExtraHosts", [f"{host}:{address}" for host, address in extra_hosts.items()]),
-            "RestartPolicy": {"Name": "no"},  # the others wait for a rank in a collective: all or none
+            "RestartPolicy": {"Name": "no"},  # the other ranks wait for it in a collective operation
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyRootfs": True,
@@ -53,7 +54,7 @@ def container(
             **_limits(options.resources),
             **_present("Mounts", _mounts(options)),
             "LogConfig": {
-                "Type": "json-file",  # which can be read, with times; and is bounded here
+                "Type": "json-file",  # readable with times, and bounded here
                 "Config": {"max-size": str(most_log // _LOG_FILES), "max-file": str(_LOG_FILES)},
             },
         },
@@ -66,7 +67,7 @@ def _limits(resources: Mapping[str, str]) -> dict[str, Any]:
     if CPU in resources:
         limits["NanoCpus"] = int(amount(resources[CPU]) * _NANO)
     if MEMORY in resources:
-        # Swap counts as well: a training that swaps is one that hangs.
+        # Swap counts as memory: a training process that swaps makes no progress.
         limits["Memory"] = limits["MemorySwap"] = _bytes(resources[MEMORY])
     if GPU in resources:
         limits["DeviceRequests"] = [{"Count": _bytes(resources[GPU]), "Capabilities": [["gpu"]]}]
@@ -90,5 +91,5 @@ def _bytes(quantity: str) -> int:
 
 
 def _present(key: str, value: Any) -> dict[str, Any]:
-    """The entry, unless there is nothing to say."""
+    """Return the entry, or nothing if the value is empty."""
     return {key: value} if value else {}

@@ -1,4 +1,4 @@
-"""The values of variables that are no part of a plan: read for each container, kept nowhere."""
+"""Values of secret variables. They are read for each container, and stored nowhere."""
 
 import os
 from collections.abc import Mapping
@@ -11,10 +11,9 @@ from job_tracker.domain.errors import LaunchFailed
 
 
 def with_secrets(container: ContainerPlan) -> Mapping[str, Any]:
-    """The container's request, complete. Raises LaunchFailed if a file cannot be read.
+    """Complete the request of the container. Raises LaunchFailed if a file cannot be read.
 
-    A variable that the service does not have itself is not set. Of a file, the line break at its end is
-    not part of the value.
+    A variable that the service does not have is left out. A line break at the end of a file is removed.
     """
     values = {name: os.environ[name] for name in container.inherit if name in os.environ}
     for name, path in container.secret_files.items():

@@ -1,15 +1,20 @@
-"""From what the engine says of a container to what that means, and what to do about it. Pure."""
+"""The state of a rank, from the state of its container. Pure."""
 
 from typing import NamedTuple
 
 from job_tracker.backends.base import RankObservation
 from job_tracker.backends.docker.containers import Container
-from job_tracker.backends.shared.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.backends.shared.evidence import (
+    OUT_OF_MEMORY,
+    SENT_FROM_OUTSIDE,
+    USE_LESS_MEMORY,
+    signal_name,
+)
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
 
 _SIGNALLED, _LAST_SIGNAL = 128, 64
-# How docker-init says that it could not start the program (krallin/tini, src/tini.c).
+# The message of docker-init if it could not start the program (krallin/tini, src/tini.c).
 _INIT_FAILED = "[FATAL tini"
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
@@ -19,7 +24,7 @@ class _Life(NamedTuple):
     note: str = ""
 
 
-# The words of `State.Status` for a container that has not ended (moby, container/state.go).
+# Values of `State.Status` of a container that has not ended (moby, container/state.go).
 _LIVING = {
     "created": _Life(Phase.PENDING),
     "running": _Life(Phase.RUNNING),
@@ -32,15 +37,15 @@ _TAKEN_AWAY = frozenset({"removing", "dead"})
 def observe_rank(
     rank: int, container: Container | None, *, launching: bool, stopping: bool, ended_before: bool
 ) -> RankObservation:
-    """What one rank is doing, and why it failed if it did.
+    """Return the state of a rank, with a diagnosis if it failed.
 
-    A container that is not there was removed by somebody, unless we are still `launching` the group, or
-    `stopping` it. `ended_before`: it had ended by itself before that.
+    A missing container was removed from outside, unless we are `launching` or `stopping` the group.
+    `ended_before`: the rank had ended by itself before the stop.
     """
     if container is None or container.status in _TAKEN_AWAY:
         return _missing(rank, container, launching=launching, stopping=stopping)
     if not container.has_ended:
-        # A word that we have never heard of may still come to be one that we know.
+        # A status that is unknown to this version may change into a known one.
         unknown = _Life(Phase.PENDING, f"The engine calls its container {container.status!r}")
         life = _LIVING.get(container.status, unknown)
         return RankObservation(RankStatus(rank, life.phase, note=life.note))
@@ -62,21 +67,23 @@ def _missing(rank: int, container: Container | None, *, launching: bool, stoppin
 
 def _why_ended(rank: int, container: Container, code: int) -> Diagnosis:
     if container.was_out_of_memory:
-        summary = f"Rank {rank} was killed, as it used more memory than its limit, or than the machine has."
-        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS)
+        summary = (
+            f"Rank {rank} was killed because it used more memory than its limit or than the machine has."
+        )
+        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY)
     if _INIT_FAILED in container.log_tail and code in (_NOT_FOUND, _NOT_EXECUTABLE):
         return _not_started(rank, container, code)
     if _SIGNALLED < code <= _SIGNALLED + _LAST_SIGNAL:
         return _ended_by_signal(rank, container, code - _SIGNALLED)
     if OUT_OF_MEMORY.search(container.log_tail):
         summary = f"Rank {rank} ran out of memory and exited with code {code}."
-        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, GIVE_IT_LESS)
+        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY)
     return _diagnosis(
         rank,
         container,
         Category.CRASHED,
         f"Rank {rank} exited with code {code}.",
-        "Read the end of its log; mend the training code or its parameters, and submit again.",
+        "Read the end of its log. Correct the training code or its parameters, and submit the job again.",
     )
 
 
@@ -87,7 +94,7 @@ def _not_started(rank: int, container: Container, code: int) -> Diagnosis:
             container,
             Category.COMMAND_NOT_FOUND,
             f"The program of rank {rank} was not found in its image.",
-            "Mend algorithms.NAME.docker.command, or put the program into the image.",
+            "Correct algorithms.NAME.docker.command, or add the program to the image.",
         )
     return _diagnosis(
         rank,
@@ -107,7 +114,7 @@ def _ended_by_signal(rank: int, container: Container, number: int) -> Diagnosis:
             container,
             Category.KILLED,
             f"Rank {rank} was ended by {name}, which the service did not send.",
-            "Somebody killed it, or the engine or its machine was restarted; submit the job again.",
+            "A user killed it, or the engine or its machine was restarted. Submit the job again.",
             retryable=True,
         )
     return _diagnosis(
@@ -115,16 +122,16 @@ def _ended_by_signal(rank: int, container: Container, number: int) -> Diagnosis:
         container,
         Category.CRASHED,
         f"Rank {rank} crashed with {name}.",
-        "The fault is in native code (an extension, a driver, libraries that do not fit): read its log.",
+        "The error is in native code (an extension, a driver, incompatible libraries): read its log.",
     )
 
 
 def removed(rank: int) -> Diagnosis:
-    """Say that the rank's container is gone, and not by us."""
+    """Diagnose that the container of the rank was removed, but not by the service."""
     return Diagnosis(
         category=Category.CONTAINER_REMOVED,
         summary=f"The container of rank {rank} was removed, and not by this service.",
-        resolution="Somebody or something removed it; submit the job again.",
+        resolution="Submit the job again.",
         retryable=True,
         rank=rank,
     )

@@ -1,8 +1,8 @@
-"""Ends groups: the intent, the signals, the logs, and the removal of what is left."""
+"""Stops groups: writes the ending, sends the signals, keeps the logs, and removes the containers."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,15 +12,16 @@ from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.endings import Ending, Endings
-from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Unreachable
+from job_tracker.backends.docker.engine_errors import Conflict, NotFound
 from job_tracker.backends.docker.groups import ContainerGroup, Groups
-from job_tracker.backends.docker.logs import LiveLogs
+from job_tracker.backends.docker.logs import ContainerLogs
 from job_tracker.backends.docker.names import of_group, ours
+from job_tracker.backends.shared.gathering import gathered
 from job_tracker.backends.shared.labels import ALGORITHM, group_named
-from job_tracker.backends.shared.shared_work import SharedWork
+from job_tracker.backends.shared.retries import NotYet, repeated
+from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import GroupRef
-from job_tracker.logs.spool import FolderSpool
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Stopper:
-    """Ends groups of the service named `instance`."""
+    """Stops groups of the service named `instance`."""
 
     def __init__(
         self,
@@ -39,8 +40,7 @@ class Stopper:
         cache: ContainerCache,
         groups: Groups,
         endings: Endings,
-        live: LiveLogs,
-        spool: FolderSpool,
+        logs: ContainerLogs,
         *,
         instance: str,
     ) -> None:
@@ -48,8 +48,7 @@ class Stopper:
         self._cache = cache
         self._groups = groups
         self._endings = endings
-        self._live = live
-        self._spool = spool
+        self._logs = logs
         self._instance = instance
         self._stops: SharedWork[GroupRef, Observation | None] = SharedWork()
 
@@ -61,18 +60,19 @@ class Stopper:
         *,
         keep_logs: bool = True,
     ) -> Observation | None:
-        """End the group, and say how its ranks ended; None if there is no such group.
+        """End the group, and return how its ranks ended; None if the group does not exist.
 
-        Containers that have ended by themselves stay until `keep_until`, if that is given. Stops of one
-        group share the work, which goes on if one who waits for it gives up.
+        Containers that have ended by themselves stay until `keep_until`, if it is given. Concurrent stops of
+        one group share the work, which goes on if a caller gives up.
         """
         work = partial(self._stop, ref, grace.total_seconds(), keep_until, keep_logs)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove what was kept until `now`, or is `forgotten`, and what stops that were cut short have left.
+        """Remove kept containers whose time is over, and what interrupted stops have left.
 
-        What it looks for goes last, or comes last, so it is asked for before the containers are.
+        Containers of `forgotten` groups are removed at once. Networks and endings are listed before
+        containers, so that those of a group which is being launched are not taken for leftovers.
         """
         networks = await self._client.networks(ours(self._instance))
         endings = await self._endings.list()
@@ -93,31 +93,29 @@ class Stopper:
                 await self._remove_network(network["Id"])
 
     async def clear(self, ref: GroupRef) -> None:
-        """Remove all that is left of a stopped group, whatever its time."""
+        """Remove all objects of a stopped group, even if they are to be kept longer."""
         group = self._groups.get(ref)
         if group is not None:
-            await _all(self._remove(each) for each in group.living.values())
+            await gathered(self._remove(each) for each in group.living.values())
         await self._remove_networks(ref)
         await self._endings.erase(ref)
         self._groups.drop(ref)
 
     async def remove_lost(self, container: Container) -> None:
-        """Remove a container whose rank is to be started anew; what it printed is kept."""
+        """Remove the container of a rank that is to be restarted. Its log is kept."""
         group = self._groups.get(container.group) if container.group else None
         if group is not None and container.rank is not None and container.has_started:
-            with suppress(TimeoutError):  # what is not read by then is lost: the rank need not be
-                async with asyncio.timeout(_LOG_SECONDS):
-                    await self._keep_log(group, container.rank)
+            await self._keep_logs(group, [container.rank])
         await self._remove(container)
 
     async def close(self) -> None:
-        """Leave what is being stopped as it is."""
+        """Leave the groups that are being stopped as they are."""
         await self._stops.close()
 
     async def _stop(
         self, ref: GroupRef, grace: float, keep_until: datetime | None, keep_logs: bool
     ) -> Observation | None:
-        await self._cache.refresh()  # somebody may have launched the group a moment ago
+        await self._cache.refresh()  # another replica may have launched the group a moment ago
         group = self._groups.get(ref)
         if group is None or group.is_kept:
             await self._remove_networks(ref)
@@ -127,10 +125,10 @@ class Stopper:
             ending = await self._announce(group, keep_until)
             await self._end_containers(group, grace)
             if keep_logs:
-                await self._keep_logs(group)
+                await self._keep_logs(group, [n for n, each in group.living.items() if each.has_started])
             seen = self._groups.observe(group)
             stay = ending.ended_before if ending.keep_until is not None else frozenset()
-            await _all(self._remove(each) for rank, each in group.living.items() if rank not in stay)
+            await gathered(self._remove(each) for rank, each in group.living.items() if rank not in stay)
             await self._remove_networks(ref)
         finally:
             group.held = False
@@ -140,8 +138,8 @@ class Stopper:
         return seen
 
     async def _announce(self, group: ContainerGroup, keep_until: datetime | None) -> Ending:
-        """Write down that the end is ours, for a service that finds the group half gone."""
-        self._groups.observe(group)  # who has ended by now keeps how
+        """Write the ending, so that no replica diagnoses the stop as a failure."""
+        self._groups.observe(group)  # ranks that have ended by now keep their ends
         ended = frozenset(rank for rank, each in group.living.items() if each.has_ended and each.has_started)
         algorithm = next((each.labels[ALGORITHM] for each in group.containers.values()), None)
         ending = group.ending or Ending(group.ref, ended, keep_until)
@@ -151,12 +149,12 @@ class Stopper:
         return ending
 
     async def _end_containers(self, group: ContainerGroup, grace: float) -> None:
-        """End every container politely, and at once those that do not end for so long."""
+        """Send SIGTERM to every container, and SIGKILL to those that have not ended after the grace."""
         for signal, seconds in (("SIGTERM", grace), ("SIGKILL", _KILLED_SECONDS)):
-            await _all(self._signal(each, signal) for each in group.running.values())
+            await gathered(self._signal(each, signal) for each in group.running.values())
             if await self._groups.wait(group, _has_ended, seconds):
                 return
-            await self._cache.refresh()  # in case the events did not tell
+            await self._cache.refresh()  # in case events were missed
         if not _has_ended(group):
             names = ", ".join(each.name for each in group.running.values())
             raise BackendUnavailable(f"the Docker engine does not end {names}")
@@ -167,41 +165,22 @@ class Stopper:
         except (Conflict, NotFound):
             await self._cache.look(container.id)  # it has just ended by itself
 
-    async def _keep_logs(self, group: ContainerGroup) -> None:
-        """Keep what the ranks have printed; an engine that is slow about it holds this up for no longer."""
-        kept = [
-            asyncio.create_task(self._keep_log(group, rank))
-            for rank, each in group.living.items()
-            if each.has_started
-        ]
-        if not kept:
-            return
-        try:
-            await asyncio.wait(kept, timeout=_LOG_SECONDS)
-        finally:
-            for task in kept:
-                task.cancel()
-            await asyncio.gather(*kept, return_exceptions=True)
-
-    async def _keep_log(self, group: ContainerGroup, rank: int) -> None:
-        read = partial(self._live.read, group, rank)
-        restarts = group.containers[rank].restarts
-        await self._spool.keep(group.ref, rank, restarts, read, again_after=(Unreachable,))
+    async def _keep_logs(self, group: ContainerGroup, ranks: Iterable[int]) -> None:
+        """Keep the logs of the ranks. The part that a slow engine has not sent in time is lost."""
+        await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank)) for rank in ranks])
 
     async def _remove(self, container: Container) -> None:
-        """Have the container removed, and wait until it is: it may be somebody else who does it."""
-        deadline = asyncio.get_running_loop().time() + _REMOVED_SECONDS
-        while True:
+        """Remove the container, and wait until it is gone. Another client may be removing it."""
+
+        async def remove() -> None:
             try:
                 await self._client.remove(container.id)
             except NotFound:
-                break
-            except Conflict as error:  # somebody else is at it
-                if asyncio.get_running_loop().time() > deadline:
-                    raise BackendUnavailable(f"{container.name} is not removed: {error.message}") from error
-                await asyncio.sleep(_LOOK_SECONDS)
-            else:
-                break
+                pass
+            except Conflict as error:
+                raise NotYet(f"{container.name} is not removed: {error.message}") from error
+
+        await repeated(remove, _REMOVED_SECONDS, _LOOK_SECONDS)
         self._cache.removed(container)
 
     async def _remove_networks(self, ref: GroupRef) -> None:
@@ -219,10 +198,3 @@ def _is_gone(group: ContainerGroup) -> bool:
 
 def _has_ended(group: ContainerGroup) -> bool:
     return not group.running
-
-
-async def _all(work: Iterable[Awaitable[None]]) -> None:
-    """Do all of it, also if some fails, and then say so."""
-    for result in await asyncio.gather(*work, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result

@@ -1,4 +1,4 @@
-"""Backend on a Kubernetes cluster: a pod an instance, and a Service when there are several."""
+"""The Kubernetes backend: a pod for each instance, and a Service if a group has several."""
 
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
 

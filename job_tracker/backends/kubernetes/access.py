@@ -1,4 +1,4 @@
-"""How the API server is reached and who we are to it: out of a kubeconfig, or out of our own pod."""
+"""Finds the API server's address and our credentials: in a kubeconfig, or in our own pod."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -16,14 +16,14 @@ from job_tracker.domain.errors import BackendRefused, BackendUnavailable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where to look: the named file or context; else our own pod; else where kubectl looks."""
+    """The source of the configuration: the given file or context, our own pod, or kubectl's default."""
 
     kubeconfig: Path | None = None
     context: str | None = None
 
     @property
     def is_in_cluster(self) -> bool:
-        """Whether the service account of our own pod is taken."""
+        """Return whether the service account of our own pod is used."""
         explicit = self.kubeconfig is not None or self.context is not None
         in_pod = SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
         return in_pod and not explicit
@@ -37,20 +37,20 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What was found, in the client library's form; `refresh` reads short-lived tokens again."""
+    """Address and credentials in the client library's form. `refresh` reads short-lived tokens again."""
 
     configuration: Configuration
     refresh: Callable[[], Awaitable[None]]
 
 
 async def find_credentials(access: Access) -> Credentials:
-    """Read the configuration. Raises BackendRefused, in one line."""
+    """Read the configuration. Raises BackendRefused with one line of text."""
     configuration = Configuration()
     try:
         if access.is_in_cluster:
             load_incluster_config(client_configuration=configuration)
             _settle_proxy(configuration)
-            return Credentials(configuration, _nothing)  # it reads its token again by itself
+            return Credentials(configuration, _nothing)  # the library refreshes this token
         loader = await load_kube_config(
             config_file=_existing_files(access),
             context=access.context,
@@ -59,12 +59,12 @@ async def find_credentials(access: Access) -> Credentials:
         )
     except BackendRefused:
         raise
-    except Exception as error:  # a malformed file fails in the library in as many ways as there are
-        what = "" if isinstance(error, ConfigException) else "not a kubeconfig: "
-        raise BackendRefused(f"kubernetes: {access}: {what}{_words(error)}") from error
+    except Exception as error:  # the library raises many types of errors for malformed files
+        problem = "" if isinstance(error, ConfigException) else "not a kubeconfig: "
+        raise BackendRefused(f"kubernetes: {access}: {problem}{_one_line(error)}") from error
     server = urlsplit(configuration.host)
     if server.scheme not in ("http", "https") or not server.hostname:
-        # The library takes one that is missing, or that is no URL, and every call would fail.
+        # The library accepts a missing or invalid URL, and every call would fail.
         raise BackendRefused(
             f"kubernetes: {access}: not a kubeconfig: its server is {configuration.host!r}; give it as "
             "https://HOST:PORT"
@@ -75,22 +75,22 @@ async def find_credentials(access: Access) -> Credentials:
     async def refresh() -> None:
         try:
             await loader.load_and_set(configuration)
-        except Exception as error:  # as above; the file of a token may be being replaced just now
-            raise BackendUnavailable(f"kubernetes: {access}: {_words(error)}") from error
+        except Exception as error:  # as above; a token file may be in the middle of being replaced
+            raise BackendUnavailable(f"kubernetes: {access}: {_one_line(error)}") from error
 
     return Credentials(configuration, refresh)
 
 
 def _settle_proxy(configuration: Configuration) -> None:
-    """Look for a proxy in the environment once: the library looks at each call, and for ~/.netrc as well."""
+    """Read the proxy from the environment once. The library would read it, and ~/.netrc, for each call."""
     server = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(server.hostname or ""):
         configuration.proxy = getproxies().get(server.scheme)
     configuration.client_session_kwargs = {"trust_env": False}
 
 
-def _words(error: Exception) -> str:
-    """One line. What the library says may end in a part of the file as it is, with its tokens and keys."""
+def _one_line(error: Exception) -> str:
+    """Return one line without secrets: the library may quote a part of the file, with tokens and keys."""
     lines = str(error).partition("{")[0].splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -104,11 +104,11 @@ def _existing_files(access: Access) -> str:
     found = [path.expanduser() for path in paths if path.expanduser().exists()]
     if not found:
         raise BackendRefused(
-            f"kubernetes: {access}: there is no such file; name a kubeconfig in kubernetes.kubeconfig"
+            f"kubernetes: {access}: the file does not exist; set kubernetes.kubeconfig to an existing one"
         )
     for path in found:
         if not os.access(path, os.R_OK):
-            raise BackendRefused(f"kubernetes: {access}: the file may not be read by this user")
+            raise BackendRefused(f"kubernetes: {access}: this user has no permission to read {path}")
     return os.pathsep.join(map(str, found))
 
 

@@ -1,4 +1,4 @@
-"""What the API server can answer instead of what was asked for: by default, try again later."""
+"""Errors of the API server. The default is BackendUnavailable: try again later."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _LONGEST_TEXT = 2000
 
 
 class ApiError(BackendUnavailable):
-    """An answer that is an error: its HTTP status (0 without an answer), and the server's words."""
+    """An error answer: its HTTP status (0 without an answer), reason and message."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{message} ({status} {reason})" if status else message)
@@ -21,39 +21,39 @@ class ApiError(BackendUnavailable):
 
 
 class Unreachable(ApiError):
-    """No answer, or one that says "not now"; the call may have had its effect."""
+    """No answer, or a temporary refusal. The call may have had its effect."""
 
 
 class Unauthorized(ApiError):
-    """The credentials are not accepted: wrong, or expired."""
+    """The credentials are wrong or have expired."""
 
 
 class Forbidden(ApiError):
-    """No permission, or an admission controller said no."""
+    """The permission is missing, or an admission controller refused the request."""
 
 
 class QuotaExceeded(Forbidden):
-    """The namespace has used up what it may."""
+    """The namespace has used up its quota."""
 
 
 class NotFound(ApiError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class Conflict(ApiError):
-    """Somebody else changed the object, or it is not the one that was meant."""
+    """Another writer changed the object, or its uid is not the expected one."""
 
 
 class AlreadyExists(Conflict):
-    """The name is taken, perhaps by a call of ours whose answer was lost."""
+    """The name is taken, perhaps by an earlier try whose answer was lost."""
 
 
 class Gone(ApiError):
-    """The version that a list or watch goes on from is too old."""
+    """The version at which a list or watch should continue is too old."""
 
 
 class Invalid(ApiError):
-    """The object, or the request, is not allowed to be as it is."""
+    """The object or the request is invalid."""
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
@@ -69,18 +69,18 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def from_answer(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """The error that an answer is, with the words of the `Status` object in it if there is one."""
+    """Turn an error answer into an exception, with the message of its `Status` object if it has one."""
     try:
-        told: Any = json.loads(body)
+        content: Any = json.loads(body)
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        told = {"message": body[:_LONGEST_TEXT].decode(errors="replace").strip()}
-    return from_status({**told, "code": status}, retry_after)
+        content = None
+    if not isinstance(content, dict):
+        content = {"message": body[:_LONGEST_TEXT].decode(errors="replace").strip()}
+    return from_status({**content, "code": status}, retry_after)
 
 
 def from_status(status: Mapping[str, Any], retry_after: str | None = None) -> ApiError:
-    """The error that a `Status` object of the API is."""
+    """Turn a `Status` object of the API into an exception."""
     code, reason = int(status.get("code") or 0), str(status.get("reason") or "")
     message = str(status.get("message") or "the API server gave no reason")
     kind = _BY_STATUS.get(code, Unreachable if code >= 500 else ApiError)
@@ -89,6 +89,6 @@ def from_status(status: Mapping[str, Any], retry_after: str | None = None) -> Ap
     elif kind is Forbidden and "exceeded quota" in message:
         kind = QuotaExceeded
     elif kind is Forbidden and "status unknown for quota" in message:
-        kind = Unreachable  # a quota that was made a moment ago, and nobody has counted yet
+        kind = Unreachable  # the quota is new and not counted yet
     seconds = float(retry_after) if retry_after and retry_after.isdigit() else 0.0
     return kind(code, reason, message, seconds)

@@ -1,34 +1,27 @@
-"""Backend on a Kubernetes cluster: groups that outlive the service and are found again by their labels."""
+"""The Kubernetes backend: groups that outlive the service and are found again by their labels."""
 
 import logging
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from functools import partial
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.kubernetes.access import Access
-from job_tracker.backends.kubernetes.api_errors import (
-    AlreadyExists,
-    Forbidden,
-    Invalid,
-    NotFound,
-    QuotaExceeded,
-)
+from job_tracker.backends.kubernetes.api_errors import AlreadyExists, Forbidden, Invalid, QuotaExceeded
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.labels import restarts_of, selector
+from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
-from job_tracker.backends.kubernetes.logs import LiveLogs
+from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.backends.shared.watching import watched
-from job_tracker.domain.errors import InvalidField, LaunchFailed
+from job_tracker.domain.errors import BackendRefused, InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.domain.observers import RequestObserver, ignore_request
@@ -40,25 +33,25 @@ log = logging.getLogger(__name__)
 
 
 class KubernetesBackend:
-    """See Backend. Everything durable is on the cluster, but for the logs of groups that were stopped."""
+    """See Backend. All durable state is in the cluster, except for the logs of stopped groups."""
 
     def __init__(
         self,
         spool: FolderSpool,
         settings: KubernetesSettings,
-        tell: ExtraEnvironment = nothing_more,
+        extra_environment: ExtraEnvironment = nothing_more,
         on_request: RequestObserver = ignore_request,
         *,
         stop_grace: timedelta = timedelta(seconds=10),
         lost_margin: float = 20.0,
         timing: WatchTiming | None = None,
     ) -> None:
-        """What a stopped group printed is put into the spool. Nothing is connected to yet.
+        """Prepare the backend without connecting. The logs of stopped groups go to the spool.
 
-        A pod that is still there `lost_margin` seconds after its grace counts as one on a lost node.
+        A pod that is still there `lost_margin` seconds after its grace period counts as lost with its node.
         """
         self._settings = settings
-        self._tell = tell
+        self._extra_environment = extra_environment
         self._stop_grace = stop_grace
         instance, timing = settings.instance, timing or WatchTiming()
         access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
@@ -68,14 +61,13 @@ class KubernetesBackend:
         self.events = EventRecorder(self.client, self._groups, settings)
         self._spool = spool
         spool.lives = lambda ref: self._groups.get(ref) is not None
-        self._live = LiveLogs(self.client, self._groups)
+        self._logs = PodLogs(self.client, self._groups, spool)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
             self.client,
             self._cache,
             self._groups,
-            self._live,
-            spool,
+            self._logs,
             self._keeper,
             instance=instance,
             margin=lost_margin,
@@ -92,18 +84,21 @@ class KubernetesBackend:
 
     @property
     def silent_seconds(self) -> float | None:
-        """For how long the API server has told nothing of pods; None before it was asked to."""
+        """Seconds since the API server last reported on pods; None before the first report."""
         return self._cache.silent_seconds
 
     async def connect(self) -> None:
-        """Look whether the cluster lets us in. Raises BackendRefused if it, or the kubeconfig, does not."""
-        await self.client.connect()
+        """Check that the cluster accepts us. Raises BackendRefused for a refusal or a bad kubeconfig."""
+        try:
+            await self.client.connect()
+        except BackendRefused:
+            await self.client.close()
+            raise
 
     async def check(self, job: Job) -> None:
-        """Raise InvalidField if the API server says that it would refuse the job's master pod.
+        """Raise InvalidField if a dry run shows that the API server would refuse the job's master pod.
 
-        It is asked with a dry run. A quota that is used up now is no reason to refuse, nor are rights
-        that the service lacks: the launch says so, when it is time.
+        A used-up quota or a missing right of the service is not an error here: the launch reports it.
         """
         try:
             await self.client.create("pods", self._plan(job).pods[0], dry_run=True)
@@ -133,7 +128,7 @@ class KubernetesBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend. Also removes Services without pods, and makes again those that are missing."""
+        """See Backend. Also removes Services without pods, and recreates missing ones."""
         await self._spool.sweep()
         await self._keeper.sweep(now, forgotten)
         for group in forgotten:
@@ -152,15 +147,7 @@ class KubernetesBackend:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         await self._cache.sync()
-        live = self._groups.get(group)
-        if live is None or rank >= live.instances:
-            pieces = self._spool.read(group, rank, after=after, tail_lines=tail_lines)
-        else:
-            read = partial(self._live.read, live, rank, follow=follow, after=after, tail_lines=tail_lines)
-            current = restarts_of(live.pods.get(rank, {}))
-            pieces = self._spool.read_on(
-                group, rank, current, read, (NotFound, Invalid), after=after, tail_lines=tail_lines
-            )
+        pieces = self._logs.read(group, rank, follow=follow, after=after, tail_lines=tail_lines)
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
@@ -174,9 +161,9 @@ class KubernetesBackend:
         await self.client.close()
 
     def _plan(self, job: Job) -> KubernetesPlan:
-        return plan(job, self._settings, self._tell(job), self._stop_grace)
+        return plan(job, self._settings, self._extra_environment(job), self._stop_grace)
 
     async def _look(self) -> Mapping[GroupRef, Observation]:
-        await self._services.sync()  # first: what a group's failure means may depend on it
+        await self._services.sync()  # first, since a missing Service changes the diagnosis of a failure
         await self._cache.sync()
         return self._groups.observe_all()

@@ -1,13 +1,12 @@
-"""Our pods as the API server last told of them: a list, then a watch that goes on from it.
+"""A local view of our pods: a list from the API server, then a watch that continues from it.
 
-The view may be behind the world, and after a loss of the connection for long. It never goes back: an
-object is replaced by a later version of itself only, so the answer to a write may be put in at once
-without waiting for the watch to tell of it too. Everything that was missed is repaired by the next
-list, which comes after every failure and on a period. Work per event does not grow with the pods.
+The view may lag behind the cluster, and far behind after a lost connection. It never goes backwards: an
+object is replaced only by a later version of itself. So the answer to a write can be added at once, and
+the watch may deliver it again. A list follows each failure and also runs periodically; it repairs all
+missed changes. The work for one event does not depend on the number of pods.
 """
 
 import asyncio
-import contextvars
 import logging
 import random
 import time
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from job_tracker.backends.kubernetes.api_errors import ApiError, Gone
 from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
 from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import background, end, repeat
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,9 @@ _OF_STATUS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTiming:
-    """How long one watch goes on, how often everything is listed again, and the pauses after failures.
+    """The duration of a watch, the period of full lists, and the pauses after failures.
 
-    `silence` is how long a watch may tell nothing, not even a bookmark, before its connection counts
-    as dead.
+    A watch without any message, even a bookmark, for `silence` seconds counts as a dead connection.
     """
 
     watch_seconds: int = 240
@@ -48,9 +48,9 @@ class WatchTiming:
 
 
 class PodCache:
-    """The pods of a label selector, or objects of another `resource`.
+    """The pods that match a label selector, or objects of another `resource`.
 
-    `on_change` is told of changes: objects, and whether they are gone.
+    `on_change` is called with changed objects, each with a flag that is true if the object is gone.
     """
 
     def __init__(
@@ -67,45 +67,50 @@ class PodCache:
         self._on_change = on_change
         self._timing = timing or WatchTiming()
         self._pods: dict[str, Manifest] = {}
-        self._dead: dict[str, None] = {}  # uids, so that a late answer does not bring a pod back
+        self._dead: dict[str, None] = {}  # uids, so that a late answer does not restore a deleted pod
         self._syncing = asyncio.Lock()
         self._catching_up = asyncio.Lock()
         self._caught_up_at = 0.0
         self._heard_at: float | None = None
         self._following: asyncio.Task[None] | None = None
+        self._version = ""  # of the last object or list that was seen
+        self._relist_at = 0.0
 
     @property
     def silent_seconds(self) -> float | None:
-        """How long the watch has told nothing, bookmarks included; None before it. Any thread may ask."""
+        """Seconds since the watch's last message or bookmark; None before the first. Thread-safe."""
         heard_at = self._heard_at
         return None if heard_at is None else time.monotonic() - heard_at
 
     async def sync(self) -> None:
-        """See all pods once, and follow them from then on. Raises ApiError if that cannot be done now."""
+        """List all pods once, then follow them. Raises ApiError if the list fails."""
         if self._following is not None:
             return
         async with self._syncing:
             if self._following is None:
-                version = await self._listed()
-                # Of its own context: it is about all jobs, whichever was the first to need it.
-                self._following = asyncio.create_task(
-                    self._follow(version), name=f"watch of {self._resource}", context=contextvars.Context()
+                await self._list()
+                follow = repeat(
+                    self._watch,
+                    Backoff(self._timing.first_pause, self._timing.longest_pause),
+                    failure=f"the watch of {self._resource} failed",
+                    expected=ApiError,
                 )
+                self._following = background(follow, f"watch of {self._resource}", detached=True)
 
     async def refresh(self) -> str:
-        """List all pods now, take them in, and answer with the version of the list."""
+        """List all pods now, update the view, and return the version of the list."""
         listing = await self._client.list(self._resource, self._selector)
         changes = [change for pod in listing.items for change in self._taken(pod)]
         listed = {pod["metadata"]["name"] for pod in listing.items}
         for name, pod in list(self._pods.items()):
-            # One that is newer than the list was made after it.
+            # A pod with a later version was created after the list.
             if name not in listed and _version(pod) <= int(listing.version):
                 changes += self._removed(pod)
-        self._tell(changes)
+        self._publish(changes)
         return listing.version
 
     async def catch_up(self) -> None:
-        """Know all that there was when this was asked for. Many who ask at once share a list."""
+        """Update the view to the time of this call. Concurrent calls share a list."""
         asked = time.monotonic()
         async with self._catching_up:
             if self._caught_up_at < asked:
@@ -114,100 +119,77 @@ class PodCache:
                 self._caught_up_at = began
 
     def put(self, pod: Manifest) -> None:
-        """Take in a pod as an event or an answer showed it, unless something later is known."""
-        self._tell(self._taken(pod))
+        """Add a pod from an event or an answer, unless a later version is known."""
+        self._publish(self._taken(pod))
 
     def remove(self, pod: Manifest) -> None:
-        """Take a pod out that the label selector selects no more, before the watch tells of it."""
-        self._tell(self._removed(pod))
+        """Remove a pod that no longer matches the selector, before the watch reports it."""
+        self._publish(self._removed(pod))
 
-    def _tell(self, changes: list[tuple[Manifest, bool]]) -> None:
+    def _publish(self, changes: list[tuple[Manifest, bool]]) -> None:
         if changes:
             self._on_change(changes)
 
     def _taken(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
         pod = slim(pod)
-        told = pod["metadata"]
-        known = self._pods.get(told["name"])
-        if told["uid"] in self._dead or (known is not None and _version(known) >= _version(pod)):
+        metadata = pod["metadata"]
+        known = self._pods.get(metadata["name"])
+        if metadata["uid"] in self._dead or (known is not None and _version(known) >= _version(pod)):
             return []
-        replaced = known is not None and known["metadata"]["uid"] != told["uid"]
+        replaced = known is not None and known["metadata"]["uid"] != metadata["uid"]
         changes = self._removed(known) if known is not None and replaced else []
-        self._pods[told["name"]] = pod
+        self._pods[metadata["name"]] = pod
         return [*changes, (pod, False)]
 
     async def close(self) -> None:
         """Stop following."""
         if self._following is not None:
-            self._following.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._following
+            await end(self._following)
 
     def _removed(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
-        told = pod["metadata"]
-        if told["uid"] in self._dead:
+        metadata = pod["metadata"]
+        if metadata["uid"] in self._dead:
             return []
-        self._dead[told["uid"]] = None
+        self._dead[metadata["uid"]] = None
         if len(self._dead) > _REMEMBERED_DEATHS:
             del self._dead[next(iter(self._dead))]
-        known = self._pods.get(told["name"])
-        if known is not None and known["metadata"]["uid"] == told["uid"]:
-            del self._pods[told["name"]]
+        known = self._pods.get(metadata["name"])
+        if known is not None and known["metadata"]["uid"] == metadata["uid"]:
+            del self._pods[metadata["name"]]
         return [(pod, True)]
 
-    async def _follow(self, version: str) -> None:
-        """Watch, list again when that is due or needed, for ever."""
-        timing = self._timing
-        pause, relist_at = timing.first_pause, time.monotonic() + timing.relist_seconds
-        must_list, trouble = False, ""
-        while True:
-            try:
-                if must_list or time.monotonic() > relist_at:
-                    version = await self._listed()
-                    must_list, relist_at = False, time.monotonic() + timing.relist_seconds
-                version = await self._watch(version)
-                pause, trouble = timing.first_pause, ""
-            except Gone:
-                must_list = True  # at once: nothing is wrong but that we were away for long
-            except Exception as error:
-                # Anything else would end the watch for good, and nobody would see it.
-                expected = isinstance(error, ApiError)
-                if str(error) != trouble:  # a right that is missing is missing for long
-                    log.warning(
-                        "the watch of %s broke: %s",
-                        self._resource,
-                        error,
-                        exc_info=None if expected else error,
-                    )
-                trouble = str(error)
-                must_list = True
-                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-                pause = min(pause * 2, timing.longest_pause)
-
-    async def _listed(self) -> str:
-        """List all pods, as a watch begins."""
-        version = await self.refresh()
+    async def _list(self) -> None:
+        """List everything, and let the next watch start from there."""
+        self._version = await self.refresh()
         self._heard_at = time.monotonic()
-        return version
+        self._relist_at = self._heard_at + self._timing.relist_seconds
 
-    async def _watch(self, version: str) -> str:
+    async def _watch(self) -> None:
+        """Follow one watch to its end. List first if that is due or the last watch failed."""
+        if time.monotonic() > self._relist_at:
+            await self._list()
+        relist_at, self._relist_at = self._relist_at, 0.0
+        with suppress(Gone):  # the version is too old: list again at once
+            await self._follow_changes()
+            self._relist_at = relist_at
+
+    async def _follow_changes(self) -> None:
         seconds = round(self._timing.watch_seconds * random.uniform(0.75, 1.25))  # noqa: S311
         events = self._client.watch(
-            self._resource, self._selector, version, seconds=seconds, silence=self._timing.silence
+            self._resource, self._selector, self._version, seconds=seconds, silence=self._timing.silence
         )
         async with aclosing(events):
             async for kind, pod in events:
                 self._heard_at = time.monotonic()
-                version = pod["metadata"]["resourceVersion"]
+                self._version = pod["metadata"]["resourceVersion"]
                 if kind == "DELETED":
-                    self._tell(self._removed(slim(pod)))
+                    self._publish(self._removed(slim(pod)))
                 elif kind != "BOOKMARK":
                     self.put(pod)
-        return version
 
 
 def slim(pod: Manifest) -> Manifest:
-    """The pod with what is read of pods here: a whole one takes 40 kB, and there are many."""
+    """Reduce a pod to the fields in use. A complete pod takes 40 kB, and there are many."""
     metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key in _OF_SPEC}
     if containers := spec.get("containers"):

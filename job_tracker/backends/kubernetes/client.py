@@ -1,12 +1,11 @@
-"""The edge to the API server: plain JSON out and in, every call bounded, errors of our own.
+"""The connection to the API server: plain JSON in and out, bounded calls, and our own exceptions.
 
-Nothing of the client library is seen outside this file and access.py, so it can be replaced. Its
-models are not used: to decode a pod into them takes a hundred times longer than its JSON.
+Only this file and access.py import the client library, so it can be replaced. Its models are not used:
+decoding a pod into them takes a hundred times longer than decoding its JSON.
 """
 
 import asyncio
 import logging
-import random
 import ssl
 import time
 from asyncio.sslproto import SSLProtocol
@@ -42,6 +41,7 @@ from job_tracker.backends.kubernetes.api_errors import (
     from_status,
 )
 from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.common.backoff import Backoff
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.observers import RequestObserver, ignore_request
 
@@ -51,10 +51,10 @@ Resource = Literal["pods", "services", "secrets", "events"]
 Query = Sequence[tuple[str, str | int]]
 
 _LOG_STREAMS = 1024
-_WATCHES = 4  # more than there are: logs never take the place of one
-_PATIENT_STREAMS = 128  # being opened; more than a node has pods: one that hangs holds up no other
-# asyncio has a buffer of 256 KiB for each TLS connection, of which a log that is followed is one; records of
-# TLS have 16 KiB. There is no other way to say so, and it holds for all connections of this process.
+_WATCHES = 4  # more than are used, so that logs never block a watch
+_PATIENT_STREAMS = 128  # streams being opened; above a node's number of pods, so a hung node blocks no other
+# asyncio has a buffer of 256 KiB for each TLS connection, and each followed log has a connection. TLS records
+# are at most 16 KiB. This attribute is the only way to shrink the buffer; it applies to the whole process.
 SSLProtocol.max_size = 16 * 1024
 _PAGE = 500
 _HEADERS = {"Accept": "application/json", "User-Agent": "training-service"}
@@ -65,7 +65,7 @@ _ANONYMOUS = 'User "system:anonymous"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a call may take: each try, and all of them; and the pauses between them."""
+    """Time limits of a call: for one try, for all tries together, and for the pauses between them."""
 
     try_seconds: float = 10.0
     total_seconds: float = 20.0
@@ -75,21 +75,21 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All objects that a list found, and the version that a watch goes on from."""
+    """All listed objects, and the version from which a watch continues."""
 
     items: list[Manifest]
     version: str
 
 
 @dataclass(slots=True)
-class _Told:
+class _Outcome:
     code: str = "none"
 
 
 class KubernetesClient:
-    """Calls to one namespace of one cluster. Connects with the first of them.
+    """Calls to one namespace of one cluster. The first call connects.
 
-    Calls raise ApiError: Unreachable after tries with growing pauses, the others at once.
+    Calls raise ApiError. Unreachable is raised only after several tries, other errors at once.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class KubernetesClient:
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """At most `calls` are in flight at once, those of `giving_way` at most a quarter; the others wait.
+        """Limit the calls in flight to `calls`, and those of `giving_way` to a quarter of that.
 
-        At most `streams` logs are read at once. Watches have places of their own.
+        At most `streams` logs are read at once. Watches do not count towards either limit.
         """
         self._on_request = on_request
         self._access = access
@@ -122,9 +122,9 @@ class KubernetesClient:
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
-        """Leave most of the calls in flight to others: for work that comes in crowds, such as stops.
+        """Leave most of the calls in flight to others, for work that comes in bulk, such as stops.
 
-        Holds for the task that enters it, and for those that it starts within.
+        This applies to the current task and to tasks that it starts inside the block.
         """
         token = _gives_way.set(True)
         try:
@@ -133,78 +133,80 @@ class KubernetesClient:
             _gives_way.reset(token)
 
     async def connect(self) -> None:
-        """Look whether we are let in, once. Raises BackendRefused; a server that is away is no reason to."""
+        """Check once that the cluster accepts us. Raises BackendRefused, but not if it is unreachable."""
         try:
             from_json(await self._once("GET", self._path("pods"), "pods", [("limit", 1)]))
         except Unauthorized as error:
             raise self._refused(
-                f"the API server does not accept the credentials; they may have expired ({error})"
+                f"the API server rejects the credentials; they may have expired ({error})"
             ) from error
         except Forbidden as error:
-            why = "these credentials may not be used here"
+            reason = "the credentials do not give access to this namespace"
             if _ANONYMOUS in error.message:
-                why = "there are no credentials in it, or the plug-in that is to get them has failed"
-            raise self._refused(f"{why}: {error}") from error
+                reason = "it has no credentials, or the plug-in that provides them has failed"
+            raise self._refused(f"{reason}: {error}") from error
         except Unreachable as error:
             if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
                 raise self._refused(
-                    f"the API server's certificate is not to be trusted: {error.__cause__.certificate_error}"
+                    f"the API server's certificate is not trusted: {error.__cause__.certificate_error}"
                 ) from error
-            log.warning("kubernetes: %s: the API server cannot be reached yet: %s", self._access, error)
+            log.warning(
+                "kubernetes: %s: the API server is unreachable; trying again later: %s", self._access, error
+            )
         except (ApiError, ValueError) as error:
-            raise self._refused(f"what is there is no API server: {error}") from error
+            raise self._refused(f"the server is not a Kubernetes API server: {error}") from error
 
-    def _refused(self, why: str) -> BackendRefused:
-        return BackendRefused(f"kubernetes: {self._access}: {why.splitlines()[0]}")
+    def _refused(self, reason: str) -> BackendRefused:
+        return BackendRefused(f"kubernetes: {self._access}: {reason.splitlines()[0]}")
 
     async def create(self, resource: Resource, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Create the object, and answer with what was made of it.
+        """Create the object, and return it as stored.
 
-        Raises AlreadyExists also if an earlier try of this very call has made it and its answer was
-        lost: look at what is there.
+        Raises AlreadyExists also if an earlier try of this call created it and the answer was lost. The
+        caller has to read the object to find out.
         """
         name = manifest["metadata"]["name"]
 
-        async def look() -> None:
+        async def check_absent() -> None:
             try:
                 await self._once("GET", self._path(resource, name), resource)
             except NotFound:
                 return
-            raise AlreadyExists(409, "AlreadyExists", f"{resource} {name!r} is there, perhaps by us")
+            raise AlreadyExists(409, "AlreadyExists", f"{resource} {name!r} exists, perhaps by this call")
 
         query: Query = [("dryRun", "All")] if dry_run else []
-        before_retry = None if dry_run else look
+        before_retry = None if dry_run else check_absent
         return await self._call("POST", resource, query=query, body=manifest, before_retry=before_retry)
 
     async def read(self, resource: Resource, name: str) -> Manifest:
-        """The object as it is."""
+        """Read the object."""
         return await self._call("GET", resource, name)
 
     async def list(self, resource: Resource, selector: str) -> Listing:
-        """Every object that the label selector selects, in pages."""
+        """List all objects that the label selector matches, page by page."""
         items: list[Manifest] = []
         query: dict[str, str | int] = {"labelSelector": selector, "limit": _PAGE}
         while True:
             answer = await self._call("GET", resource, query=list(query.items()))
             items += answer["items"]
-            told = answer["metadata"]
-            if not told.get("continue"):
-                return Listing(items, told["resourceVersion"])
-            query["continue"] = told["continue"]
+            page = answer["metadata"]
+            if not page.get("continue"):
+                return Listing(items, page["resourceVersion"])
+            query["continue"] = page["continue"]
 
     async def change(self, resource: Resource, name: str, uid: str, metadata: Mapping[str, Any]) -> Manifest:
-        """Lay `metadata` over that of the object (a JSON merge patch). Conflict if the name is another's."""
+        """Merge `metadata` into the object's (JSON merge patch). Raises Conflict if the uid differs."""
         return await self._call("PATCH", resource, name, body={"metadata": {"uid": uid, **metadata}})
 
     async def record(self, event: Manifest) -> None:
-        """Create an Event. Its name says what it tells, so AlreadyExists means that it is told."""
+        """Create an Event. Its name identifies its content, so AlreadyExists means it is recorded."""
         await self._call("POST", "events", body=event)
 
     async def delete(self, resource: Resource, name: str, uid: str, grace: int | None = None) -> None:
-        """Have the object deleted, and what it owns; one that is gone is fine, and so is another's name.
+        """Delete the object and its dependents. An object that is gone, or has another uid, is ignored.
 
-        A pod is there until it has ended, for `grace` seconds at most; 0 is for pods on lost nodes, as
-        nobody then looks whether it has ended.
+        A pod remains until it has ended, for `grace` seconds at most. Use 0 only for pods that have ended
+        and for lost nodes: it removes the pod without waiting for its processes.
         """
         body: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         if grace is not None:
@@ -217,10 +219,10 @@ class KubernetesClient:
     async def watch(
         self, resource: Resource, selector: str, version: str, *, seconds: int, silence: float
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
-        """Changes after `version`, for `seconds`: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
+        """Yield changes after `version`, for `seconds`: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
 
-        Raises Gone if the version is too old, and Unreachable if nothing was heard for `silence`
-        seconds: the server tells bookmarks about once a minute.
+        Raises Gone if the version is too old, and Unreachable if nothing arrived for `silence` seconds.
+        The server sends a bookmark about once a minute.
         """
         query: Query = [
             ("watch", "true"),
@@ -241,7 +243,7 @@ class KubernetesClient:
                     yield event["type"], event["object"]
 
     async def logs(self, pod: str, query: Query, *, silence: float) -> AsyncGenerator[bytes, None]:
-        """What the pod's container printed, in pieces; `query` is as the API has it."""
+        """Read the log of the pod's container, in pieces. `query` has the API's parameters."""
         path = self._path("pods", pod) + "/log"
         async with self._log_streams, self._stream("log", path, query, silence) as pieces:
             async for piece in pieces:
@@ -269,7 +271,7 @@ class KubernetesClient:
     ) -> dict[str, Any]:
         patience = self._patience
         deadline = time.monotonic() + patience.total_seconds
-        pause, failed = patience.first_pause, False
+        backoff, failed = Backoff(patience.first_pause, patience.longest_pause), False
         while True:
             try:
                 if failed and before_retry is not None:
@@ -278,29 +280,27 @@ class KubernetesClient:
                     await self._once(method, self._path(resource, name), resource, query, body)
                 )
             except (Unreachable, Conflict) as error:
-                # A quota that others use at the same moment answers a create with a conflict.
+                # The API server answers a create with a conflict if others use the same quota just then.
                 if isinstance(error, AlreadyExists) or (isinstance(error, Conflict) and method != "POST"):
                     raise
-                # Full jitter, so that clients that failed together do not come back together.
-                wait = max(error.retry_after, random.uniform(pause / 2, pause))  # noqa: S311
+                wait = max(error.retry_after, backoff.next())
                 if time.monotonic() + wait > deadline:
                     raise
                 failed = True
             else:
                 return answer
             await asyncio.sleep(wait)
-            pause = min(pause * 2, patience.longest_pause)
 
     async def _once(
         self, method: str, path: str, resource: str, query: Query = (), body: Manifest | None = None
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=self._patience.try_seconds)
         async with self._patient_calls if _gives_way.get() else nullcontext(), self._calls:
-            with _translated(), self._told(f"{method} {resource}") as told:
+            with _translated(), self._measured(f"{method} {resource}") as outcome:
                 response = await self._send(method, path, query, body, timeout)
                 async with response:
                     data = await response.read()
-                    told.code = str(response.status)
+                    outcome.code = str(response.status)
         if response.status >= 400:
             raise from_answer(response.status, data, response.headers.get("Retry-After"))
         return data
@@ -312,9 +312,9 @@ class KubernetesClient:
         connect = self._patience.try_seconds
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
         async with self._patient_streams if _gives_way.get() else nullcontext():
-            with _translated(), self._told(kind) as told:
+            with _translated(), self._measured(kind) as outcome:
                 response = await self._send("GET", path, query, None, timeout)
-                told.code = str(response.status)
+                outcome.code = str(response.status)
         try:
             if response.status >= 400:
                 with _translated():
@@ -326,12 +326,12 @@ class KubernetesClient:
             response.close()
 
     @contextmanager
-    def _told(self, request: str) -> Iterator["_Told"]:
-        told, started = _Told(), time.perf_counter()
+    def _measured(self, request: str) -> Iterator["_Outcome"]:
+        outcome, started = _Outcome(), time.perf_counter()
         try:
-            yield told
+            yield outcome
         finally:
-            self._on_request(request, told.code, time.perf_counter() - started)
+            self._on_request(request, outcome.code, time.perf_counter() - started)
 
     async def _send(
         self, method: str, path: str, query: Query, body: Manifest | None, timeout: aiohttp.ClientTimeout
@@ -348,7 +348,7 @@ class KubernetesClient:
             if response.status != 401 or not first or self._credentials is None:
                 break
             response.release()
-            await self._credentials.refresh()  # a token that a plug-in or a file gave us is short-lived
+            await self._credentials.refresh()  # tokens from a plug-in or a file are short-lived
         return response
 
     async def _connected(self) -> ApiClient:
@@ -361,7 +361,7 @@ class KubernetesClient:
                     try:
                         self._api = ApiClient(configuration)
                     except (OSError, ssl.SSLError) as error:
-                        raise self._refused(f"its certificates cannot be used: {error}") from error
+                        raise self._refused(f"the certificates cannot be loaded: {error}") from error
         return self._api
 
 
@@ -377,7 +377,7 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
 
 
 class _translated:  # noqa: N801
-    """Turns whatever the libraries raise when there is no answer into Unreachable."""
+    """Turns all errors of the libraries that mean "no answer" into Unreachable."""
 
     def __enter__(self) -> None:
         pass

@@ -1,12 +1,11 @@
-"""What becomes of a job, told where people look at pods: Events on the master, for `kubectl describe pod`.
+"""Reports the progress of jobs as Events on the master pod, for `kubectl describe pod`.
 
-They are for reading only: nothing waits for them, nothing fails without them, and what was not told in
-time is not told at all. Each has a name that says what it tells, so that one which is told again, as
-after a restart, is not there twice.
+Events are for people only. The service never waits for them and works without them; they are dropped when
+too many are queued. The name of an Event identifies its content, so a repetition after a restart creates
+no duplicate.
 """
 
 import asyncio
-import contextvars
 import hashlib
 import logging
 from collections import deque
@@ -21,6 +20,7 @@ from job_tracker.backends.kubernetes.groups import Groups
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.shared.labels import MANAGER, group_labels
+from job_tracker.common.tasks import background, end
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -28,43 +28,43 @@ from job_tracker.domain.job import Ending, Job, JobState
 
 log = logging.getLogger(__name__)
 
-_MOST_UNTOLD = 1000
-_MOST_MASTERS = 10_000
-_LONGEST_MESSAGE = 1024  # of the API
+_MAX_QUEUED = 1000
+_MAX_MASTERS = 10_000
+_LONGEST_MESSAGE = 1024  # a limit of the API
 _DIGEST_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """What an Event tells; `reason` is the word that people and programs look for."""
+class JobEvent:
+    """The content of an Event. `reason` is the key word for people and programs."""
 
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
 
 
-def happening(before: Job, after: Job) -> Happening | None:
-    """What is new about the group of the job's current attempt; None if nothing that people care for.
+def job_event(before: Job, after: Job) -> JobEvent | None:
+    """Return what is new about the group of the job's current attempt; None if that is not worth an Event.
 
-    An end is told when it is decided, since the pods are still there then.
+    An end is reported when it is decided, since the pods still exist at that time.
     """
     if after.state is JobState.LAUNCHING and before.state is not after.state:
-        return Happening("Launching", f"Launching {_instances(after)}, {_attempt(after)}.")
+        return JobEvent("Launching", f"Launching {_instances(after)}, {_attempt(after)}.")
     if after.state is JobState.RUNNING and before.state is not after.state:
-        return Happening("Running", f"The master runs, {_attempt(after)}.")
+        return JobEvent("Running", f"The master is running, {_attempt(after)}.")
     if before.state.is_live and after.state is JobState.CANCELLED:
-        return Happening("Cancelled", "The job was cancelled on request.")
+        return JobEvent("Cancelled", "The job was cancelled on request.")
     if after.state.is_live and after.ending is not None and before.ending is None:
         return _decided(after, after.ending)
     return None
 
 
-def event_of(
-    job: Job, what: Happening, at: datetime, uid: str | None, settings: KubernetesSettings
+def event_manifest(
+    job: Job, event: JobEvent, at: datetime, uid: str | None, settings: KubernetesSettings
 ) -> Manifest:
-    """The Event on the job's master pod, whose uid is needed for `kubectl describe` to find it."""
+    """Build the Event on the job's master pod. `kubectl describe` finds it only by the pod's uid."""
     pod = naming.instance_name(job.group.name, MASTER_RANK)
-    # Job 1 of an earlier store has our names, and its Events may still be there.
+    # Job 1 of an earlier store has the same names, and its Events may still exist.
     digest = hashlib.sha256(job.submitted_at.isoformat().encode()).hexdigest()[:_DIGEST_LENGTH]
     involved = {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": settings.namespace}
     moment = at.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -72,14 +72,14 @@ def event_of(
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{pod}.{what.reason.lower()}.{digest}",
+            "name": f"{pod}.{event.reason.lower()}.{digest}",
             "namespace": settings.namespace,
             "labels": group_labels(job, settings.instance),
         },
         "involvedObject": {**involved, "uid": uid} if uid else involved,
-        "reason": what.reason,
-        "message": _clipped(what.message),
-        "type": what.type,
+        "reason": event.reason,
+        "message": _clipped(event.message),
+        "type": event.type,
         "source": {"component": MANAGER},
         "firstTimestamp": moment,
         "lastTimestamp": moment,
@@ -88,7 +88,7 @@ def event_of(
 
 
 class EventRecorder:
-    """Tells what becomes of jobs, one Event after the other, beside the work on them."""
+    """Reports the progress of jobs, one Event after the other, in the background."""
 
     def __init__(
         self,
@@ -102,79 +102,77 @@ class EventRecorder:
         self._settings = settings
         self._clock = clock
         self._masters: dict[GroupRef, str] = {}
-        self._held: dict[GroupRef, list[tuple[Happening, datetime]]] = {}
-        self._untold: deque[Manifest] = deque()
-        self._telling: asyncio.Task[None] | None = None
-        self._trouble = ""
+        self._waiting: dict[GroupRef, list[tuple[JobEvent, datetime]]] = {}
+        self._queue: deque[Manifest] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._last_error = ""
 
     def job_saved(self, before: Job, after: Job) -> None:
-        master, news = self._master_of(after.group), self._held.pop(after.group, [])
-        if what := happening(before, after):
-            news.append((what, self._clock()))
+        master, news = self._master_of(after.group), self._waiting.pop(after.group, [])
+        if event := job_event(before, after):
+            news.append((event, self._clock()))
         if news and master is None and after.state.is_live and after.ending is None:
-            # The launch is written before there is a pod. With the pod, the job is written again.
-            self._held[after.group] = news
+            # The launch is saved before the pod exists. The job is saved again once the pod does.
+            self._waiting[after.group] = news
         else:
-            for what, at in news:
-                self._put(event_of(after, what, at, master, self._settings))
+            for event, at in news:
+                self._put(event_manifest(after, event, at, master, self._settings))
         if not after.state.is_live:
             self._masters.pop(after.group, None)
 
     async def flush(self) -> None:
-        """Wait until all is told, or given up."""
-        if self._telling is not None:
-            await asyncio.wait([self._telling])
+        """Wait until all Events are sent or dropped."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
 
     async def close(self) -> None:
-        """Tell nothing more."""
-        if self._telling is not None:
-            self._telling.cancel()
-        await self.flush()
+        """Stop sending."""
+        if self._sending is not None:
+            await end(self._sending)
 
     def _master_of(self, ref: GroupRef) -> str | None:
-        """The uid of the group's master, if it is there or was.
+        """Return the uid of the group's master, if the pod was ever seen.
 
-        When the end of a cancelled job is written, the pod is gone.
+        The pod of a cancelled job is gone by the time its end is saved.
         """
         group = self._groups.get(ref)
         if group is not None and MASTER_RANK in group.pods:
             self._masters[ref] = group.pods[MASTER_RANK]["metadata"]["uid"]
-            if len(self._masters) > _MOST_MASTERS:  # of jobs that other replicas have seen to their end
+            if len(self._masters) > _MAX_MASTERS:  # of jobs whose end another replica has handled
                 del self._masters[next(iter(self._masters))]
         return self._masters.get(ref)
 
     def _put(self, event: Manifest) -> None:
-        if len(self._untold) >= _MOST_UNTOLD:
+        if len(self._queue) >= _MAX_QUEUED:
             return
-        self._untold.append(event)
-        if self._telling is None or self._telling.done():
-            # Of its own context: it is about all jobs.
-            self._telling = asyncio.create_task(self._tell(), name="events", context=contextvars.Context())
+        self._queue.append(event)
+        if self._sending is None or self._sending.done():
+            self._sending = background(self._send(), "events", detached=True)
 
-    async def _tell(self) -> None:
-        while self._untold:
+    async def _send(self) -> None:
+        while self._queue:
             try:
-                await self._client.record(self._untold.popleft())
-                self._trouble = ""
+                await self._client.record(self._queue.popleft())
+                self._last_error = ""
             except AlreadyExists:
                 pass
             except (ApiError, BackendRefused) as error:
-                if str(error) != self._trouble:
-                    log.warning("events cannot be told: %s", error)
-                self._trouble = str(error)
+                if str(error) != self._last_error:
+                    log.warning("Events cannot be created: %s", error)
+                self._last_error = str(error)
 
 
-def _decided(job: Job, ending: Ending) -> Happening | None:
-    why = f"{ending.diagnosis.summary} {ending.diagnosis.resolution}" if ending.diagnosis else ""
+def _decided(job: Job, ending: Ending) -> JobEvent | None:
+    reason = f"{ending.diagnosis.summary} {ending.diagnosis.resolution}" if ending.diagnosis else ""
     match ending.state:
         case JobState.SUCCEEDED:
-            return Happening("Succeeded", f"The master has exited with 0, {_attempt(job)}.")
+            return JobEvent("Succeeded", f"The master exited with code 0, {_attempt(job)}.")
         case JobState.FAILED:
-            return Happening("Failed", f"{why} No attempt follows {_attempt(job)}.", "Warning")
+            return JobEvent("Failed", f"{reason} No attempt follows {_attempt(job)}.", "Warning")
         case JobState.BACKOFF:
-            return Happening("Retrying", f"{why} Another attempt follows {_attempt(job)}.", "Warning")
+            return JobEvent("Retrying", f"{reason} Another attempt follows {_attempt(job)}.", "Warning")
         case _:
-            return None  # a cancel is told when it is done
+            return None  # a cancellation is reported when it is complete
 
 
 def _instances(job: Job) -> str:

@@ -1,4 +1,4 @@
-"""Live groups, put together from the pods that the cache tells of."""
+"""Live groups, assembled from the pods in the cache."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,30 +15,30 @@ from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
 
 Change = tuple[Manifest, bool]
-"""A pod as it is now, and whether it is gone."""
+"""A pod in its current state, and whether it is gone."""
 
 STOPPING = "training-service/stopping"
-"""Annotation of a master whose group we are ending: written before anything is deleted."""
+"""Annotation of a master whose group is being stopped. It is written before any pod is deleted."""
 
-# A group that is found with pods missing may be one that is being launched beside us, or that a service
-# was killed while launching. So long its pods may take to appear.
+# A group with missing pods may be in the middle of a launch, by another replica or by a service that was
+# killed. This is how long its pods may take to appear.
 _LAUNCH_TIME = timedelta(seconds=30)
-# Resolvers keep the answer that there is no such name for so long, after the Service is back.
+# Resolvers may cache the missing name for this long after the Service is back.
 _RESOLVER_TIME = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """When the group's Service was missing: from when on, if that is known, and until when, if it is back."""
+    """A time in which the group's Service was missing. `since` is None if unknown, `until` if it still is."""
 
     service: str
     since: datetime | None
     until: datetime | None = None
 
     def explains(self, failed_at: datetime) -> bool:
-        """Whether a rank that failed then may have failed for want of the Service.
+        """Return whether a missing Service may explain a rank's failure at that time.
 
-        Times of the cluster are in whole seconds.
+        The cluster's times are in whole seconds.
         """
         began = self.since is None or failed_at >= self.since - timedelta(seconds=1)
         return began and (self.until is None or failed_at <= self.until + _RESOLVER_TIME)
@@ -46,27 +46,31 @@ class Outage:
 
 @dataclass(slots=True)
 class PodGroup(LiveGroup):
-    """See LiveGroup. `pods` are as they were last seen, also those that are gone."""
+    """See LiveGroup. `pods` has the last known state of all pods, even of those that are gone."""
 
     pods: dict[int, Manifest] = field(default_factory=dict)
     stopping: bool = False
     outage: Outage | None = None
-    """The last one of its Service."""
+    """The latest outage of the group's Service."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _changed: set[int] = field(default_factory=set)
 
     @property
     def living(self) -> dict[int, Manifest]:
-        """The pods that are there, ended or not."""
+        """The pods that exist, ended or not."""
         return {rank: pod for rank, pod in self.pods.items() if rank not in self.gone}
+
+    def restarts_of(self, rank: int) -> int:
+        """See LiveGroup."""
+        return restarts_of(self.pods.get(rank, {}))
 
     def observe(
         self, now: datetime, settings: KubernetesSettings, *, changed_only: bool = False
     ) -> Observation:
-        """What every rank is doing; only pods that have changed are looked at again, if asked.
+        """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
 
-        A rank that has ended stays as it ended, whatever becomes of its pod.
+        The result of a rank that has ended is final, even if its pod changes or is deleted.
         """
         for rank in self._changed if changed_only and self._seen else range(self.instances):
             if rank not in self._ended:
@@ -88,24 +92,24 @@ class PodGroup(LiveGroup):
             node_grace=settings.lost_node_grace,
         )
         if rank in self.gone and not seen.status.phase.has_ended:
-            # Nobody told how it ended: it was removed without its node.
+            # The pod was removed without its node, so its exit code is unknown.
             seen = RankObservation(RankStatus(rank, Phase.STOPPED))
-        seen = self._explained(seen, now)
+        seen = self._blame_outage(seen, now)
         if known := self.pods.get(rank):
             seen = replace(seen, status=replace(seen.status, restarts=restarts_of(known)))
-        if seen.status.phase.has_ended and not self._may_say_more(rank, seen):
+        if seen.status.phase.has_ended and not self._may_get_exit_code(rank, seen):
             self._ended.add(rank)
         return seen
 
     @property
     def needs_service(self) -> bool:
-        """Whether the group lives, and its ranks find each other by a Service."""
+        """Return whether the group is live and its ranks find each other through a Service."""
         master = self.living.get(MASTER_RANK)
         is_here = master is not None and "deletionTimestamp" not in master["metadata"]
         return self.instances > 1 and is_here and not self.launching and not self.stopping
 
-    def _explained(self, seen: RankObservation, now: datetime) -> RankObservation:
-        """The same, with the missing Service as the cause of a crash if it may be."""
+    def _blame_outage(self, seen: RankObservation, now: datetime) -> RankObservation:
+        """Replace the diagnosis of a crash if the missing Service may be its cause."""
         crash = seen.diagnosis
         if crash is None or crash.category is not Category.CRASHED or self.outage is None:
             return seen
@@ -114,23 +118,23 @@ class PodGroup(LiveGroup):
             return seen
         return replace(seen, diagnosis=diagnosis.without_service(crash, self.outage.service))
 
-    def _may_say_more(self, rank: int, seen: RankObservation) -> bool:
-        """Whether a stopped rank is still to tell its exit code."""
+    def _may_get_exit_code(self, rank: int, seen: RankObservation) -> bool:
+        """Return whether a stopped rank may still report its exit code."""
         return seen.status.phase is Phase.STOPPED and seen.status.exit_code is None and rank not in self.gone
 
     def _is_young(self, now: datetime) -> bool:
-        # Any pod will do: they are made within moments of each other.
+        # One pod is enough, since all are created at about the same time.
         made = next((pod["metadata"].get("creationTimestamp") for pod in self.pods.values()), None)
         return made is not None and now - datetime.fromisoformat(made) < _LAUNCH_TIME
 
     def take(self, rank: int, pod: Manifest, gone: bool) -> None:
-        """Take in one pod as it is now."""
+        """Update the group with the current state of a pod."""
         known = self.pods.get(rank)
         if known is not None and restarts_of(known) > restarts_of(pod):
-            return  # word of an earlier one, late
+            return  # a late event of an earlier pod
         if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
             if gone:
-                return  # it was replaced already
+                return  # the pod was replaced already
             self._ended.discard(rank)
         self.pods[rank] = pod
         self._changed.add(rank)
@@ -141,9 +145,9 @@ class PodGroup(LiveGroup):
 
     @property
     def may_change_by_itself(self) -> bool:
-        """Whether time alone may change the observation.
+        """Return whether the observation may change without an event.
 
-        Of a pod that cannot start, one not seen yet, and one whose node is silent.
+        That is so for a pod that cannot start or has not appeared yet, and for one on a silent node.
         """
         return self.last is not None and any(
             rank.status.note or (rank.status.phase is Phase.PENDING and rank.status.rank not in self.pods)
@@ -161,21 +165,22 @@ class Groups(LiveGroups[PodGroup]):
     ) -> None:
         super().__init__(PodGroup)
         self.on_found: Callable[[PodGroup], None] = lambda _: None
-        """Called with a group whose first pod was just seen, before it is observed."""
+        """Called with a new group after its first pod was seen, before the group is observed."""
         self._settings = settings or KubernetesSettings()
         self._clock = clock
 
     def take(self, changes: Iterable[Change]) -> None:
-        """Take in pods as they are now; the cache calls it.
+        """Update groups with the current state of pods. Called by the cache.
 
-        All of them first: what a worker's deletion means may be written on its master.
+        All pods are taken in before any group is observed: the master's annotation explains why a worker
+        was deleted.
         """
         touched: dict[GroupRef, PodGroup] = {}
         found: list[PodGroup] = []
         for pod, gone in changes:
             ref, rank, instances = group_of(pod), rank_of(pod), instances_of(pod)
             if ref is None or rank is None or instances is None or rank >= instances:
-                continue  # somebody else's, with our label on it
+                continue  # a foreign pod with our label
             if gone and self.get(ref) is None:
                 continue
             group = touched[ref] = self._known_or_new(ref, instances)
@@ -189,29 +194,29 @@ class Groups(LiveGroups[PodGroup]):
             self.observe(group, changed_only=True)
             self.touched.publish(ref, None)
             if group.stopping and not group.living and not group.held:
-                self.drop(ref)  # an earlier service, or another one, has stopped it
+                self.drop(ref)  # another service, or an earlier run of this one, has stopped it
 
     def observe(self, group: PodGroup, *, changed_only: bool = False) -> Observation:
-        """What the group is doing; who watches is told if that is new."""
+        """Observe the group, and notify the watchers if the result is new."""
         seen = group.observe(self._clock(), self._settings, changed_only=changed_only)
-        self._tell(group, seen)
+        self._publish(group, seen)
         may_change = group.may_change_by_itself and self.get(group.ref) is group
         later = max(0.2, min(self._settings.image_pull_grace, _LAUNCH_TIME).total_seconds() / 10)
         self._look_again(group, self.observe, later if may_change else None)
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
-        """Every group of which there is, or was, a pod. What time alone changes has timers of its own."""
+        """Observe all groups that have or had a pod. Changes by time alone are covered by timers."""
         return {group.ref: self.observe(group, changed_only=True) for group in self if group.pods}
 
 
 def has_started(pod: Manifest) -> bool:
-    """Whether the pod's training container runs, or has run."""
+    """Return whether the pod's training container is running or has run."""
     return any("running" in state or "terminated" in state for state in _training_states(pod))
 
 
 def is_running(pod: Manifest) -> bool:
-    """Whether the pod's training container runs, as its node last told."""
+    """Return whether the pod's training container is running, by its node's last report."""
     return any("running" in state for state in _training_states(pod))
 
 
@@ -221,9 +226,9 @@ def _training_states(pod: Manifest) -> list[Manifest]:
 
 
 def has_ended(pod: Manifest) -> bool:
-    """Whether the pod has ended by itself and no process of it is left, as its node tells it.
+    """Return whether the pod has ended by itself and its node reports no running process.
 
-    The phase alone does not say so: early kubelets call a pod Failed that they are about to end.
+    The phase is not enough: early kubelets set Failed before they end the pod's processes.
     """
     status = pod.get("status") or {}
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
@@ -233,10 +238,10 @@ def has_ended(pod: Manifest) -> bool:
 
 
 def has_stopped(pod: Manifest) -> bool:
-    """Whether no process of a pod that is being deleted is left, as its node tells it."""
+    """Return whether a pod that is being deleted has no process left, by its node's report."""
     status = pod.get("status") or {}
     each_state = [each["state"] for each in status.get("containerStatuses") or ()]
-    # The phase alone, if the containers were removed before their end was told.
+    # The phase is enough if the containers were removed before their end was reported.
     is_over = status.get("phase") in ("Succeeded", "Failed")
     is_over = is_over or (bool(each_state) and all("terminated" in state for state in each_state))
     return is_over and "deletionTimestamp" in pod["metadata"]

@@ -1,12 +1,11 @@
-"""Pods of stopped groups that stay for a while, for people to look at.
+"""Keeps pods of stopped groups for a while, for inspection.
 
-A label takes them out of the selection that is listed and watched for live groups, so that to the rest of
-the service, and to every other one, they are gone. All there is to know is on the pod: whoever comes along
-after its time removes it.
+A label removes them from the selection of live groups, so the service, and every other one, ignores them.
+All information is on the pod, so any replica removes it when its time is over.
 
-Only pods that have ended by themselves stay, as one that runs is ended by its deletion alone. A deadline
-would end it too, but early kubelets (seen with 1.20) call such a pod Failed while its processes run on, and
-never say when they have ended (kubernetes/kubernetes issue 88613).
+Only pods that ended by themselves can be kept, since a running pod is ended by deleting it. A deadline
+would end it too, but early kubelets (seen with 1.20) report such a pod as Failed while its processes run,
+and never report their end (kubernetes/kubernetes issue 88613).
 """
 
 import asyncio
@@ -39,38 +38,39 @@ class Keeper:
         self._instance = instance
 
     async def keep(self, pod: Manifest, until: datetime) -> bool:
-        """Keep a pod that has ended by itself; False if it is gone, or cannot be kept.
+        """Keep a pod that ended by itself; return False if it is gone or cannot be kept.
 
-        It belongs to its master no more, whose deletion it is to survive.
+        It gets no owner, so that it survives the deletion of its master.
         """
-        told = pod["metadata"]
+        metadata = pod["metadata"]
         change = {
             "labels": {KEPT: "true"},
             "annotations": {KEPT_UNTIL: until.isoformat(timespec="seconds")},
             "ownerReferences": None,
         }
         try:
-            await self._client.change("pods", told["name"], told["uid"], change)
+            await self._client.change("pods", metadata["name"], metadata["uid"], change)
         except (NotFound, Conflict):
             return False
         except (Forbidden, Invalid) as error:
-            log.warning("%s is not kept for people to look at: %s", told["name"], error)
+            log.warning("pod %s cannot be kept for inspection; deleting it: %s", metadata["name"], error)
             return False
-        self._cache.remove(pod)  # the watch will say so, too
+        self._cache.remove(pod)  # ahead of the watch, which reports it, too
         return True
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove the pods that were kept until `now` or before, and those of `forgotten` groups."""
+        """Remove the pods whose time is over at `now`, and those of `forgotten` groups."""
         listing = await self._client.list("pods", selector(self._instance, kept=True))
-        ours = ((group_of(pod), pod) for pod in listing.items)  # None: not ours, with our label on it
+        ours = ((group_of(pod), pod) for pod in listing.items)  # None: a foreign pod with our label
         over = [pod for ref, pod in ours if ref and (ref in forgotten or _until(pod) <= now)]
-        # Nothing runs in them, so there is no grace to be waited for, nor a node to be heard.
-        told = [pod["metadata"] for pod in over]
-        await asyncio.gather(*(self._client.delete("pods", each["name"], each["uid"], 0) for each in told))
+        # These pods run no process, so no grace period and no answer of the node is needed.
+        metadata = [pod["metadata"] for pod in over]
+        deletions = (self._client.delete("pods", each["name"], each["uid"], 0) for each in metadata)
+        await asyncio.gather(*deletions)
 
 
 def _until(pod: Manifest) -> datetime:
     until = kept_until(pod)
     if until is None:
-        log.warning("%s is removed: its annotation %s is no time", pod["metadata"]["name"], KEPT_UNTIL)
+        log.warning("removing kept pod %s: annotation %s is not a time", pod["metadata"]["name"], KEPT_UNTIL)
     return until or datetime.min.replace(tzinfo=UTC)

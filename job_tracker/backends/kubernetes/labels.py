@@ -1,4 +1,4 @@
-"""What is written on every object of a group, and how it is read again: labels, annotations, the owner."""
+"""Labels, annotations and the owner of a group's objects, and functions that read them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,32 +24,32 @@ from job_tracker.domain import naming
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 
 Manifest = Mapping[str, Any]
-"""An object of the API as its JSON has it (camelCase)."""
+"""An API object as JSON (camelCase)."""
 
 KEPT = "training-service/kept"
-"""On pods of stopped groups that people may still look at; see keeping.py."""
+"""Label of pods that are kept for inspection after their group has stopped; see keeping.py."""
 
 
 def selector(instance: str, *, kept: bool = False) -> str:
-    """The label selector, as the API takes it, of what the service named `instance` has made.
+    """Return the label selector for objects of the service named `instance`.
 
-    Either all of live groups, or what is kept of stopped ones.
+    It matches either all objects of live groups or, with `kept`, the pods kept of stopped ones.
     """
     return f"{MANAGED_BY}={MANAGER},{INSTANCE}={instance},{'' if kept else '!'}{KEPT}"
 
 
 def group_selector(group: GroupRef, instance: str) -> str:
-    """The label selector of one group's objects."""
+    """Return the label selector for the objects of one group."""
     return f"{selector(instance)},{JOB_ID}={group.job_id},{ATTEMPT}={group.attempt}"
 
 
 def group_of(manifest: Manifest) -> GroupRef | None:
-    """The group that the object belongs to; None if its labels are not as we write them."""
+    """Return the group of the object; None if its labels are not valid labels of this service."""
     return group_named(_labels(manifest), _annotations(manifest))
 
 
 def rank_of(manifest: Manifest) -> int | None:
-    """The rank of a pod; None if its labels, or its name, are not as we write them."""
+    """Return the rank of a pod; None if its labels or its name are not valid for this service."""
     group, rank = group_of(manifest), number(_labels(manifest).get(RANK))
     if group is None or rank is None:
         return None
@@ -58,32 +58,32 @@ def rank_of(manifest: Manifest) -> int | None:
 
 
 def instances_of(manifest: Manifest) -> int | None:
-    """How many instances the object's group was planned with."""
+    """Return the planned number of instances of the object's group."""
     return number(_annotations(manifest).get(INSTANCES))
 
 
 def digest_of(manifest: Manifest) -> str | None:
-    """The digest of the plan that the object was made from."""
+    """Return the digest of the object's plan."""
     return _annotations(manifest).get(PLAN_DIGEST)
 
 
 def submission_of(manifest: Manifest) -> str | None:
-    """When the object's job was submitted, which tells it from one of the same id in another store."""
+    """Return the submission time of the object's job. It separates jobs of two stores with equal ids."""
     return _annotations(manifest).get(SUBMITTED_AT)
 
 
 def restarts_of(manifest: Manifest) -> int:
-    """How often the pod's rank was started anew, of which the pod is the last start."""
+    """Return the number of restarts of the pod's rank up to this pod."""
     return number(_annotations(manifest).get(RESTARTS)) or 0
 
 
 def is_kept(manifest: Manifest) -> bool:
-    """Whether it is of a stopped group, and there for people to look at."""
+    """Return whether the pod belongs to a stopped group and is kept for inspection."""
     return KEPT in _labels(manifest)
 
 
 def kept_until(manifest: Manifest) -> datetime | None:
-    """Until when it is kept, which people may change; None if that is no time."""
+    """Return how long the pod is kept; None if a user has changed the annotation to an invalid time."""
     try:
         until = datetime.fromisoformat(_annotations(manifest).get(KEPT_UNTIL, ""))
     except ValueError:
@@ -92,10 +92,10 @@ def kept_until(manifest: Manifest) -> datetime | None:
 
 
 def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
-    """The object as the master pod's own, so that the cluster deletes it with the master.
+    """Return the object with the master pod as owner, so that the cluster deletes it with the master.
 
-    `master_pod` is the pod as the API server answered, with its uid. The owner is no controller (a
-    worker on a node that is drained is not made anew elsewhere), and its deletion is not held up.
+    `master_pod` is the API server's answer, with the uid. The owner is not a controller, since no worker
+    should be recreated elsewhere when its node is drained. It does not block the owner's deletion.
     """
     master = master_pod["metadata"]
     owner = {
@@ -110,7 +110,7 @@ def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
 
 
 def is_master(manifest: Manifest) -> bool:
-    """Whether the pod is rank 0 of its group."""
+    """Return whether the pod is rank 0 of its group."""
     return rank_of(manifest) == MASTER_RANK
 
 

@@ -1,16 +1,15 @@
-"""Makes the objects of a plan, or adopts what of them is there: the master first, as it owns the rest.
+"""Creates or adopts the objects of a plan: the master first, since it owns the others.
 
-Nothing of an attempt is made twice, since it may have run. Of an attempt whose pods are known, the master
-is there, or the attempt has failed; and a worker that was seen, or belongs to a group that was complete
-once, is not made again. Only what is to be started anew is.
+No object of an attempt is created twice, since the first may have run. If any pod of the attempt is known
+and the master is missing, the attempt has failed. A worker is not created again if it was ever seen or if
+the group was complete once. The exception is a restart of its rank.
 """
 
-import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
@@ -28,22 +27,24 @@ from job_tracker.backends.kubernetes.labels import (
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.backends.kubernetes.status import observe_rank
-from job_tracker.backends.shared.instances import planned_otherwise
-from job_tracker.backends.shared.shared_work import gathered
-from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.backends.shared.claims import Claim, claim_of
+from job_tracker.backends.shared.gathering import gathered
+from job_tracker.backends.shared.instances import configuration_changed
+from job_tracker.backends.shared.retries import NotYet, repeated
+from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 
 log = logging.getLogger(__name__)
 
-_GOING_SECONDS = 90.0
-_LOOK_SECONDS = 0.25
+_DELETION_SECONDS = 90.0
+_POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The attempt that is launched: its plan, and its pods that were ever seen, by rank.
+    """The attempt to launch: its plan, and all pods that were ever seen, by rank.
 
-    `digest` is that of the plan which its master was made from: ours, or one of an earlier configuration.
+    `digest` is that of the master's plan: the current plan, or one of an earlier configuration.
     """
 
     plan: KubernetesPlan
@@ -51,29 +52,31 @@ class _Attempt:
     digest: str
 
     @property
-    def is_planned_otherwise(self) -> bool:
-        """Whether it was begun with another configuration."""
+    def has_other_plan(self) -> bool:
+        """Return whether the attempt was begun with another configuration."""
         return self.digest != self.plan.digest
 
-    def may_make(self, wanted: Manifest) -> bool:
-        """Whether the object has certainly not been there before, in this start of its rank."""
+    def may_create(self, wanted: Manifest) -> bool:
+        """Return whether it is certain that the object never existed, in this start of its rank."""
         rank = rank_of(wanted)
-        if self.is_planned_otherwise:
+        if self.has_other_plan:
             return False
         if rank is None:
-            return True  # the Service, in which nothing runs
-        ours = {of: pod for of, pod in self.known.items() if submission_of(pod) == submission_of(wanted)}
+            return True  # the Service, which runs no process
+        ours = {
+            number: pod for number, pod in self.known.items() if submission_of(pod) == submission_of(wanted)
+        }
         if rank in ours:
             return restarts_of(ours[rank]) < restarts_of(wanted)
         if rank == MASTER_RANK and ours:
-            return False  # they were made after it
+            return False  # the other pods were created after the master
         return restarts_of(wanted) > 0 or not self.plan.was_launched
 
 
 class Launcher:
-    """Launches groups. `on_pod` is told of each pod as it was made, or found, `on_service` of the Service.
+    """Launches groups. `on_pod` and `on_service` receive each object that was created or found.
 
-    `remove_lost` removes a pod that is to be started anew.
+    `remove_lost` removes a pod whose rank is to be restarted.
     """
 
     def __init__(
@@ -89,11 +92,11 @@ class Launcher:
         self._remove_lost = remove_lost
 
     async def launch(self, plan: KubernetesPlan, known: Mapping[int, Manifest]) -> None:
-        """Have every object of the plan there. May be repeated after it was cut short anywhere.
+        """Ensure that every object of the plan exists. Safe to repeat after an interruption.
 
-        `known` are the pods of the group that were ever seen, by rank, also those that are gone.
-        Raises LaunchFailed when the cluster refuses one of them, or the attempt has lost its master, and
-        BackendUnavailable when trying again may help; what was made until then is there in both cases.
+        `known` has all pods of the group that were ever seen, by rank, even those that are gone. Raises
+        LaunchFailed if the cluster refuses an object or the attempt has lost its master, and
+        BackendUnavailable if a retry may help. The objects created by then remain in both cases.
         """
         master = await self._claim("pods", plan.pods[0], _Attempt(plan, known, plan.digest))
         if master is None:
@@ -105,44 +108,47 @@ class Launcher:
         claims: list[Awaitable[object]] = [
             self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned
         ]
-        if plan.secret is not None and not attempt.is_planned_otherwise:
-            # Owned by the master, whose node waits for it should it be first. One of this name has the same
-            # content, and is of an earlier try: it need not be read, which takes a right that we lack.
+        if plan.secret is not None and not attempt.has_other_plan:
+            # The master owns the Secret, and its node waits for it. A Secret with this name has the same
+            # content, left by an earlier try. Reading it would need a right that the service lacks.
             claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
-        # All of them are waited for even if one fails, so that nothing is made after this has returned.
+        # Wait for all of them even if one fails, so that nothing is created after this returns.
         await gathered(claims)
 
     async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
-        """The object as it is once it is there, and ours; None if it is gone, and is not made again."""
-        name = wanted["metadata"]["name"]
-        deadline = time.monotonic() + _GOING_SECONDS
-        while True:
-            may_make = attempt.may_make(wanted)
-            claimed = await self._create(resource, wanted, attempt.plan) if may_make else None
-            if claimed is None and (found := await self._read(resource, name)) is not None:
+        """Create or adopt the object, and return it; None if it is gone, and must not be created again."""
+        claim = partial(self._create_or_adopt, resource, wanted, attempt)
+        return await repeated(claim, _DELETION_SECONDS, _POLL_SECONDS)
+
+    async def _create_or_adopt(
+        self, resource: Resource, wanted: Manifest, attempt: _Attempt
+    ) -> Manifest | None:
+        may_create = attempt.may_create(wanted)
+        claimed = await self._create(resource, wanted, attempt.plan) if may_create else None
+        if claimed is None:
+            found = await self._read(resource, wanted["metadata"]["name"])
+            if found is not None:
                 claimed = await self._adopt(resource, found, wanted, attempt)
-            elif claimed is None and not may_make:
-                if attempt.is_planned_otherwise and not _was_there(wanted, attempt.plan):
-                    raise LaunchFailed(planned_otherwise())
+            elif may_create:
+                raise _not_yet(wanted)  # the object existed a moment ago
+            elif attempt.has_other_plan and not _existed(wanted, attempt.plan):
+                raise LaunchFailed(configuration_changed())
+            else:
                 return None
-            if claimed is not None:
-                (self._on_pod if resource == "pods" else self._on_service)(claimed)
-                return claimed
-            if time.monotonic() > deadline:
-                raise BackendUnavailable(f"an earlier {name} is still being deleted")
-            await asyncio.sleep(_LOOK_SECONDS)
+        (self._on_pod if resource == "pods" else self._on_service)(claimed)
+        return claimed
 
     async def _create(self, resource: Resource, wanted: Manifest, plan: KubernetesPlan) -> Manifest | None:
-        """The object, made; None if the name is taken."""
+        """Create and return the object; None if the name is taken."""
         try:
             return await self._client.create(resource, wanted)
         except AlreadyExists:
             return None
         except ApiError as error:
-            why = diagnose_refusal(error, wanted["metadata"]["name"], plan.namespace)
-            if why is None:
+            refusal = diagnose_refusal(error, wanted["metadata"]["name"], plan.namespace)
+            if refusal is None:
                 raise
-            raise LaunchFailed(why) from error
+            raise LaunchFailed(refusal) from error
 
     async def _read(self, resource: Resource, name: str) -> Manifest | None:
         try:
@@ -152,37 +158,48 @@ class Launcher:
 
     async def _adopt(
         self, resource: Resource, found: Manifest, wanted: Manifest, attempt: _Attempt
-    ) -> Manifest | None:
-        """What has the name, if it is of this attempt; None if it is in the way, and about to be gone."""
+    ) -> Manifest:
+        """Return the existing object if it is the wanted one. Raises NotYet while an old one is deleted."""
         name, rank, plan = wanted["metadata"]["name"], rank_of(wanted), attempt.plan
-        is_going = "deletionTimestamp" in found["metadata"]
-        if group_of(found) != plan.group:
+        is_being_deleted = "deletionTimestamp" in found["metadata"]
+        is_lost = restarts_of(found) < restarts_of(wanted)
+        is_of_plan = digest_of(found) == attempt.digest and not (is_lost and attempt.has_other_plan)
+        claim = claim_of(
+            is_of_group=group_of(found) == plan.group,
+            is_of_job=submission_of(found) == submission_of(wanted),
+            is_of_plan=is_of_plan or rank == MASTER_RANK,
+            may_have_run=True,
+            is_lost=is_lost,
+        )
+        if claim is Claim.TAKEN:
             raise LaunchFailed(name_taken(name, plan.namespace))
-        if submission_of(found) != submission_of(wanted):
-            if not is_going:
-                log.warning("removing %s, which is of a job with this id in another store", name)
+        if claim is Claim.REPLACE:
+            if not is_being_deleted:
+                log.warning("removing %s: it belongs to a job with the same id in another store", name)
                 await self._client.delete(resource, name, found["metadata"]["uid"])
-            return None
-        if is_kept(found):  # its attempt has ended, and this store has lost the end
+            raise _not_yet(wanted)
+        if is_kept(found):  # the attempt has ended, but this store has lost its end
             raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK if rank is None else rank))
         if _owners(found) != _owners(wanted):
             raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK))
-        if is_going and rank == MASTER_RANK:
+        if is_being_deleted and rank == MASTER_RANK:
             seen = observe_rank(rank, found, datetime.now(UTC))
             raise LaunchFailed(seen.diagnosis or diagnosis.DELETED.about(rank))
-        is_lost = restarts_of(found) < restarts_of(wanted)
-        if rank != MASTER_RANK and (
-            digest_of(found) != attempt.digest or (is_lost and attempt.is_planned_otherwise)
-        ):
-            raise LaunchFailed(planned_otherwise())
-        if is_lost and not is_going:
-            log.info("removing %s, which has failed and is started anew", name)
+        if claim is Claim.OTHER_PLAN:
+            raise LaunchFailed(configuration_changed())
+        if claim is Claim.RESTART and not is_being_deleted:
+            log.info("removing %s, which has failed; restarting its rank", name)
             await self._remove_lost(plan.group, found)
-        # What is being deleted by somebody is ours all the same, and fails as that is seen.
-        return None if is_lost or (is_going and rank is None) else found
+        if claim is Claim.RESTART or (is_being_deleted and rank is None):
+            raise _not_yet(wanted)
+        return found  # its deletion from outside, if any, is observed as a failure later
 
 
-def _was_there(wanted: Manifest, plan: KubernetesPlan) -> bool:
+def _not_yet(wanted: Manifest) -> NotYet:
+    return NotYet(f"an earlier {wanted['metadata']['name']} is still being deleted")
+
+
+def _existed(wanted: Manifest, plan: KubernetesPlan) -> bool:
     return plan.was_launched and not restarts_of(wanted)
 
 

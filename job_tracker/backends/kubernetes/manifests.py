@@ -1,4 +1,4 @@
-"""The objects of a group as the API takes them: one function an object, pure."""
+"""Builds the API objects of a group, one function for each. Pure."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ from job_tracker.domain.job import Job
 
 _PORT_NAME = "master"
 _DIGEST_LENGTH = 16
-# What a group has selectors for; the other labels may not say "this group" alone.
+# The labels that select a group. The other labels are not unique to it.
 _OF_GROUP = (MANAGED_BY, INSTANCE, JOB_ID, ATTEMPT)
 _ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST)
 
@@ -38,10 +38,10 @@ _ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST)
 def service(
     job: Job, name: str, namespace: str, instance: str, port: int, *, every_rank: bool
 ) -> dict[str, Any]:
-    """The headless Service by which the master is found; with `every_rank`, all the pods are.
+    """Build the headless Service that resolves the master's name, or all pods' names with `every_rank`.
 
-    It names pods that are not ready yet: a worker may look for a master that is still starting, and a
-    negative answer would be kept by resolvers for a while.
+    It includes pods that are not ready: a worker may look up a master that is still starting, and
+    resolvers would cache the negative answer.
     """
     labels = group_labels(job, instance)
     metadata = {
@@ -54,29 +54,30 @@ def service(
 
 
 def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
-    """The Service of a group as it was once made, from the master pod.
+    """Rebuild the Service of a launched group from its master pod.
 
-    `port` is for groups whose ranks do not read that of the master. If every rank is addressed, so is the
-    master, by a name of its own below the Service's.
+    `port` is for groups whose ranks do not use the master's port. The master is addressed by the pod's own
+    name if every rank is.
     """
-    told, name = master["metadata"], master["spec"]["subdomain"]
-    labels, annotations = told["labels"], told["annotations"]
+    of_master, name = master["metadata"], master["spec"]["subdomain"]
+    labels, annotations = of_master["labels"], of_master["annotations"]
     training = next(each for each in master["spec"]["containers"] if each["name"] == CONTAINER)
     variables = {each["name"]: each.get("value", "") for each in training.get("env", ())}
     metadata = {
         "name": name,
-        "namespace": told["namespace"],
+        "namespace": of_master["namespace"],
         "labels": {key: labels[key] for key in (*_OF_GROUP, NAME) if key in labels},
         "annotations": {key: annotations[key] for key in _ANNOTATED if key in annotations},
     }
-    every_rank = any(f"{told['name']}.{name}" in value for value in variables.values())
+    every_rank = any(f"{of_master['name']}.{name}" in value for value in variables.values())
     return _service(metadata, labels, int(variables.get("MASTER_PORT", port)), every_rank=every_rank)
 
 
 def token_secret(job: Job, namespace: str, instance: str, tokens: Mapping[str, str]) -> dict[str, Any]:
-    """The Secret of an attempt's tokens.
+    """Build the Secret for an attempt's tokens.
 
-    Its name has a digest of them, so that who may not read it knows that one of this name is the same.
+    Its name contains a digest of the tokens. The service has no right to read Secrets, so it relies on
+    the name: a Secret with this name has the same content.
     """
     text = json.dumps(tokens, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
@@ -89,14 +90,14 @@ def token_secret(job: Job, namespace: str, instance: str, tokens: Mapping[str, s
             "labels": group_labels(job, instance),
             "annotations": group_annotations(job),
         },
-        "immutable": True,  # so no kubelet watches it
+        "immutable": True,  # spares the kubelets a watch
         "type": "Opaque",
         "stringData": dict(tokens),
     }
 
 
 def token_variables(secret: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The variables whose values are in the Secret of the attempt's tokens."""
+    """Return the variables that refer to the attempt's Secret."""
     name = secret["metadata"]["name"]
     return [
         {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
@@ -137,7 +138,7 @@ def pod(
     options: PodOptions,
     overlay: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The pod of one rank; `overlay` is laid over it, and what makes it ours over that."""
+    """Build the pod of one rank. `overlay` is merged into it; the service's labels are set after that."""
     training = {
         "name": CONTAINER,
         "image": image,
@@ -148,7 +149,7 @@ def pod(
         **_present("envFrom", [{"secretRef": {"name": secret}} for secret in options.secrets]),
         **_present("resources", _resources(options)),
         "volumeMounts": _mounts(options),
-        # The end of the log is the evidence when the program leaves no message of its own.
+        # The end of the log serves as evidence if the program leaves no termination message.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -161,7 +162,7 @@ def pod(
         "kind": "Pod",
         "metadata": {"labels": dict(options.labels), "annotations": dict(options.annotations)},
         "spec": {
-            "restartPolicy": "Never",  # a rank alone is not restarted: the others wait for it in a collective
+            "restartPolicy": "Never",  # the other ranks would wait for a restarted one in a collective
             "hostname": name,
             **_present("subdomain", subdomain),
             "terminationGracePeriodSeconds": grace_seconds,
@@ -173,7 +174,7 @@ def pod(
                 **_present("runAsUser", options.run_as_user),
                 **_present("runAsGroup", options.run_as_group or options.run_as_user),
                 **_present("fsGroup", options.fs_group),
-                # Else the owner of each file of a volume is set anew whenever a pod mounts it.
+                # By default each mount of a volume changes the owner of all its files again.
                 **_present("fsGroupChangePolicy", "OnRootMismatch" if options.fs_group else None),
             },
             **_present("serviceAccountName", options.service_account),
@@ -203,16 +204,16 @@ def pod(
 
 
 def variables(plain: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Plain values as `env` has them.
+    """Build `env` entries with plain values.
 
-    A pod replaces $(NAME) in a value by another variable, which may be a secret: what a user sends must
-    not be read so. Every $ is therefore written as $$, which stands for one.
+    Kubernetes replaces $(NAME) in a value by another variable, which may be a secret that users must not
+    read. Therefore each $ is escaped as $$.
     """
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in plain.items()]
 
 
 def secret_variables(options: PodOptions) -> list[dict[str, Any]]:
-    """The variables whose values only the cluster knows."""
+    """Return the variables whose values are in Secrets."""
     return [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": value.secret, "key": value.key}}}
         for name, value in options.secret_environment.items()
@@ -245,7 +246,7 @@ def _toleration(toleration: Toleration) -> dict[str, Any]:
 
 
 def _near_each_other(job: Job, instance: str) -> dict[str, Any]:
-    """Rather one node than several, and rather one zone: gradients go from each rank to each."""
+    """Prefer one node for the group, then one zone: all ranks exchange gradients with each other."""
     selector = {"matchLabels": _group_selector(job, instance)}
     wishes = [
         {"weight": weight, "podAffinityTerm": {"labelSelector": selector, "topologyKey": key}}
@@ -255,7 +256,7 @@ def _near_each_other(job: Job, instance: str) -> dict[str, Any]:
 
 
 def _claims(options: PodOptions) -> dict[str, str]:
-    """The name of the volume for each claim: claims may have names that volumes may not."""
+    """Map each claim to a volume name: the names of claims may be invalid as names of volumes."""
     claims = dict.fromkeys(volume.claim for volume in options.volumes)
     return {claim: f"claim-{number}" for number, claim in enumerate(claims)}
 
@@ -268,7 +269,7 @@ def _volumes(options: PodOptions) -> list[dict[str, Any]]:
     return [
         {"name": "home", "emptyDir": {"sizeLimit": options.scratch_size}},
         {"name": "tmp", "emptyDir": {"sizeLimit": options.scratch_size}},
-        # Docker's 64 MiB are too few for data loaders, which hand over batches in it.
+        # Data loaders pass batches through shared memory. Docker's default of 64 MiB is too small.
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm_size}},
         *mounted,
     ]
@@ -293,5 +294,5 @@ def _mounts(options: PodOptions) -> list[dict[str, Any]]:
 
 
 def _present(key: str, value: Any) -> dict[str, Any]:
-    """The entry, unless there is nothing to say."""
+    """Return the entry, or nothing for an empty value."""
     return {key: value} if value else {}

@@ -1,4 +1,4 @@
-"""Options of pods: what configuration may set, and how an algorithm runs in them."""
+"""Options of pods, and the options of algorithms that run in pods."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -29,54 +29,77 @@ _IDENTITY = {"service_account", "runtime_class", "run_as_user", "run_as_group", 
 class SecretValue(Config):
     """One entry of a Secret."""
 
-    secret: ObjectName
-    key: SecretKey
+    secret: ObjectName = Field(description="Name of the Secret, in the namespace of the pods.")
+    key: SecretKey = Field(description="Key of the entry in the Secret.")
 
 
 class VolumeMount(Config):
-    """A PersistentVolumeClaim, or a folder of it, as the training sees it."""
+    """A PersistentVolumeClaim, or a folder of it, mounted into the training container."""
 
-    claim: ObjectName
-    mount_path: AbsolutePath
-    sub_path: RelativePath | None = None
-    read_only: bool = False
+    claim: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
+    mount_path: AbsolutePath = Field(description="Absolute path in the container.")
+    sub_path: RelativePath | None = Field(
+        default=None, description="Folder in the volume that is mounted. Unset: the whole volume."
+    )
+    read_only: bool = Field(default=False, description="Mount it without write access.")
 
 
 class PodOptions(RequestedPodOptions):
-    """What configuration may set: for all algorithms, and again for one."""
+    """Pod options that configuration may set, for all algorithms or for one."""
 
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: tuple[ObjectName, ...] = ()
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="When nodes pull the image. Unset: the default of Kubernetes for the tag."
+    )
+    image_pull_secrets: tuple[ObjectName, ...] = Field(
+        default=(), description="Names of Secrets with credentials for the registry of the image."
+    )
     limit_cpu: bool = Field(
-        default=True, description="whether an instance is held to the cpu it asked for when there is more"
+        default=True,
+        description="Limit an instance to the cpu that it requests. If false, it may use idle cpu of the "
+        "node.",
     )
     shm_size: Bytes = Field(
-        default="1Gi", description=f"the most that {SHARED_MEMORY} may hold; it is memory"
+        default="1Gi", description=f"Size of {SHARED_MEMORY}, such as 1Gi. It uses memory."
     )
     scratch_size: Bytes = Field(
         default="10Gi",
-        description=f"the most that {HOME} and {TEMPORARY} may hold each, on the disk of the node",
+        description=f"Size of {HOME} and of {TEMPORARY}, such as 10Gi, on the disk of the node.",
     )
-    runtime_class: ObjectName | None = None
+    runtime_class: ObjectName | None = Field(
+        default=None, description="RuntimeClass of the pods. Unset: the cluster's default."
+    )
     service_account: ObjectName | None = Field(
-        default=None, description="its token is not mounted all the same"
+        default=None,
+        description="ServiceAccount of the pods. Unset: `default`. Its token is never mounted.",
     )
     run_as_user: int | None = Field(
-        default=None, ge=1, description="none: the image's, which must not be root"
+        default=None,
+        ge=1,
+        description="User id of the processes. Unset: the user of the image, which must not be root.",
     )
     run_as_group: int | None = Field(
-        default=None, ge=1, description="none: the number of run_as_user, if that is set, else the image's"
+        default=None,
+        ge=1,
+        description="Group id of the processes. Unset: the number in `run_as_user`, or else the group of the "
+        "image.",
     )
-    fs_group: int | None = Field(default=None, ge=1, description="the group that volumes are writable for")
-    working_directory: AbsolutePath | None = None
+    fs_group: int | None = Field(
+        default=None, ge=1, description="Group id that may write to the volumes. Unset: not changed."
+    )
+    working_directory: AbsolutePath | None = Field(
+        default=None, description="Absolute path in the container. Unset: the working directory of the image."
+    )
     volumes: tuple[VolumeMount, ...] = Field(
-        default=(), description="claims that hold datasets, models and checkpoints, mounted below storage.uri"
+        default=(),
+        description="Claims with datasets, models and checkpoints, mounted so that `storage.uri` exists in "
+        "the pods.",
     )
     secret_environment: dict[EnvironmentName, SecretValue] = Field(
-        default={}, description="variables whose values are in Secrets, such as storage credentials"
+        default={},
+        description="Variables whose values are in Secrets, such as storage credentials, by name.",
     )
     secrets: tuple[ObjectName, ...] = Field(
-        default=(), description="Secrets of which every entry becomes a variable"
+        default=(), description="Names of Secrets. Every entry of each becomes a variable."
     )
 
     @model_validator(mode="after")
@@ -84,69 +107,73 @@ class PodOptions(RequestedPodOptions):
         taken = {HOME, TEMPORARY, SHARED_MEMORY}
         for volume in self.volumes:
             if volume.mount_path in taken:
-                raise ValueError(f"volumes: there is something else at {volume.mount_path}")
+                raise ValueError(
+                    f"volumes: {volume.mount_path} is used already; mount each volume at its own path"
+                )
             taken.add(volume.mount_path)
         return self
 
     @property
     def identity(self) -> "PodOptions":
-        """What says as whom pods run. The operator may change it at any time, also for queued jobs."""
+        """The options that set the pods' identity. The operator's changes also apply to queued jobs."""
         return PodOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property
     def without_identity(self) -> "PodOptions":
-        """The other options, which are part of what was accepted."""
+        """The other options. They are resolved when a job is accepted."""
         return PodOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
 
     @property
     def cpu_limit(self) -> str | None:
-        """How much cpu an instance has at most; None if that is not known."""
+        """The most cpu that an instance can use; None if unknown."""
         return self.resources.get(CPU) if self.limit_cpu else None
 
 
 class FrozenPod(PodOptions):
-    """The pods of a role as a job keeps them: all options resolved, and the overlay of its algorithm."""
+    """The pods of one role as the job stores them: resolved options and the algorithm's overlay."""
 
     pod_template: dict[str, Any] = Field(default={})
 
     @classmethod
     def of(cls, options: PodOptions, pod_template: Mapping[str, Any]) -> "FrozenPod":
-        """The options with an overlay, which was checked where it is configured."""
+        """Combine options with an overlay, which the configuration has validated."""
         template = {"pod_template": pod_template} if pod_template else {}
         return cls.model_validate({**options.model_dump(exclude_unset=True), **template})
 
 
 class KubernetesRecipe(PodOptions):
-    """How an algorithm runs as pods: its image, and pod options of its own."""
+    """The configuration of an algorithm that runs as pods: image, command and pod options."""
 
-    image: Image
+    image: Image = Field(description="Image of the training code: [REGISTRY/]PATH[:TAG][@sha256:DIGEST].")
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="the program and its arguments, no shell; none: what the image starts"
+        default=(),
+        description="Program and arguments, run without a shell. Unset: the command of the image.",
     )
     pod_template: dict[str, Any] = Field(
-        default={}, description="an overlay (a strategic merge) for whatever the options lack"
+        default={},
+        description="Patch (a strategic merge) of the finished pod, for fields that the options do not have.",
     )
 
     @model_validator(mode="after")
     def _torchrun_has_a_command(self) -> "KubernetesRecipe":
         if self.nproc_per_node > 1 and not self.command:
-            raise ValueError("nproc_per_node needs a command, which torchrun is to start")
+            raise ValueError("nproc_per_node is above 1, so torchrun needs a command to start; set command")
         return self
 
     @model_validator(mode="after")
-    def _overlay_leaves_what_is_ours(self) -> "KubernetesRecipe":
+    def _overlay_leaves_service_fields(self) -> "KubernetesRecipe":
         try:
             problem = _overlay_problem(strategic_merge.merged(_SAMPLE_POD, self.pod_template))
         except strategic_merge.OverlayError as error:
             raise ValueError(f"pod_template.{error}") from error
-        except (AttributeError, KeyError, TypeError) as error:  # a text where an object belongs, say
-            raise ValueError("pod_template is not laid out as a pod") from error
+        except (AttributeError, KeyError, TypeError) as error:  # a string in place of an object, for example
+            raise ValueError("pod_template does not have the structure of a pod") from error
         if problem is not None:
             raise ValueError(f"pod_template.{problem}")
         return self
 
 
-# A pod with all that an overlay must leave as it is; laid over it, the overlay shows what it would change.
+# A pod with all fields that an overlay must not change. Merging the overlay into it shows violations.
 _SAMPLE_POD: dict[str, Any] = {
     "metadata": {"labels": {}, "annotations": {}},
     "spec": {
@@ -159,26 +186,26 @@ _SAMPLE_POD: dict[str, Any] = {
 
 
 def _overlay_problem(after: Mapping[str, Any]) -> str | None:
-    """What the overlay changed that it must not, if it did."""
+    """Return the error if the overlay changed a field of the service."""
     if unknown := after.keys() - _SAMPLE_POD.keys():
-        return f"{min(unknown)}: only metadata and spec may be given"
+        return f"{min(unknown)}: unknown key; only metadata and spec are allowed"
     metadata, spec = after.get("metadata", {}), after.get("spec", {})
     if unknown := metadata.keys() - {"labels", "annotations"}:
-        return f"metadata.{min(unknown)}: only labels and annotations may be given"
+        return f"metadata.{min(unknown)}: unknown key; only labels and annotations are allowed"
     for kind in ("labels", "annotations"):
-        for key in metadata.get(kind, {}).keys():  # noqa: SIM118  # fails on what is no object
+        for key in metadata.get(kind, {}).keys():  # noqa: SIM118  # fails unless it is an object
             if is_key_of_service(str(key)):
-                return f"metadata.{kind}.{key}: is set by the service"
+                return f"metadata.{kind}.{key}: the service sets this key; remove it"
     for name in ("restartPolicy", "hostname", "subdomain"):
         if spec.get(name) != _SAMPLE_POD["spec"][name]:
-            return f"spec.{name}: is set by the service"
+            return f"spec.{name}: the service sets this field; remove it"
     training = next((each for each in spec.get("containers", ()) if each["name"] == CONTAINER), None)
     if training is None or training.get("image") != "c":
-        return f"spec.containers: container {CONTAINER!r} must stay, with the image of the recipe"
+        return f"spec.containers: container {CONTAINER!r} must stay, with its image from the recipe"
     names = [variable["name"] for variable in training.get("env", ())]
     if "RANK" not in names or training["env"][names.index("RANK")] != {"name": "RANK", "value": "0"}:
-        return "spec.containers: the variables of the service must stay"
+        return "spec.containers: the variables that the service sets must stay unchanged"
     for name in names[1:]:
         if is_set_by_service(name):
-            return f"spec.containers: variable {name} is set by the service"
+            return f"spec.containers: the service sets variable {name}; remove it"
     return None

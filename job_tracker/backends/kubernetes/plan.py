@@ -1,4 +1,4 @@
-"""What a job becomes on a cluster: pure, so that tests compare it whole."""
+"""Turns a job into Kubernetes objects. Pure, so that tests can compare whole plans."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from job_tracker.backends.kubernetes import manifests
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.shared.instances import options_do_not_fit, options_of, variables_alike
+from job_tracker.backends.shared.instances import common_variables, options_of, options_unreadable
 from job_tracker.backends.shared.labels import PLAN_DIGEST, RESTARTS
 from job_tracker.catalog.layers import overlay
 from job_tracker.domain import naming
@@ -28,12 +28,12 @@ _ALONE = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class KubernetesPlan:
-    """A group of pods as it will be sent, but for the owner, whom only the API server can name.
+    """The objects of a group, complete except for the owner's uid, which the API server assigns.
 
-    `pods` are by rank, the master first. `service` is there when there are several instances, `secret` when
-    tokens are not to stand in the pods.
-    `digest` stands for all of it, and is on each object: one with our name and another digest is not
-    of this plan. `was_launched` says that all of it was there once.
+    `pods` are in order of rank, the master first. There is a `service` if there are several instances, and
+    a `secret` if the pods must not contain the tokens. `digest` is the hash of the plan and is written
+    on each object. An object with the right name but another digest belongs to another plan.
+    `was_launched` is true if the whole group existed once.
     """
 
     group: GroupRef
@@ -52,7 +52,7 @@ def plan(
     extra_environment: Mapping[str, str] = MappingProxyType({}),
     stop_grace: timedelta = timedelta(seconds=10),
 ) -> KubernetesPlan:
-    """Plan the job's current attempt. Raises LaunchFailed if this version cannot read its options."""
+    """Plan the job's current attempt. Raises LaunchFailed if the stored options are not readable."""
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
     of_role = {role: _pod_options(spec.instance(role), settings.pod) for role in dict.fromkeys(roles)}
@@ -78,7 +78,7 @@ def plan(
             environment=[
                 *manifests.variables(
                     {
-                        **variables_alike(
+                        **common_variables(
                             job,
                             plain,
                             cpu=of_role[role].cpu_limit,
@@ -125,15 +125,15 @@ def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
     try:
         return overlay(FrozenPod, FrozenPod.of(of_all.identity, {}), options_of(FrozenPod, instance))
     except ValueError as error:
-        raise LaunchFailed(options_do_not_fit(error)) from error
+        raise LaunchFailed(options_unreadable(error)) from error
 
 
 def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:
-    """Where each rank is found.
+    """Return the address of each rank.
 
-    The master is behind the Service by its name alone. A group whose every rank is addressed gets the
-    pods' own names instead (HOSTNAME.SERVICE), and a Service that selects them all: its name would then
-    be any of them.
+    By default the Service selects the master alone, so the Service's name is the master's. If every rank
+    needs an address, the Service selects all pods, its name stands for any of them, and each rank is
+    found by the pod's own name (HOSTNAME.SERVICE).
     """
     roles, group = job.spec.group.role_of_ranks, job.group.name
     service = naming.master_service_name(group)

@@ -1,4 +1,4 @@
-"""The Kubernetes backend for the registry. Its client is imported when it is opened, and not before."""
+"""The Kubernetes backend for the registry. The client library is imported only when the backend is opened."""
 
 from typing import ClassVar
 

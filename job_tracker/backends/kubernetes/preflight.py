@@ -1,60 +1,49 @@
-"""A job's pod is shown to the API server at the door: what could never be is refused there."""
+"""Preflight: the API server checks a job's pod at admission, so that invalid pods are refused early."""
 
-import asyncio
 import time
 from datetime import UTC, datetime
 
 from job_tracker.backends.kubernetes.api_errors import ApiError
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
+from job_tracker.common.tasks import SharedWork
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.job import Job, JobSpec, JobState
 
-# No job has this id, so the name of the pod that is shown is nobody's.
-_NOBODYS_ID = 0
+# No job has this id, so the pod's name is unused.
+_UNUSED_ID = 0
 _TRUSTED_SECONDS = 60.0
-_MOST_TRUSTED = 1024
+_MAX_TRUSTED = 1024
 
 
 Key = tuple[str, str, bool]
 
 
 class DryRun:
-    """Asks once a minute for each algorithm and set of options: parameters make no pod invalid.
+    """Checks each algorithm and set of options at most once a minute; parameters cannot make a pod invalid.
 
-    Those who come while it is asking get the same answer, so jobs that are submitted together cost one
-    call and not one each.
+    Concurrent checks of the same combination share one call.
     """
 
     def __init__(self, backend: KubernetesBackend) -> None:
         self._backend = backend
         self._accepted: dict[Key, float] = {}
-        self._asking: dict[Key, asyncio.Task[None]] = {}
+        self._asking: SharedWork[Key, None] = SharedWork()
 
     async def check(self, spec: JobSpec) -> None:
-        """Raise InvalidField if the API server would refuse the pod. One that is away refuses nothing."""
+        """Raise InvalidField if the API server would refuse the pod. Accept the job if it is unreachable."""
         key = spec.algorithm, repr(spec.pod_options), spec.instances > 1
         if time.monotonic() - self._accepted.get(key, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
             return
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = asyncio.create_task(self._ask(key, spec), name="rehearsal")
-            asking.add_done_callback(lambda done: self._answered(key, done))
-        # One client that hangs up does not take the answer from the others.
-        await asyncio.shield(asking)
+        await self._asking.do(key, lambda: self._ask(key, spec), "preflight")
 
     async def _ask(self, key: Key, spec: JobSpec) -> None:
         now = datetime.now(UTC)
-        job = Job(id=_NOBODYS_ID, version=1, spec=spec, state=JobState.LAUNCHING, submitted_at=now, attempt=1)
+        job = Job(id=_UNUSED_ID, version=1, spec=spec, state=JobState.LAUNCHING, submitted_at=now, attempt=1)
         try:
             await self._backend.check(job)
         except (ApiError, BackendUnavailable):
             return
         self._accepted.pop(key, None)
-        if len(self._accepted) >= _MOST_TRUSTED:
+        if len(self._accepted) >= _MAX_TRUSTED:
             del self._accepted[next(iter(self._accepted))]
         self._accepted[key] = time.monotonic()
-
-    def _answered(self, key: Key, asking: asyncio.Task[None]) -> None:
-        self._asking.pop(key, None)
-        if not asking.cancelled():
-            asking.exception()  # or asyncio complains of it where nobody waits any more

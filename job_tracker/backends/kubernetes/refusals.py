@@ -1,11 +1,11 @@
-"""From what the API server said to a create call to what that means, and what to do about it. Pure."""
+"""Turns the API server's refusal of a create call into a diagnosis. Pure."""
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, Forbidden, Invalid, NotFound, QuotaExceeded
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
 
 def diagnose_refusal(error: ApiError, name: str, namespace: str) -> Diagnosis | None:
-    """Why the object could not be created; None if trying again later may help."""
+    """Return why the object cannot be created; None if a retry may succeed."""
     match error:
         case QuotaExceeded():
             return Diagnosis(
@@ -24,24 +24,24 @@ def diagnose_refusal(error: ApiError, name: str, namespace: str) -> Diagnosis | 
                 # The message begins with the resource: pods is forbidden: User "x" cannot create …
                 summary=f"The service may not create {error.message.split(' ', 1)[0]} in namespace "
                 f"{namespace}.",
-                resolution="Give its account the rights that deploy/ lists (verb and resource are in the "
-                "detail), then submit the job again.",
+                resolution="Give the service's account the rights in deploy/ (see the detail for which), "
+                "then submit the job again.",
                 detail=error.message,
             )
         case Forbidden():
             return Diagnosis(
                 category=Category.FORBIDDEN,
                 summary=f"The cluster does not admit {name} to namespace {namespace}.",
-                resolution="A policy of the cluster or the namespace refuses it, see the detail: change the "
-                "algorithm's pod options, or the policy.",
+                resolution="A policy of the cluster or the namespace refuses it. Read the detail, then "
+                "change the algorithm's pod options or the policy.",
                 detail=error.message,
             )
         case Invalid():
             return Diagnosis(
                 category=Category.INVALID_OBJECT,
-                summary=f"The cluster refuses {name}, as it is not valid.",
-                resolution="Correct the pod options of the request or of the algorithm; the detail names the "
-                "field.",
+                summary=f"The cluster refuses {name} as invalid.",
+                resolution="Correct the pod options of the request or of the algorithm. The detail has the "
+                "name of the field.",
                 detail=error.message,
             )
         case NotFound():
@@ -51,12 +51,12 @@ def diagnose_refusal(error: ApiError, name: str, namespace: str) -> Diagnosis | 
 
 
 def name_taken(name: str, namespace: str) -> Diagnosis:
-    """Why a group cannot be launched whose name a stranger's object has."""
+    """Return the diagnosis for a group whose name is taken by a foreign object."""
     return Diagnosis(
         category=Category.NAME_TAKEN,
-        summary=f"There is another {name} in namespace {namespace}, which is not of this job.",
-        resolution="It was left as it is. Delete it if nobody needs it, or give the service a namespace of "
-        "its own, and submit the job again.",
+        summary=f"Another object named {name} is in namespace {namespace}. It does not belong to this job.",
+        resolution="Delete that object if it is not needed, or give the service a separate namespace. Then "
+        "submit the job again.",
     )
 
 

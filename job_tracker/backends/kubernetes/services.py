@@ -1,7 +1,5 @@
-"""The Services of live groups: one that is deleted from outside is made again, and the outage is noted."""
+"""The Services of live groups: recreates a Service that was deleted from outside, and records the outage."""
 
-import asyncio
-import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -13,6 +11,7 @@ from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups, Outage, PodGroup
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, owned_by, selector
+from job_tracker.common.tasks import SharedWork
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -23,8 +22,8 @@ log = logging.getLogger(__name__)
 class MasterServices:
     """Watches the Services of the service named `instance`, beside its groups.
 
-    A Service is made again from the group's master pod, which bears all that is needed: so it is as it was
-    launched, whatever the configuration is by now. `remove` removes the Service of a group.
+    A Service is recreated from the group's master pod, so it is the same as at the launch even if the
+    configuration has changed. `remove` removes the Service of a group.
     """
 
     def __init__(
@@ -37,101 +36,94 @@ class MasterServices:
         port: int,
         timing: WatchTiming,
     ) -> None:
-        """Nothing is watched before the first `sync`."""
+        """Prepare without watching. The first `sync` starts the watch."""
         self._client = client
         self._groups = groups
         self._remove = remove
         self._port = port
         self._cache = PodCache(client, selector(instance), self._take, timing, "services")
-        self._there: dict[GroupRef, str] = {}
-        self._making: dict[GroupRef, asyncio.Task[None]] = {}
-        self._has_looked = False
-        groups.on_found = self._found
+        self._uids: dict[GroupRef, str] = {}
+        self._recreating: SharedWork[GroupRef, None] = SharedWork()
+        self._is_synced = False
+        groups.on_found = self._check_found
 
     async def sync(self) -> None:
-        """See all Services once, and follow them from then on."""
+        """List all Services once, then follow them."""
         await self._cache.sync()
-        if not self._has_looked:
-            self._has_looked = True
+        if not self._is_synced:
+            self._is_synced = True
             for group in self._groups:
-                self._found(group)
+                self._check_found(group)
 
     def put(self, service: Manifest) -> None:
-        """Take in a Service as an answer showed it, before the watch tells of it."""
+        """Add a Service from an API answer, ahead of the watch."""
         self._cache.put(service)
 
     async def sweep(self) -> None:
-        """Remove Services of groups without a pod, and make again those that are still missing."""
-        for ref in list(self._there):
+        """Remove Services of groups without pods, and recreate missing ones."""
+        for ref in list(self._uids):
             if self._groups.get(ref) is None:
-                # Their master was deleted, but told to leave them.
+                # The master was deleted with its dependents orphaned (kubectl delete --cascade=orphan).
                 try:
                     await self._client.read("pods", naming.instance_name(ref.name, MASTER_RANK))
                 except NotFound:
                     log.warning("removing the Service of group %s, which has no pods", ref.name)
                     await self._remove(ref)
         for group in self._groups:
-            self._lost(group, None)
-        await asyncio.gather(*self._making.values())
+            self._recreate_if_missing(group, None)
+        await self._recreating.wait()
 
     async def close(self) -> None:
-        """Stop following."""
-        for task in list(self._making.values()):
-            task.cancel()
-        await asyncio.gather(*self._making.values(), return_exceptions=True)
+        """Stop watching."""
+        await self._recreating.close()
         await self._cache.close()
 
     def _take(self, changes: Sequence[tuple[Manifest, bool]]) -> None:
         for service, gone in changes:
             ref = group_of(service)
             if ref is None or service["metadata"]["name"] != naming.master_service_name(ref.name):
-                continue  # another's, with our label on it
+                continue  # a foreign Service with our label
             group = self._groups.get(ref)
             if not gone:
-                self._there[ref] = service["metadata"]["uid"]
+                self._uids[ref] = service["metadata"]["uid"]
                 if group is not None and group.outage is not None and group.outage.until is None:
                     group.outage = replace(group.outage, until=datetime.now(UTC))
-            elif self._there.get(ref) == service["metadata"]["uid"]:
-                del self._there[ref]
+            elif self._uids.get(ref) == service["metadata"]["uid"]:
+                del self._uids[ref]
                 if group is not None:
-                    self._lost(group, datetime.now(UTC))
+                    self._recreate_if_missing(group, datetime.now(UTC))
 
-    def _found(self, group: PodGroup) -> None:
-        """Look whether a group has its Service that was launched before we looked."""
-        if self._has_looked:
-            self._lost(group, None)
+    def _check_found(self, group: PodGroup) -> None:
+        """Check whether a group from before this start still has its Service."""
+        if self._is_synced:
+            self._recreate_if_missing(group, None)
 
-    def _lost(self, group: PodGroup, since: datetime | None) -> None:
+    def _recreate_if_missing(self, group: PodGroup, since: datetime | None) -> None:
         if not self._is_missing(group):
             return
         if group.outage is None or group.outage.until is not None:
             name = naming.master_service_name(group.ref.name)
-            log.warning("Service %s is missing, and not by our doing: it is made again", name)
+            log.warning("Service %s is missing; recreating it", name)
             group.outage = Outage(name, since)
-        if group.ref in self._making:
-            return
-        # Of its own context: it is about a group, whoever the event or the request came by.
-        task = asyncio.create_task(self._make_again(group), name="service", context=contextvars.Context())
-        self._making[group.ref] = task
-        task.add_done_callback(lambda _: self._making.pop(group.ref, None))
+        self._recreating.begin(group.ref, lambda: self._recreate(group), "service", detached=True)
 
     def _is_missing(self, group: PodGroup) -> bool:
-        return self._has_looked and group.needs_service and group.ref not in self._there
+        return self._is_synced and group.needs_service and group.ref not in self._uids
 
-    async def _make_again(self, group: PodGroup) -> None:
+    async def _recreate(self, group: PodGroup) -> None:
         known = group.living.get(MASTER_RANK)
         if known is None or not self._is_missing(group):
             return
         try:
-            # Read anew, and whole: it is rare, and what is remembered of pods need not be all of them.
+            # Read the complete pod again: the cache keeps only parts of it.
             master = await self._client.read("pods", known["metadata"]["name"])
-            told = master["metadata"]
-            if told["uid"] != known["metadata"]["uid"] or "deletionTimestamp" in told:
+            metadata = master["metadata"]
+            if metadata["uid"] != known["metadata"]["uid"] or "deletionTimestamp" in metadata:
                 return
             wanted = manifests.service_of(master, self._port)
             self._cache.put(await self._client.create("services", owned_by(wanted, master)))
         except (AlreadyExists, NotFound):
-            pass  # a launch, or another replica, was first; or the master has gone meanwhile
+            pass  # a launch or another replica was first, or the master is gone
         except (ApiError, BackendRefused) as error:
             name = naming.master_service_name(group.ref.name)
-            log.warning("Service %s cannot be made again: %s", name, error)
+            log.warning("Service %s cannot be recreated: %s", name, error)

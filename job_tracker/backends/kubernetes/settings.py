@@ -15,38 +15,44 @@ class KubernetesSettings(RequestLimits):
     """The Kubernetes backend."""
 
     kubeconfig: Path | None = Field(
-        default=None, description="none: the cluster that the service runs in, else what kubectl would use"
+        default=None,
+        description="Path of a kubeconfig. Unset: the cluster that the service runs in, or else the "
+        "configuration that kubectl uses.",
     )
     context: str | None = Field(
-        default=None, min_length=1, description="of the kubeconfig; none: its current one"
+        default=None, min_length=1, description="Context of the kubeconfig. Unset: its current context."
     )
-    namespace: Namespace = Field(default="default", description="where the pods are")
+    namespace: Namespace = Field(default="default", description="Namespace of the pods.")
     instance: LabelValue = Field(
         default="training-service",
         min_length=1,
-        description="tells this service's pods from those of others in the namespace",
+        description="Label value that marks the pods of this service. Services that share a namespace need "
+        "different ones.",
     )
     master_port: int = Field(
-        default=12356, ge=1024, le=65535, description="MASTER_PORT; each pod has its own address"
+        default=12356,
+        ge=1024,
+        le=65535,
+        description="MASTER_PORT of every group. Each pod has its own address.",
     )
     image_pull_grace: Duration = Field(
         default=timedelta(seconds=60),
         ge=timedelta(0),
         le=timedelta(hours=1),
-        description="how long an image that cannot be pulled, or a container that cannot be made, may take "
-        "to mend itself",
+        description="Time that a failing image pull or container creation gets to recover before the attempt "
+        "fails.",
     )
     lost_node_grace: Duration = Field(
         default=timedelta(minutes=5),
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="how long a node may be silent before its jobs fail",
+        description="Time for which a node may be unreachable before its attempts fail.",
     )
     token_secrets: bool = Field(
         default=False,
-        description="whether the tokens of an attempt are in a Secret of its own instead of in its pods' "
-        "environment; the service then needs the right to create Secrets",
+        description="Put the tokens of each attempt into a Secret instead of into the environment of its "
+        "pods. The service then needs permission to create Secrets.",
     )
     pod: PodOptions = Field(
-        default=PodOptions(), description="options of all pods; those of an algorithm are laid over them"
+        default=PodOptions(), description="Options of all pods. Those of an algorithm override them."
     )

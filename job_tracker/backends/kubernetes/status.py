@@ -1,7 +1,7 @@
-"""From what the cluster says of a pod to what that means, and what to do about it. Pure.
+"""Turns the state of a pod into the state of its rank and a diagnosis. Pure.
 
-It is the *training* container that counts: a sidecar may keep its pod "Running" for ever, and a pod that
-is deleted goes through every phase on its way out.
+Only the *training* container counts: a sidecar may keep its pod "Running" for ever, and a deleted pod
+passes through every phase.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _MAX_NOTE = 400
 
 
 def program_of(pod: Manifest | None) -> str:
-    """What the training container runs: its image, and which one exactly once the node has told."""
+    """Return the image of the training container, with its digest once the node has reported it."""
     if pod is None:
         return ""
     containers = pod["spec"].get("containers") or ()
@@ -44,21 +44,20 @@ def observe_rank(
     start_grace: timedelta = START_GRACE,
     node_grace: timedelta = NODE_GRACE,
 ) -> RankObservation:
-    """What one rank is doing, and why it failed if it did.
+    """Return the state of one rank, and why it failed if it did.
 
-    A pod that is not there was deleted by somebody, unless we are still `launching` the group, or
-    `stopping` it; of one that is `gone`, what was last known may say more. `start_grace` is how long an image
-    that cannot be pulled, or a container that cannot be made, may take to mend itself; `node_grace` how long
-    a node may be silent.
+    A missing pod was deleted from outside, unless we are still `launching` or `stopping` the group. The last
+    known state of a pod that is `gone` may explain why. `start_grace` is how long a failing image pull or
+    container creation may last, and `node_grace` how long a node may be silent.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
     end = _training_state(pod).get("terminated")
-    taken = _taken_away(pod, now, gone=gone)
-    if end is not None and (taken is None or taken.came_after(end)):
+    removal = _removal_of(pod, now, gone=gone)
+    if end is not None and (removal is None or removal.came_after(end)):
         return _ended(rank, end)
-    if taken is not None:
-        return _stopped(rank, pod, end) if stopping else _failed(rank, taken.about(rank), end)
+    if removal is not None:
+        return _stopped(rank, pod, end) if stopping else _failed(rank, removal.about(rank), end)
     match _status(pod).get("phase"):
         case "Succeeded":
             return RankObservation(RankStatus(rank, Phase.SUCCEEDED, 0))
@@ -67,24 +66,24 @@ def observe_rank(
     if "running" in _training_state(pod):
         if not _node_is_silent(pod):
             return RankObservation(RankStatus(rank, Phase.RUNNING))
-        # Kubernetes deletes such pods after a while, but not if most nodes of a zone are silent.
+        # Kubernetes deletes such pods after a while, unless most nodes of a zone are silent.
         since = _moment(_condition(pod, "Ready").get("lastTransitionTime")) or now
         if now - since >= node_grace:
-            return _failed(rank, diagnosis.NODE_LOST.about(rank, f"not heard of since {since.isoformat()}"))
+            return _failed(rank, diagnosis.NODE_LOST.about(rank, f"no contact since {since.isoformat()}"))
         return RankObservation(RankStatus(rank, Phase.RUNNING, note="Its node does not answer"))
     wait = _bad_wait(pod)
     row = diagnosis.WAITING.get(wait.reason) if wait else None
-    if wait and row and (not row.mends_itself or now - _tried_since(pod, now) >= start_grace):
+    if wait and row and (not row.may_recover or now - _tried_since(pod, now) >= start_grace):
         return _failed(rank, row.about(rank, wait.text, wait.container))
-    # Anything else that it waits for, also what we have never heard of, may still come to be.
+    # All other reasons to wait, even unknown ones, may be temporary.
     return RankObservation(RankStatus(rank, Phase.PENDING, note=pending_reason(pod) or ""))
 
 
 def pending_reason(pod: Manifest) -> str | None:
-    """Why the pod's training has not started, in the cluster's words; None if nothing is in its way."""
+    """Return why the pod's training has not started, in the cluster's words; None if it is on its way."""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return _words(scheduled.get("reason"), scheduled.get("message"))[:_MAX_NOTE]
+        return _joined(scheduled.get("reason"), scheduled.get("message"))[:_MAX_NOTE]
     wait = _bad_wait(pod)
     return wait.text[:_MAX_NOTE] if wait else None
 
@@ -105,7 +104,7 @@ def _ended(rank: int, end: Manifest) -> RankObservation:
 
 
 def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
-    """The rank of a group that we are stopping: over when its container is, or its pod."""
+    """Observe a rank of a group that is being stopped: it ends with its container or its pod."""
     if end is None and _status(pod).get("phase") not in ("Succeeded", "Failed"):
         phase = Phase.RUNNING if "running" in _training_state(pod) else Phase.PENDING
         return RankObservation(RankStatus(rank, phase))
@@ -124,28 +123,28 @@ def _ended_at(end: Manifest) -> float | None:
 
 
 def _never_started(rank: int, pod: Manifest) -> Diagnosis:
-    """Why a pod failed whose training container did not end."""
+    """Return why a pod failed whose training container did not end."""
     for status in _status(pod).get("initContainerStatuses") or ():
         end = status.get("state", {}).get("terminated")
         if end is not None and _exit_code(end) != 0:
-            detail = _words(f"exit code {_exit_code(end)}", end.get("message"))
+            detail = _joined(f"exit code {_exit_code(end)}", end.get("message"))
             return diagnosis.INIT_FAILED.about(rank, detail, status["name"])
-    return diagnosis.NEVER_SEEN.about(rank, _words(_status(pod).get("reason"), _status(pod).get("message")))
+    return diagnosis.NEVER_SEEN.about(rank, _joined(_status(pod).get("reason"), _status(pod).get("message")))
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    """A pod was ended from outside: by which row, in whose words, and since when, if that is known."""
+class _Removal:
+    """The end of a pod from outside: its row, the cluster's words, and its begin if known."""
 
     row: Row
     detail: str
     since: datetime | None
 
     def came_after(self, end: Manifest) -> bool:
-        """Whether the container had ended by itself before that.
+        """Return whether the container had already ended by itself.
 
-        Times are in whole seconds. In the same second it counts as taken away: a program that exits
-        with 0 when it is told to end has not finished its training.
+        Times are in whole seconds. An end in the same second counts as caused by the removal: a program
+        that exits with code 0 on SIGTERM has not finished its training.
         """
         finished = _moment(end.get("finishedAt"))
         return finished is not None and self.since is not None and finished < self.since
@@ -154,8 +153,8 @@ class _Taken:
         return self.row.about(rank, self.detail)
 
 
-def _taken_away(pod: Manifest, now: datetime, *, gone: bool) -> _Taken | None:
-    """Who or what ended the pod, or is about to; None if it is left alone."""
+def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:
+    """Return what ended the pod from outside, or is about to; None if nothing did."""
     status, disruption = _status(pod), _condition(pod, "DisruptionTarget")
     disrupted = disruption.get("status") == "True"
     asked = _deletion_asked_at(pod)
@@ -165,20 +164,20 @@ def _taken_away(pod: Manifest, now: datetime, *, gone: bool) -> _Taken | None:
     reason, message = status.get("reason") or "", status.get("message") or ""
     row = diagnosis.pod_row(reason, message)
     if row is not None:
-        return _Taken(row, _words(reason, message), since)
+        return _Removal(row, _joined(reason, message), since)
     if disrupted:
         row = diagnosis.DISRUPTION.get(disruption.get("reason") or "", diagnosis.DISRUPTED)
-        return _Taken(row, _words(disruption.get("reason"), disruption.get("message")), since)
+        return _Removal(row, _joined(disruption.get("reason"), disruption.get("message")), since)
     if asked is not None or gone:
-        # Up to 1.25 nothing else tells a node that is gone from somebody's `kubectl delete`.
-        return _Taken(diagnosis.NODE_LOST if _node_is_silent(pod) else diagnosis.DELETED, message, since)
+        # Up to 1.25, only the silent node distinguishes a lost node from `kubectl delete`.
+        return _Removal(diagnosis.NODE_LOST if _node_is_silent(pod) else diagnosis.DELETED, message, since)
     if status.get("phase") == "Unknown":
-        return _Taken(diagnosis.NODE_LOST, _words(reason, message), now)
+        return _Removal(diagnosis.NODE_LOST, _joined(reason, message), now)
     return None
 
 
 def _deletion_asked_at(pod: Manifest) -> datetime | None:
-    """When somebody asked for the deletion: the time stamp is when its grace will be over."""
+    """Return when the deletion was requested: the time stamp is the end of the grace period."""
     metadata = pod["metadata"]
     deadline = _moment(metadata.get("deletionTimestamp"))
     grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
@@ -186,10 +185,10 @@ def _deletion_asked_at(pod: Manifest) -> datetime | None:
 
 
 def _node_is_silent(pod: Manifest) -> bool:
-    """Whether the control plane no longer hears of the pod's node.
+    """Return whether the control plane has lost contact with the pod's node.
 
-    It marks the pod as not ready (as unknown, in early versions) and leaves all else as the kubelet
-    last wrote it.
+    It then marks the pod as not ready (as unknown in early versions), and leaves the rest of the status as
+    the kubelet last wrote it.
     """
     ready = _condition(pod, "Ready").get("status")
     if ready == "False" and not pod.get("spec", {}).get("readinessGates"):
@@ -205,11 +204,11 @@ class _Wait:
 
 
 def _bad_wait(pod: Manifest) -> _Wait | None:
-    """What keeps the first container that the training needs from starting."""
+    """Return what keeps the first container that the training needs from starting."""
     for status in _needed_statuses(pod):
         waiting = status.get("state", {}).get("waiting")
         if waiting is not None and waiting.get("reason") not in (None, *diagnosis.ON_ITS_WAY):
-            text = _words(waiting["reason"], waiting.get("message"))
+            text = _joined(waiting["reason"], waiting.get("message"))
             return _Wait(status["name"], waiting["reason"], text)
     return None
 
@@ -220,7 +219,7 @@ def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
 
 
 def _tried_since(pod: Manifest, now: datetime) -> datetime:
-    """Since when a node has been trying to start the pod; waits themselves bear no time."""
+    """Return since when a node has been trying to start the pod: waiting states have no times."""
     scheduled = _condition(pod, "PodScheduled")
     return _moment(_status(pod).get("startTime")) or _moment(scheduled.get("lastTransitionTime")) or now
 
@@ -248,7 +247,7 @@ def _status(pod: Manifest) -> Manifest:
     return pod.get("status") or {}
 
 
-def _words(reason: str | None, message: str | None) -> str:
+def _joined(reason: str | None, message: str | None) -> str:
     return ": ".join(part for part in (reason, message) if part)
 
 

@@ -1,4 +1,4 @@
-"""Ends groups: the intent, the logs, the deletion, and the wait until nothing is left."""
+"""Stops groups: marks the intent, saves the logs, deletes the pods, and waits until none is left."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from job_tracker.backends.base import Observation
-from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound, Unreachable
+from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import (
@@ -22,28 +22,27 @@ from job_tracker.backends.kubernetes.groups import (
     is_running,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of, restarts_of
-from job_tracker.backends.kubernetes.logs import LiveLogs
-from job_tracker.backends.shared.shared_work import SharedWork
+from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of
+from job_tracker.backends.kubernetes.logs import PodLogs
+from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import MASTER_RANK, GroupRef
-from job_tracker.logs.spool import FolderSpool
 
 log = logging.getLogger(__name__)
 
 _LOG_SECONDS = 10.0
 _REST_SECONDS = 2.0
 _FORCED_SECONDS = 5.0
-# Early versions of kubelet look only every 10 s for pods whose containers have ended, to remove them.
+# Early kubelets remove pods with ended containers only every 10 s.
 _KUBELET_SECONDS = 0.5
 
 
 class Stopper:
-    """Ends groups of the service named `instance`.
+    """Stops groups of the service named `instance`.
 
-    Pods that are still there `margin` seconds after their grace are taken to be on a node that is lost,
-    and are removed without asking it.
+    A pod that still exists `margin` seconds after its grace period counts as lost with its node, and is
+    removed without waiting for the node.
     """
 
     def __init__(
@@ -51,8 +50,7 @@ class Stopper:
         client: KubernetesClient,
         cache: PodCache,
         groups: Groups,
-        live: LiveLogs,
-        spool: FolderSpool,
+        logs: PodLogs,
         keeper: Keeper,
         *,
         instance: str,
@@ -61,8 +59,7 @@ class Stopper:
         self._client = client
         self._cache = cache
         self._groups = groups
-        self._live = live
-        self._spool = spool
+        self._logs = logs
         self._keeper = keeper
         self._instance = instance
         self._margin = margin
@@ -74,31 +71,23 @@ class Stopper:
         grace: timedelta,
         keep_until: datetime | None = None,
     ) -> Observation | None:
-        """End the group, and say how its ranks ended; None if there is no such group.
+        """Stop the group and return how its ranks ended; None if the group does not exist.
 
-        Pods that have ended by themselves stay until `keep_until`, if that is given. Stops of one group
-        share the work, which goes on if one who waits for it gives up.
+        Pods that ended by themselves are kept until `keep_until`, if given. Concurrent stops of a group
+        share the work, which continues if one of the callers is cancelled.
         """
-        work = partial(self._give_way, ref, max(1, math.ceil(grace.total_seconds())), keep_until)
+        work = partial(self._stop_giving_way, ref, max(1, math.ceil(grace.total_seconds())), keep_until)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
-        """Remove a pod that has failed, so that its rank can be started anew; what it printed is kept."""
+        """Remove a failed pod before its rank is restarted, and save its log."""
         group, rank = await self._find(ref), rank_of(pod)
         if group is not None and rank is not None and has_started(pod):
-            await _within(_LOG_SECONDS, [asyncio.create_task(self._keep_log(group, rank))])
+            await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank))])
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], 0)
 
-    async def _keep_log(
-        self, group: PodGroup, rank: int, *, follow: bool = False, again: bool = True
-    ) -> bool:
-        """Keep what the pod of the rank has printed; False if that could not be read to its end."""
-        read = partial(self._live.read, group, rank, follow=follow, for_stop=True)
-        restarts, errors = restarts_of(group.pods[rank]), (Unreachable,) if again else ()
-        return await self._spool.keep(group.ref, rank, restarts, read, again_after=errors)
-
     async def remove_service(self, ref: GroupRef) -> None:
-        """Remove the group's Service, if there is one and it is ours."""
+        """Remove the group's Service, if it exists and belongs to the group."""
         name = naming.master_service_name(ref.name)
         try:
             service = await self._client.read("services", name)
@@ -108,11 +97,13 @@ class Stopper:
             await self._client.delete("services", name, service["metadata"]["uid"])
 
     async def close(self) -> None:
-        """Leave what is being stopped to the cluster."""
+        """Stop waiting. The cluster completes the deletions."""
         await self._stops.close()
 
-    async def _give_way(self, ref: GroupRef, grace: int, keep_until: datetime | None) -> Observation | None:
-        with self._client.giving_way():  # a thousand may be cancelled at once, while others are launched
+    async def _stop_giving_way(
+        self, ref: GroupRef, grace: int, keep_until: datetime | None
+    ) -> Observation | None:
+        with self._client.giving_way():  # a thousand jobs may be cancelled at once while others are launched
             return await self._stop(ref, grace, keep_until)
 
     async def _stop(self, ref: GroupRef, grace: int, keep_until: datetime | None) -> Observation | None:
@@ -120,10 +111,10 @@ class Stopper:
         if group is None:
             await self.remove_service(ref)
             return None
-        self._groups.observe(group)  # ranks that have ended by now keep how
+        self._groups.observe(group)  # records the results of ranks that have ended
         group.held = group.stopping = True
         try:
-            await self._announce(group)
+            await self._mark_stopping(group)
             async with self._keeping_logs(group):
                 await self._delete(group, grace, keep_until)
                 await self._groups.wait(group, _has_stopped, grace + self._margin)
@@ -139,55 +130,57 @@ class Stopper:
     async def _find(self, ref: GroupRef) -> PodGroup | None:
         group = self._groups.get(ref)
         if group is None or not group.living:
-            # The cache may be behind: somebody may have launched the group a moment ago.
+            # The cache may lag behind a launch by another replica.
             listing = await self._client.list("pods", group_selector(ref, self._instance))
             for pod in listing.items:
                 self._cache.put(pod)
             group = self._groups.get(ref)
         return group
 
-    async def _announce(self, group: PodGroup) -> None:
-        """Write on the master that the end is ours, for a service that finds the group half gone.
+    async def _mark_stopping(self, group: PodGroup) -> None:
+        """Mark on the master that the group is being stopped, for a service that finds half of its pods.
 
-        It is enough on the master, which is deleted last: while others are on their way out, it is there.
+        The master is enough, since it is deleted last and so exists as long as any other pod.
         """
         master = group.living.get(MASTER_RANK)
         if master is None or STOPPING in (master["metadata"].get("annotations") or {}):
             return
-        told = master["metadata"]
+        metadata, ref = master["metadata"], group.ref.name
         mark = {"annotations": {STOPPING: datetime.now(UTC).isoformat(timespec="seconds")}}
         try:
-            self._cache.put(await self._client.change("pods", told["name"], told["uid"], mark))
+            self._cache.put(await self._client.change("pods", metadata["name"], metadata["uid"], mark))
         except (NotFound, Conflict):
-            pass  # it is gone already
+            pass  # the master is gone
         except Forbidden as error:
-            log.warning("a restart now would take the end of %s for a failure: %s", group.ref.name, error)
+            log.warning(
+                "%s: not marked as stopping; a restart now would count as its failure: %s", ref, error
+            )
 
     @asynccontextmanager
     async def _keeping_logs(self, group: PodGroup) -> AsyncIterator[None]:
-        """Keep what the ranks have printed, and within what they still print.
+        """Save the output of the ranks up to now, and inside the block the rest of it.
 
-        A node that does not answer holds this up for no longer than _LOG_SECONDS. It is asked once more
-        at the end, and not meanwhile: a thousand may be stopped at once.
+        A silent node delays this by at most _LOG_SECONDS. It is asked once more at the end, but not in
+        between, since a thousand groups may be stopped at once.
         """
         started = [rank for rank, pod in group.living.items() if has_started(pod)]
-        kept = {rank: asyncio.create_task(self._keep_log(group, rank)) for rank in started}
-        await _within(_LOG_SECONDS, list(kept.values()))
-        # Also those that another is ending: a pod that was evicted prints in its grace, as ours do.
+        kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
+        await within(_LOG_SECONDS, list(kept.values()))
+        # Include pods that are deleted by others: an evicted pod may print during its grace period.
         going_on = [rank for rank in started if is_running(group.living.get(rank, {}))]
         read = [rank for rank in going_on if _result_of(kept[rank])]
-        rest = [asyncio.create_task(self._keep_log(group, rank, follow=True)) for rank in read]
+        rest = [asyncio.create_task(self._logs.keep(group, rank, follow=True)) for rank in read]
         try:
-            await asyncio.sleep(0)  # their requests go out first
+            await asyncio.sleep(0)  # send the log requests before the deletions
             yield
             unread = [rank for rank in going_on if rank not in read and rank in group.living]
-            rest += [asyncio.create_task(self._keep_log(group, rank, again=False)) for rank in unread]
-            await _within(_REST_SECONDS, rest)
+            rest += [asyncio.create_task(self._logs.keep(group, rank, again=False)) for rank in unread]
+            await within(_REST_SECONDS, rest)
         finally:
-            await _within(0, rest)
+            await within(0, rest)
 
     async def _delete(self, group: PodGroup, grace: int, keep_until: datetime | None = None) -> None:
-        """Ask for the end of every pod that is not kept; the master last, see _announce."""
+        """Delete every pod that is not kept, the master last; see _mark_stopping."""
         living = group.living
         master = living.pop(MASTER_RANK, None)
         deletions = [self._delete_pod(pod, grace, keep_until) for pod in living.values()]
@@ -201,19 +194,21 @@ class Stopper:
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], grace)
 
     async def _remove_leftovers(self, group: PodGroup) -> None:
-        """Remove the pods that are still there: kubelet takes its time, or the node is lost."""
+        """Remove the remaining pods: the kubelet is slow, or the node is lost."""
         if await self._groups.wait(group, _is_gone, _KUBELET_SECONDS):
             return
-        await self._cache.catch_up()  # in case the watch did not tell
+        await self._cache.catch_up()  # in case the watch missed an event
         lost = [pod["metadata"]["name"] for pod in group.living.values() if not has_stopped(pod)]
         if lost:
-            log.warning("removing pods whose node does not end them: %s", ", ".join(lost))
+            log.warning("removing pods that their node does not stop: %s", ", ".join(lost))
         await self._delete(group, 0)
         if not await self._groups.wait(group, _is_gone, _FORCED_SECONDS):
             await self._cache.catch_up()
         if group.living:
             names = ", ".join(pod["metadata"]["name"] for pod in group.living.values())
-            raise BackendUnavailable(f"{names}: deleted, but held by finalizers or an admission controller")
+            raise BackendUnavailable(
+                f"pods {names} are deleted but still there: finalizers or an admission controller block that"
+            )
 
 
 def _is_gone(group: PodGroup) -> bool:
@@ -221,22 +216,10 @@ def _is_gone(group: PodGroup) -> bool:
 
 
 def _has_stopped(group: PodGroup) -> bool:
-    """Whether no process of the group is left, as far as their nodes have told."""
+    """Return whether no process of the group is left, by the reports of its nodes."""
     return all(has_stopped(pod) for pod in group.living.values())
 
 
 def _result_of(task: asyncio.Task[bool]) -> bool:
-    """Whether a log was kept; not if that was given up, or has failed."""
+    """Return whether a log was saved; False if that failed or was cancelled."""
     return not task.cancelled() and task.exception() is None and task.result()
-
-
-async def _within(seconds: float, tasks: list[asyncio.Task[bool]]) -> None:
-    """Wait for the tasks; what is not done by then is given up."""
-    if not tasks:
-        return
-    try:
-        await asyncio.wait(tasks, timeout=seconds)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,9 +1,8 @@
-"""A strategic merge: an overlay laid over a pod, as `kubectl patch` and kustomize do it. Pure.
+"""A strategic merge of an overlay into a pod, as in `kubectl patch` and kustomize. Pure.
 
-Objects merge key by key, and null deletes one. The lists named in _MERGE_KEYS merge element by element,
-found by the key given there; every other list is replaced. `$patch: replace` and `$patch: delete` in an
-object or an element, and `$retainKeys`, mean what they do in Kubernetes; it has other directives, which
-are refused rather than misread.
+Objects merge key by key, and null deletes a key. The lists in _MERGE_KEYS merge element by element,
+matched by the key given there; an overlay replaces all other lists. `$patch: replace` and `$patch: delete`
+in an object or an element, and `$retainKeys`, work as in Kubernetes. Other directives are refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,11 @@ _PATCH, _RETAIN_KEYS = "$patch", "$retainKeys"
 
 
 class OverlayError(ValueError):
-    """The overlay is not one, with where and why."""
+    """The overlay is invalid. The message has the place and the reason."""
 
 
 def merged(under: Mapping[str, Any], overlay: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """`under` with the overlay on it; neither is changed. Raises OverlayError."""
+    """Return `under` with the overlay merged in; neither is changed. Raises OverlayError."""
     directive = _directive(overlay, path)
     if directive == "delete":
         return {}
@@ -42,15 +41,15 @@ def merged(under: Mapping[str, Any], overlay: Mapping[str, Any], path: str = "")
         if key in (_PATCH, _RETAIN_KEYS):
             continue
         if key.startswith("$"):
-            raise OverlayError(f"{place}: only {_PATCH} and {_RETAIN_KEYS} are known")
+            raise OverlayError(f"{place}: unknown directive; use {_PATCH} or {_RETAIN_KEYS}")
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _laid_over(result.get(key), value, key, place)
+            result[key] = _overlay_value(result.get(key), value, key, place)
     return result
 
 
-def _laid_over(below: Any, value: Any, key: str, place: str) -> Any:
+def _overlay_value(below: Any, value: Any, key: str, place: str) -> Any:
     if isinstance(value, Mapping):
         return merged(below if isinstance(below, Mapping) else {}, value, place)
     if _is_list(value) and key in _MERGE_KEYS:
@@ -65,14 +64,14 @@ def _merged_list(
     for element, where in elements:
         if not isinstance(element, Mapping):
             raise OverlayError(f"{where}: must be an object with a {merge_key}")
-    # An element that is nothing but this directive speaks for the list.
+    # An element with nothing but this directive applies to the whole list.
     replaces = any(dict(element) == {_PATCH: "replace"} for element, _ in elements)
     result = [] if replaces else [dict(element) for element in below]
     for element, where in elements:
         if replaces and dict(element) == {_PATCH: "replace"}:
             continue
         if merge_key not in element:
-            raise OverlayError(f"{where}: must have a {merge_key}, by which it is found")
+            raise OverlayError(f"{where}: {merge_key} is missing, which identifies the element")
         at = next((n for n, each in enumerate(result) if each[merge_key] == element[merge_key]), None)
         if _directive(element, where) == "delete":
             result = [each for each in result if each[merge_key] != element[merge_key]]
@@ -86,7 +85,9 @@ def _merged_list(
 def _directive(overlay: Mapping[str, Any], path: str) -> str | None:
     directive = overlay.get(_PATCH)
     if directive not in (None, "merge", "replace", "delete"):
-        raise OverlayError(f"{path}.{_PATCH}".lstrip(".") + ": must be merge, replace or delete")
+        raise OverlayError(
+            f"{path}.{_PATCH}".lstrip(".") + f": is {directive!r}; use merge, replace or delete"
+        )
     return directive
 
 

@@ -1,4 +1,4 @@
-"""Backend on plain processes: groups that outlive the service and are found again by their files."""
+"""The process backend: groups of plain processes that outlive the service and are found again by files."""
 
 import asyncio
 import logging
@@ -28,58 +28,57 @@ from job_tracker.logs.records import BEGINNING
 
 log = logging.getLogger(__name__)
 
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 
 
 class ProcessBackend:
-    """See Backend. Everything durable is in files (files.py); what is here is a cache of them.
+    """See Backend. The durable state is in files (files.py); this object only caches it.
 
-    Several services may share the files. Logs are read by any of them, out of the files alone; a group is
-    taken up, which includes clearing up after a supervisor that was killed, only by who observes,
-    launches or stops.
+    Several services may share the files. All of them may read logs, which takes the files alone. Only
+    the replica that observes, launches or stops adopts a group and cleans up after a killed supervisor.
     """
 
     def __init__(
         self,
         root: Path,
         settings: ProcessSettings,
-        tell: ExtraEnvironment = nothing_more,
+        extra_environment: ExtraEnvironment = nothing_more,
         *,
         store_id: str = "",
         most_log: int = 100 << 20,
     ) -> None:
-        """Its jobs are in the store `store_id`; of each rank's log, `most_log` bytes are kept."""
+        """Run the jobs of the store `store_id`, and keep `most_log` bytes of each rank's log."""
         self._folders = Folders(root.absolute(), store_id)
         self._spool = ProcessSpool(root, store_id)
         self._root = root
         self._settings = settings
         self._store_id = store_id
         self._most_log = most_log
-        self._tell = tell
+        self._extra_environment = extra_environment
         self._groups: dict[GroupRef, ProcessGroup] = {}
-        self._promised: set[int] = set()
-        self._feed: Broadcast[GroupRef, Observation] = Broadcast()
-        self._has_looked = False
-        self._looking = asyncio.Lock()
+        self._reserved_ports: set[int] = set()
+        self._changes: Broadcast[GroupRef, Observation] = Broadcast()
+        self._has_refreshed = False
+        self._refreshing = asyncio.Lock()
 
     async def launch(self, job: Job) -> Observation:
         plan = self._plan(job)
-        await self._look_once()
+        await self._refresh_once()
         try:
             group = self._groups.get(plan.group)
             if group is not None and group.folder.group.home != plan.group.home:
-                # Of a job of the same number, accepted before stores had ids, which the store no longer has.
-                log.warning("stopping %s: it is of another job store", group.folder.path)
+                # Left from a job of that number from before stores had ids, which the store no longer has.
+                log.warning("stopping group %s: it belongs to another job store", group.folder.path)
                 await self.stop(group.folder.group, timedelta(0))
                 group = None
             if group is None:
                 folder = await asyncio.to_thread(self._folders.find, plan.group) or await self._create(plan)
-                group = self._groups.get(plan.group) or self._take_up(folder)
+                group = self._groups.get(plan.group) or self._adopt(folder)
             if group.damage or group.folder.roles != plan.roles:
                 raise LaunchFailed(
                     records_lost(group.damage or f"{group.folder.path}/group.json has changed")
                 )
-            await group.forget_lost(plan.restarts)
+            await group.reset_for_restart(plan.restarts)
             await asyncio.to_thread(_prepare, group.folder, plan, self._most_log)
             await group.start()
         except OSError as error:
@@ -89,34 +88,34 @@ class ProcessBackend:
         return group.observe()
 
     def watch(self) -> Watch:
-        return watched(self._observe, self._feed)
+        return watched(self._observe, self._changes)
 
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        await self._look_once()
+        await self._refresh_once()
         try:
-            known = self._groups.get(group) or await self._found(group)
+            known = self._groups.get(group) or await self._find(group)
             if known is None:
                 return None
             await known.stop(grace.total_seconds())
         except OSError as error:
-            raise BackendUnavailable(f"{group.name} cannot be stopped now: {error}") from error
+            raise BackendUnavailable(f"group {group.name} cannot be stopped yet: {error}") from error
         seen = known.observe()
-        if self._groups.pop(group, None) is not None:  # else a stop that runs beside this one was first
+        if self._groups.pop(group, None) is not None:  # otherwise a concurrent stop was first
             await known.close()
             await self._retire(known, keep_until)
         return seen
 
-    async def _found(self, group: GroupRef) -> ProcessGroup | None:
-        """A group that another service may have launched since. What is left of any other is removed."""
+    async def _find(self, group: GroupRef) -> ProcessGroup | None:
+        """Find a group that another service may have launched, or remove the remains of any other."""
         folder = await asyncio.to_thread(self._folders.find, group)
         if folder is None:
-            await asyncio.to_thread(self._folders.forget_unborn, group)
-            # Its folder may have been removed while it ran, when no service was there to see that.
+            await asyncio.to_thread(self._folders.remove_unrecorded, group)
+            # The folder may have been removed while the group ran and no service was there to notice.
             await asyncio.to_thread(sweeping.kill_all_below, self._folders.path_of(group))
             return None
-        known = self._groups.get(group) or self._take_up(folder)
+        known = self._groups.get(group) or self._adopt(folder)
         await known.follow()
         return known
 
@@ -152,90 +151,90 @@ class ProcessBackend:
         return plan(
             job,
             path=self._settings.path,
-            extra_environment=self._tell(job),
+            extra_environment=self._extra_environment(job),
             inherited={**inherited, **{name: secret.get_secret_value() for name, secret in secrets}},
             cores=cores,
         )
 
     async def _observe(self) -> Mapping[GroupRef, Observation]:
-        await self._look()
+        await self._refresh()
         return {ref: group.observe() for ref, group in self._groups.items()}
 
     async def _retire(self, group: ProcessGroup, keep_until: datetime | None) -> None:
         try:
             await asyncio.to_thread(self._folders.retire, group.folder, keep_until)
         except FileNotFoundError:
-            pass  # another service was first
+            pass  # another service has moved it
         except OSError as error:
-            self._groups[group.folder.group] = group  # it is still among the live ones
-            raise BackendUnavailable(f"{group.folder.path} cannot be put away: {error}") from error
+            self._groups[group.folder.group] = group  # its folder is still among the live ones
+            raise BackendUnavailable(f"folder {group.folder.path} cannot be moved: {error}") from error
 
     async def _create(self, plan: ProcessPlan) -> GroupFolder:
         taken = {port for group in self._groups.values() for port in group.folder.ports}
         ports = free_ports(
-            plan.ports, self._settings.first_port, self._settings.last_port, taken | self._promised
+            plan.ports, self._settings.first_port, self._settings.last_port, taken | self._reserved_ports
         )
-        self._promised.update(ports)  # until the group is known, so that no two groups get one
+        self._reserved_ports.update(ports)  # until the group is known, so that no other group gets them
         try:
             folder = await asyncio.to_thread(self._folders.create, plan.group, plan.roles, ports)
-            return (self._groups.get(plan.group) or self._take_up(folder)).folder
+            return (self._groups.get(plan.group) or self._adopt(folder)).folder
         finally:
-            self._promised.difference_update(ports)
+            self._reserved_ports.difference_update(ports)
 
-    def _take_up(self, folder: GroupFolder) -> ProcessGroup:
+    def _adopt(self, folder: GroupFolder) -> ProcessGroup:
         def publish(changed: ProcessGroup) -> None:
-            self._feed.publish(changed.folder.group, changed.observe())
+            self._changes.publish(changed.folder.group, changed.observe())
 
         group = ProcessGroup(folder, publish)
         self._groups[folder.group] = group
         return group
 
-    async def _look_once(self) -> None:
-        if not self._has_looked:
-            await self._look()
+    async def _refresh_once(self) -> None:
+        if not self._has_refreshed:
+            await self._refresh()
 
-    async def _look(self) -> None:
-        """Take up groups that other services have launched, and let go of those that they have stopped."""
-        async with self._looking:
-            known = dict(self._groups)  # one that is launched or stopped while we look is not judged
+    async def _refresh(self) -> None:
+        """Adopt groups that other services have launched, and forget those that they have stopped."""
+        async with self._refreshing:
+            known = dict(self._groups)  # a group launched or stopped during the comparison is left alone
             try:
-                if not self._has_looked:
-                    await asyncio.to_thread(self._say_strangers)
+                if not self._has_refreshed:
+                    await asyncio.to_thread(self._log_foreign_groups)
                 unknown, gone = await asyncio.to_thread(self._folders.compare, known)
             except OSError as error:
-                raise BackendUnavailable(f"{self._root} cannot be read: {error}") from error
+                raise BackendUnavailable(f"folder {self._root} cannot be read: {error}") from error
             for ref in gone:
                 if self._groups.get(ref) is known[ref]:
-                    await self._miss(known[ref])
+                    await self._handle_missing(known[ref])
             for folder in unknown:
                 if folder.group not in self._groups:
-                    self._take_up(folder)
-            # The old ones as well: another service may have completed a launch that was cut short here.
+                    self._adopt(folder)
+            # Known groups, too: another service may have completed a launch that was interrupted here.
             await asyncio.gather(*(self._follow(group) for group in list(self._groups.values())))
-            self._has_looked = True
+            self._has_refreshed = True
 
-    def _say_strangers(self) -> None:
-        if strangers := self._folders.strangers():
+    def _log_foreign_groups(self) -> None:
+        if foreign := self._folders.foreign():
             log.warning(
-                "%s: %d groups are of other job stores than %s, and are left alone: %s",
-                *(self._root, len(strangers), self._store_id, ", ".join(strangers[:_MOST_NAMED])),
+                "%s: ignoring %d groups of job stores other than %s: %s",
+                *(self._root, len(foreign), self._store_id, ", ".join(foreign[:_MAX_NAMED])),
             )
 
-    async def _miss(self, group: ProcessGroup) -> None:
-        """See to a group whose folder is gone: it was stopped, or its folder was removed while it runs."""
+    async def _handle_missing(self, group: ProcessGroup) -> None:
+        """Handle a group without a folder: it was stopped, or its folder was removed while it runs."""
         if not group.is_running:
             await self._groups.pop(group.folder.group).close()
         elif not group.damage:
             group.damage = f"{group.folder.path} was removed"
-            log.error("%s was removed while its processes run; the group is ended", group.folder.path)
-            self._feed.publish(group.folder.group, group.observe())
+            log.error("%s was removed while the group's processes run; stopping the group", group.folder.path)
+            self._changes.publish(group.folder.group, group.observe())
 
     async def _follow(self, group: ProcessGroup) -> None:
-        """Follow the group; what is wrong with one holds up no other."""
+        """Follow the group. An error with one group must not delay the others."""
         try:
             await group.follow()
         except OSError as error:
-            log.warning("%s cannot be looked at now: %s", group.folder.path, error)
+            log.warning("group %s cannot be observed now: %s", group.folder.path, error)
 
 
 def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
@@ -250,7 +249,7 @@ def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
 def _not_writable(root: Path, error: OSError) -> Diagnosis:
     return Diagnosis(
         category=Category.STORAGE_NOT_WRITABLE,
-        summary=f"The folder for the job's files, {root}, cannot be written.",
-        resolution="Check its permissions and the free space of its disk, then submit the job again.",
+        summary=f"The folder of the job's files, {root}, is not writable.",
+        resolution="Check the folder's permissions and its disk's free space, then submit the job again.",
         detail=str(error),
     )

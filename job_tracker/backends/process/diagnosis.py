@@ -1,4 +1,4 @@
-"""From how a process ended to what that means and what to do about it. Pure."""
+"""Turns the end of a process into a diagnosis. Pure."""
 
 import errno
 import os
@@ -6,39 +6,44 @@ import re
 import signal
 
 from job_tracker.backends.process.records import ExecError, ExitRecord
-from job_tracker.backends.shared.evidence import GIVE_IT_LESS, OUT_OF_MEMORY, SENT_FROM_OUTSIDE, signal_name
+from job_tracker.backends.shared.evidence import (
+    OUT_OF_MEMORY,
+    SENT_FROM_OUTSIDE,
+    USE_LESS_MEMORY,
+    signal_name,
+)
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
-# How shells, and programs that clean up first, tell that a signal ended them: 128 + its number.
+# Shells, and programs that clean up first, report an end by signal N as exit code 128 + N.
 _SIGNALLED = 128
 
-# What programs print when they fail for this reason; looked for in the end of the log only.
+# Messages of programs that fail for this reason. Only the end of the log is searched.
 _PORT_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
 
 def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnosis | None:
-    """Why the rank failed; None if it did not, or if we ended it ourselves."""
+    """Return why the rank failed; None if it did not fail, or if the service stopped it."""
     if end.error is not None:
         return _not_started(rank, end.error, program)
     if end.code == 0 or end.stopped:
         return None
     if end.code < 0:
         return _ended_by_signal(rank, -end.code, end.oom_kills, log_tail)
-    if end.code - _SIGNALLED in SENT_FROM_OUTSIDE:  # it has caught the signal, and said so
+    if end.code - _SIGNALLED in SENT_FROM_OUTSIDE:  # the program caught the signal and reported it
         return _ended_by_signal(rank, end.code - _SIGNALLED, end.oom_kills, log_tail)
     if OUT_OF_MEMORY.search(log_tail):
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
             summary=f"Rank {rank} ran out of memory and exited with code {end.code}.",
-            resolution=GIVE_IT_LESS,
+            resolution=USE_LESS_MEMORY,
             detail=log_tail,
             rank=rank,
         )
     if _PORT_IN_USE.search(log_tail):
         return Diagnosis(
             category=Category.PORT_IN_USE,
-            summary=f"Rank {rank} could not listen on its port, since another program has it.",
-            resolution="Submit the job again: it gets another port.",
+            summary=f"Rank {rank} could not listen on its port: another program uses it.",
+            resolution="Submit the job again; it gets another port.",
             detail=log_tail,
             retryable=True,
             rank=rank,
@@ -46,18 +51,18 @@ def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnos
     return Diagnosis(
         category=Category.CRASHED,
         summary=f"Rank {rank} exited with code {end.code}.",
-        resolution="Read the end of its log; mend the training code or its parameters, and submit again.",
+        resolution="Read the end of its log, fix the training code or the parameters, and submit again.",
         detail=log_tail,
         rank=rank,
     )
 
 
 def supervisor_lost(rank: int, log_tail: str) -> Diagnosis:
-    """Why a rank failed whose supervisor is gone and wrote nothing."""
+    """Return the diagnosis of a rank whose supervisor is gone and left no record."""
     return Diagnosis(
         category=Category.SUPERVISOR_LOST,
-        summary=f"The process that watches over rank {rank} was killed, and the rank with it.",
-        resolution="The machine was restarted, or somebody killed it; submit the job again.",
+        summary=f"The process that supervises rank {rank} was killed, and the rank with it.",
+        resolution="Submit the job again. If the machine did not restart, find out what killed the process.",
         detail=log_tail,
         retryable=True,
         rank=rank,
@@ -65,11 +70,11 @@ def supervisor_lost(rank: int, log_tail: str) -> Diagnosis:
 
 
 def records_lost(detail: str) -> Diagnosis:
-    """Why a group failed whose files were removed or changed while it ran."""
+    """Return the diagnosis of a group whose files were removed or changed while it ran."""
     return Diagnosis(
         category=Category.RECORDS_LOST,
-        summary="The files that the service keeps about the running group were removed or changed.",
-        resolution="Keep clean-up jobs and the training code away from the service's data folder, then "
+        summary="The service's files about the running group were removed or changed.",
+        resolution="Keep clean-up tools and training code away from the service's data folder, then "
         "submit the job again.",
         detail=detail,
         retryable=True,
@@ -82,15 +87,15 @@ def _not_started(rank: int, error: ExecError, program: str) -> Diagnosis:
         return Diagnosis(
             category=Category.COMMAND_NOT_FOUND,
             summary=f"The program {program!r} was not found.",
-            resolution="Install it, or its interpreter, or set the algorithm's process.command and "
-            "process.path in the service's configuration.",
+            resolution="Install the program or its interpreter, or correct the algorithm's process.command "
+            "or process.path in the service's configuration.",
             detail=f"{reason}: {error.file}",
             rank=rank,
         )
     return Diagnosis(
         category=Category.COMMAND_NOT_EXECUTABLE,
         summary=f"The program {program!r} could not be executed: {reason}.",
-        resolution="Check its permissions and its format, and process.command in the configuration.",
+        resolution="Check its permissions, its format, and process.command in the service's configuration.",
         detail=f"{reason}: {error.file}",
         rank=rank,
     )
@@ -101,8 +106,8 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
     if number == signal.SIGKILL and oom_kills > 0:
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
-            summary=f"Rank {rank} was killed by the kernel, as the machine or its limit ran out of memory.",
-            resolution=GIVE_IT_LESS,
+            summary=f"The kernel killed rank {rank}: the machine or the rank's limit ran out of memory.",
+            resolution=USE_LESS_MEMORY,
             detail=log_tail,
             rank=rank,
         )
@@ -110,7 +115,7 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
         return Diagnosis(
             category=Category.KILLED,
             summary=f"Rank {rank} was ended by {name}, which the service did not send.",
-            resolution="Somebody or something on the machine killed it; submit the job again.",
+            resolution="Another program or person on the machine killed it; submit the job again.",
             detail=log_tail,
             retryable=True,
             rank=rank,
@@ -118,8 +123,8 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
     return Diagnosis(
         category=Category.CRASHED,
         summary=f"Rank {rank} crashed with {name}.",
-        resolution="The fault is in native code (an extension, a driver, mismatched libraries): read the "
-        "end of its log.",
+        resolution="The fault is in native code (an extension, a driver, mismatched libraries). Read the "
+        "end of the rank's log.",
         detail=log_tail,
         rank=rank,
     )

@@ -1,16 +1,16 @@
-"""The folders of the process backend, which hold all that it has to know after a restart.
+"""The folders of the process backend: all state that it needs after a restart.
 
-live/<group>/group.json             what was launched; written before anything else
-live/<group>/stop.json              it is to end; written before anything is ended
-live/<group>/<rank>/command         what the supervisor is to run; see supervisor.py
-live/<group>/<rank>/restarts        how often the rank was started anew; written before `command`
-live/<group>/<rank>/…               what the supervisor writes; see supervisor.py
-kept/<group>/                       the same, after the group was stopped, but for `command` with its secrets
-kept/<group>/keep.json              until when it stays as it is; written before it moves here
-ended/<group>/                      what is left then, for its logs, until these are in storage
-gone/<group>/                       what is being deleted
+live/<group>/group.json             the launched group; written first
+live/<group>/stop.json              the order to stop; written before any process is ended
+live/<group>/<rank>/command         input of the supervisor; see supervisor.py
+live/<group>/<rank>/restarts        how often the rank was restarted; written before `command`
+live/<group>/<rank>/…               output of the supervisor; see supervisor.py
+kept/<group>/                       a stopped group, without `command`, which holds secrets
+kept/<group>/keep.json              how long it stays unchanged; written before the group moves here
+ended/<group>/                      a cleaned-up group, until its logs are in storage
+gone/<group>/                       a group that is being deleted
 
-A name that ends with .part is of a file that is being written, or whose writer died.
+A name that ends with .part belongs to a file that is being written, or whose writer died.
 """
 
 import fcntl
@@ -34,48 +34,48 @@ from job_tracker.files.untrusted import PART, Place, Suspicious
 
 log = logging.getLogger(__name__)
 
-_MOST_COMMAND = 8 << 20
-_MOST_ENTRIES = 1_000_000
-_MOST_PROGRAM = 64 << 10
+_MAX_COMMAND = 8 << 20
+_MAX_ENTRIES = 1_000_000
+_MAX_PROGRAM = 64 << 10
 _GROUP = re.compile(r".*-(?P<job>\d{1,10})(-r(?P<retry>\d{1,10}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class RankFolder:
-    """The folder of one rank. Its methods touch the disk, and raise OSError for faults of it that pass."""
+    """The folder of one rank. Its methods access the disk and raise OSError for temporary faults."""
 
     place: Place
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The path of the folder."""
         return self.place.path
 
     @property
     def log(self) -> Place:
-        """What the rank prints, as a folder; see job_tracker.logs."""
+        """The folder of the rank's output; see job_tracker.logs."""
         return self.place / "log"
 
     def arguments(self) -> list[str]:
-        """What the supervisor was to run; nothing if that cannot be read."""
+        """Read the arguments that the supervisor executes; empty if they cannot be read."""
         try:
-            fields = (self.place / "command").read(_MOST_COMMAND).split(b"\0")
+            fields = (self.place / "command").read(_MAX_COMMAND).split(b"\0")
             arguments = [field.decode(errors="replace") for field in fields[3 : 3 + int(fields[2])]]
         except (OSError, ValueError, IndexError):
             return []
-        # Training can write it, and it becomes part of the job, which must fit into an answer.
-        return arguments if sum(map(len, arguments)) <= _MOST_PROGRAM else []
+        # Training can write this file. The arguments become part of the job, so their size is limited.
+        return arguments if sum(map(len, arguments)) <= _MAX_PROGRAM else []
 
     def processes(self) -> ProcessRecord | None:
-        """The pids of the rank, once its supervisor has written them down."""
+        """Read the pids of the rank, once its supervisor has recorded them."""
         return records.read_or_none(self.place / "process.json", ProcessRecord)
 
     def exit_record(self) -> ExitRecord | None:
-        """How the rank ended; None before that, or if its supervisor could not write it."""
+        """Read how the rank ended; None before that, or if its supervisor could not record it."""
         return records.read_or_none(self.place / "exit.json", ExitRecord)
 
     def is_supervised(self) -> bool:
-        """Whether a supervisor holds this rank: true for no longer than that process lives."""
+        """Return whether a live supervisor holds this rank."""
         try:
             lock = (self.place / "lock").open()
         except OSError as error:
@@ -90,16 +90,16 @@ class RankFolder:
         return False
 
     def was_started(self) -> bool:
-        """Whether a supervisor has, or had, this rank."""
+        """Return whether a supervisor was ever started for this rank."""
         try:
             return (self.place / "process.json").is_there() or self.is_supervised()
         except OSError as error:
             if hinders_reading(error):
                 raise
-            return True  # training has closed the folder: nothing is started there again
+            return True  # training has removed our access, so nothing is started there again
 
     def restarts(self) -> int:
-        """How often the rank was started anew."""
+        """Read how often the rank was restarted."""
         try:
             restarts = int((self.place / "restarts").read(20))
         except ValueError:
@@ -108,11 +108,12 @@ class RankFolder:
             if hinders_reading(error):
                 raise
             return 0
-        return restarts if 0 <= restarts <= records.MOST_RESTARTS else 0
+        return restarts if 0 <= restarts <= records.MAX_RESTARTS else 0
 
     def forget_end(self) -> None:
-        """Make it a rank that was never started: what it printed stays."""
-        # In this order: with the second alone it has ended, too; with the first it could not be started.
+        """Reset the rank to "never started", but keep its output."""
+        # In this order: a crash in between leaves a rank that has ended. The other way round, it would
+        # leave one that can never start.
         for name in ("exit.json", "process.json"):
             (self.place / name).unlink()
 
@@ -124,8 +125,8 @@ class RankFolder:
         most_log: int,
         restarts: int = 0,
     ) -> None:
-        """Make the folder, ready for a supervisor. `most_log` is how many bytes of log are kept."""
-        # Without its parents: a group that another service has stopped meanwhile is not to rise again.
+        """Make the folder ready for a supervisor. `most_log` is the number of bytes of log to keep."""
+        # Without parents: that would bring back a group that another service has stopped in the meantime.
         for place in (self.place, self.place / "work", self.place / "tmp"):
             place.make_folder(parents=False)
         if restarts:
@@ -143,44 +144,44 @@ class GroupFolder:
     place: Place
     group: GroupRef
     roles: tuple[str, ...]
-    """Of each rank."""
+    """The role of each rank."""
     ports: tuple[int, ...]
-    """Of each rank, or of the master alone."""
+    """A port for each rank, or the master's alone."""
     damage: str = ""
-    """What is wrong with its record, if anything is: its roles are then what the names of its folders say."""
+    """The defect of the group's record, if any. The roles then come from the names of its folders."""
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The path of the folder."""
         return self.place.path
 
     def rank(self, rank: int) -> RankFolder:
-        """The folder of one rank."""
+        """Return the folder of one rank."""
         return RankFolder(self.place / naming.instance_name(self.group.name, rank, self.roles[rank]))
 
     @property
     def supervisors_log(self) -> Place:
-        """What supervisors say when they fail."""
+        """The output of supervisors that fail."""
         return self.place / "supervisors.log"
 
     def open_to_owner(self) -> None:
-        """Give the service its rights to the folders back, which training may have taken."""
+        """Give the service its access to the folders back, in case training has removed it."""
         self.place.open_to_owner()
         for name in _names(self.place):
             with suppress(FileNotFoundError, Suspicious):
                 (self.place / name).open_to_owner()
 
     def order_to_stop(self, grace: float) -> None:
-        """Write down that the group is to end: from then on no supervisor starts a rank of it."""
+        """Write the order to stop. From then on no supervisor starts a rank of the group."""
         _publish_json(self.place / "stop.json", {"grace": grace})
 
     def order_to_keep(self, until: datetime) -> None:
-        """Write down until when the folder is to stay as it is, once the group has been stopped."""
+        """Write how long the folder stays unchanged after the group has stopped."""
         _publish_json(self.place / "keep.json", {"until": until.timestamp()})
 
 
 class Folders:
-    """All groups of one backend, below one folder; those of other stores but its own do not exist for it."""
+    """The groups of one backend below one folder. Groups of other stores are ignored."""
 
     def __init__(self, root: Path, store_id: str = "") -> None:
         self._root = root
@@ -191,28 +192,28 @@ class Folders:
         self._gone = Place(root, ("gone",))
 
     def compare(self, known: Collection[GroupRef]) -> tuple[list[GroupFolder], list[GroupRef]]:
-        """The live groups that are not known yet, and the known ones that live no more."""
+        """Return the live groups that are not in `known`, and the known groups that are no longer live."""
         there = set(self._own(self._live))
         names = {_folder_name(group) for group in known}
-        # A folder without a record is of a launch that was cut short: nothing of it ever ran.
+        # A folder without a record is left from an interrupted launch, of which nothing ever ran.
         found = (self._read_group(self._live / name) for name in sorted(there - names))
         gone = [group for group in known if not (self._live / _folder_name(group)).is_folder()]
         return [folder for folder in found if folder is not None], gone
 
-    def strangers(self) -> list[str]:
-        """The folders of live groups that are of other stores."""
+    def foreign(self) -> list[str]:
+        """List the folders of live groups that belong to other stores."""
         return sorted({*_names(self._live)} - {*self._own(self._live)})
 
     def find(self, group: GroupRef) -> GroupFolder | None:
-        """The folder of a live group."""
+        """Find the folder of a live group."""
         return self._read_group(self._live / _folder_name(group))
 
     def path_of(self, group: GroupRef) -> Path:
-        """Where a live group's folder is, or would be."""
+        """Return the path that the folder of a live group has, or would have."""
         return (self._live / _folder_name(group)).path
 
     def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
-        """A new live group; or the one that another service made a moment before."""
+        """Create a live group, or return the one that another service created at the same time."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self._live / _folder_name(group)
         place.make_folder()
@@ -229,13 +230,13 @@ class Folders:
         return self._read_group(place) or GroupFolder(place, group, tuple(roles), tuple(ports))
 
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
-        """Move a stopped group out of the live ones, and clean it up, or have that done by a later sweep."""
+        """Move a stopped group out of the live ones and clean it up, or leave that to a later sweep."""
         if keep_until is not None:
             try:
                 folder.order_to_keep(keep_until)
-            except OSError as error:  # on a full disk it had better go
-                log.warning("%s is not kept for longer: %s", folder.path, error)
-        with suppress(FileNotFoundError):  # another service was first
+            except OSError as error:  # on a full disk, removing the group helps
+                log.warning("%s is removed early, since it cannot be kept: %s", folder.path, error)
+        with suppress(FileNotFoundError):  # another service has moved it
             folder.open_to_owner()
         kept = _move(folder.place, self._kept)
         try:
@@ -246,7 +247,7 @@ class Folders:
             log.warning("%s is left to the next sweep: %s", kept.path, error)
 
     def sweep(self, now: datetime) -> None:
-        """Clean up what was kept for long enough, and what a service that was killed did not clean up."""
+        """Clean up groups whose time is over, and those that a killed service did not clean up."""
         for name in self._own(self._kept):
             place = self._kept / name
             try:
@@ -255,9 +256,9 @@ class Folders:
                 if record is None or record.until <= now.timestamp():
                     self._clean_up(place)
             except FileNotFoundError:
-                continue  # a stop that runs beside this was first
+                continue  # a concurrent stop was first
             except Suspicious as error:
-                log.warning("%s is no folder of a group, and is removed: %s", place.path, error)
+                log.warning("removing %s: it is not a group's folder: %s", place.path, error)
                 _remove(place)
             except OSError as error:
                 if hinders_reading(error):
@@ -266,13 +267,13 @@ class Folders:
         for name in _names(self._gone):
             _remove(self._gone / name)
 
-    def forget_unborn(self, group: GroupRef) -> None:
-        """Delete what a launch that was cut short before its record was written has left."""
+    def remove_unrecorded(self, group: GroupRef) -> None:
+        """Delete the remains of a launch that was interrupted before it wrote the group's record."""
         if self.find(group) is None:
             _remove(self._live / _folder_name(group))
 
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
-        """Where the rank has begun a log, if it has."""
+        """Find the folder of a rank that has begun a log."""
         for place in (self._live, self._kept, self._ended):
             found = self._read_group(place / _folder_name(group))
             if found is not None and rank < len(found.roles) and _is_folder(found.rank(rank).log):
@@ -280,28 +281,28 @@ class Folders:
         return None
 
     def stopped(self) -> list[GroupRef]:
-        """The groups of which nothing is left but their logs."""
+        """List the groups of which only the logs are left."""
         found = (self._read_group(self._ended / name) for name in self._own(self._ended))
         return [folder.group for folder in found if folder is not None]
 
     def remove_logs(self, group: GroupRef) -> None:
-        """Delete what is left of a group for its logs: all of it at once, whoever looks."""
-        with suppress(FileNotFoundError):  # it is gone already
+        """Delete the logs of a stopped group. The folder moves first, so no reader sees a part of it."""
+        with suppress(FileNotFoundError):  # already removed
             _remove(_move(self._ended / _folder_name(group), self._gone))
 
     def remove(self, group: GroupRef) -> None:
-        """Delete all that is left of a stopped group."""
+        """Delete all remains of a stopped group."""
         for place in (self._live, self._kept, self._ended):
             _remove(place / _folder_name(group))
 
     def _own(self, place: Place) -> list[str]:
-        """The names of the folders in it that are of this store's groups, or of none's."""
+        """List the names in the folder that belong to this store's groups or to groups without a store."""
         return [name for name in _names(place) if _store_of(name) in ("", self._store_id)]
 
     def _clean_up(self, kept: Place) -> None:
-        """Keep of a stopped group what it printed, and how it ended."""
+        """Reduce a stopped group to its logs and its exit records."""
         for folder in _folders_in(kept):
-            for name in ("work", "tmp"):  # which may hold more than all logs together
+            for name in ("work", "tmp"):  # these may be larger than all logs together
                 _remove(folder / name)
         _move(kept, self._ended)
 
@@ -313,10 +314,10 @@ class Folders:
             record = records.read(place / "group.json", GroupRecord)
             if record is None:
                 return None
-            group = _group_named(place.name)  # training code can write to the record
+            group = _group_named(place.name)  # training code can write the record
             if group is not None and group == GroupRef(record.name, record.job_id, record.attempt):
                 return GroupFolder(place, group, record.roles, record.ports)
-            damage = f"{place.path}/group.json is of another group"
+            damage = f"{place.path}/group.json belongs to another group"
         except Damaged as damaged:
             damage = str(damaged)
         except OSError as error:
@@ -327,18 +328,18 @@ class Folders:
 
 
 def _folder_name(group: GroupRef) -> str:
-    """The name of a group's folder: the names of groups are DNS labels, so none has a dot in it."""
+    """Return the name of a group's folder. Group names are DNS labels, so they contain no dot."""
     store_id = naming.store_of(group.home)
     return f"{store_id}.{group.name}" if store_id else group.name
 
 
 def _store_of(folder: str) -> str:
-    """The id of the store in a name of a folder; "" without one."""
+    """Return the store id in a folder's name, or ""."""
     return folder.rpartition(".")[0]
 
 
 def _group_named(folder: str) -> GroupRef | None:
-    """The group whose folder has that name, if a group's could have it."""
+    """Return the group whose folder has this name; None if the name is not a group's."""
     store_id, _, name = folder.rpartition(".")
     found = _GROUP.fullmatch(name)
     home = naming.home(store_id) if store_id else ""
@@ -346,7 +347,7 @@ def _group_named(folder: str) -> GroupRef | None:
 
 
 def _damaged(place: Place, damage: str) -> GroupFolder | None:
-    """The group whose record cannot be read, as far as the names of its folders tell."""
+    """Return a group whose record is unreadable, as far as the names of its folders describe it."""
     group = _group_named(place.name)
     if group is None:
         log.warning("%s", damage)
@@ -357,31 +358,31 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
     except OSError as error:
         if hinders_reading(error):
             raise
-        folders = []  # its processes are found without them
+        folders = []  # the group's processes are found without them
     for folder in folders:
         rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
         if re.fullmatch("[1-9][0-9]{0,8}", rank) and records.is_role(role):
             found[int(rank)] = role
-    # Training can make folders, too: as many ranks as there are folders, whatever numbers these have.
-    ranks = range(min(len(found) + 1, records.MOST_RANKS))
+    # Training can make folders, too: count the folders, but ignore the numbers in their names.
+    ranks = range(min(len(found) + 1, records.MAX_RANKS))
     roles = {**found, 0: naming.MASTER}
     return GroupFolder(place, group, tuple(roles.get(rank, naming.WORKER) for rank in ranks), (), damage)
 
 
 def _names(place: Place) -> list[str]:
     try:
-        return place.names(_MOST_ENTRIES)
+        return place.names(_MAX_ENTRIES)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _folders_in(place: Place) -> list[Place]:
-    """The folders in it that are what the service made."""
+    """List the folders inside, without symbolic links and other files."""
     return [place / name for name in _names(place) if _is_folder(place / name)]
 
 
 def _is_folder(place: Place) -> bool:
-    """Whether there is a folder, which can be reached. Raises OSError for a fault that passes."""
+    """Return whether this is an accessible folder. Raises OSError for a temporary fault."""
     try:
         return place.is_folder()
     except OSError as error:
@@ -391,11 +392,11 @@ def _is_folder(place: Place) -> bool:
 
 
 def _move(place: Place, below: Place) -> Place:
-    """Move a group's folder. Raises FileNotFoundError if another service was first."""
+    """Move a group's folder. Raises FileNotFoundError if another service has moved it."""
     below.make_folder()
     target = below / place.name
     if target.is_there() and place.is_there():
-        # There is one already if a launch failed and the service died before it could say so.
+        # The target exists if a launch failed and the service died before it recorded that.
         _remove(target)
     place.move_to(target)
     return target
@@ -405,17 +406,17 @@ def _remove(place: Place) -> None:
     try:
         place.remove()
     except OSError as error:
-        log.warning("%s cannot be removed whole, which is tried again: %s", place.path, error)
+        log.warning("%s cannot be removed completely; trying again later: %s", place.path, error)
 
 
 def _remove_secrets(place: Place) -> None:
-    # A part is of a service that was killed while it wrote, perhaps the same secrets.
+    # A .part file of a killed service may hold the same secrets.
     for folder in (place, *_folders_in(place)):
-        for name in folder.names(_MOST_ENTRIES):
+        for name in folder.names(_MAX_ENTRIES):
             if name.endswith(PART) or (name == "command" and folder != place):
                 try:
                     (folder / name).unlink()
-                except IsADirectoryError:  # training has put a folder there
+                except IsADirectoryError:  # training has made a folder of that name
                     (folder / name).remove()
 
 

@@ -1,4 +1,4 @@
-"""How an algorithm runs as plain processes."""
+"""Options of algorithms that run as plain processes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,29 +10,31 @@ from job_tracker.common.config import Config
 
 
 class OwnOptions(Config):
-    """What no other backend has."""
+    """Options that only the process backend has."""
 
     virtual_environment: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(
         default=None,
-        description="a Python environment of its own, absolute or from the service's working directory: its "
-        "bin comes first on the PATH",
+        description="Folder of a Python virtual environment, absolute or relative to the service's working "
+        "directory. Its `bin` comes first on the PATH.",
     )
     memory_limit_bytes: int | None = Field(
         default=None,
         ge=1 << 20,
-        description="how much memory one process may allocate; what it shares does not count",
+        description="Memory that one process may allocate, in bytes, without shared memory. Unset: no limit.",
     )
 
 
 class ProcessRecipe(OwnOptions):
-    """How an algorithm runs as plain processes."""
+    """The configuration of an algorithm that runs as plain processes."""
 
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        min_length=1, description="the program, looked up on the processes' PATH, and its arguments; no shell"
+        min_length=1,
+        description="Program, looked up on the PATH of the processes, and arguments. Run without a shell.",
     )
     nproc_per_node: int = Field(
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
-        description="training processes in each instance, which the framework's launcher starts",
+        description="Number of training processes in each instance. If more than 1, the launcher of the "
+        "framework starts them.",
     )

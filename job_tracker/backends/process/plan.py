@@ -1,4 +1,4 @@
-"""What a job becomes as processes: pure, so that tests compare it whole."""
+"""Turns a job into processes. Pure, so that tests can compare whole plans."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -21,29 +21,29 @@ _OWN = TypeAdapter(OwnOptions)
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """A group of processes, but for what only the machine can say: the free port and the folders."""
+    """A group of processes, except for the ports and folders, which only the machine can assign."""
 
     group: GroupRef
     roles: tuple[str, ...]
-    """Of each rank."""
+    """The role of each rank."""
     commands: Mapping[str, tuple[str, ...]]
-    """What instances of a role run, before the framework has its say."""
+    """The command of each role, before the framework changes it."""
     memory_limit_bytes: int | None
     framework: str
     processes_per_instance: int
     elastic: Elastic | None
     restarts: tuple[int, ...]
-    """How often each rank is to have been started anew."""
+    """The number of restarts that each rank should have."""
     environment: Mapping[str, str]
-    """What every rank is told alike."""
+    """The variables that are the same for every rank."""
 
     @property
     def ports(self) -> int:
-        """How many ports the group needs: the master's first, or one for each rank."""
+        """The number of ports that the group needs: one for each rank, or the master's alone."""
         return len(self.roles) if FRAMEWORKS[self.framework].traits.addresses_every_rank else 1
 
     def layout(self, ports: Sequence[int]) -> GroupLayout:
-        """Where the ranks are, if they have these ports."""
+        """Return the addresses and roles of the ranks, given their ports."""
         of_ranks = [*ports, *repeat(0, len(self.roles) - len(ports))]
         return GroupLayout(
             addresses=tuple(Address(_HOST, port) for port in of_ranks),
@@ -53,11 +53,11 @@ class ProcessPlan:
         )
 
     def argv(self, rank: int, ports: Sequence[int]) -> tuple[str, ...]:
-        """The program of `rank` and its arguments."""
+        """Return the program of `rank` and its arguments."""
         return FRAMEWORKS[self.framework].command(self.layout(ports), self.commands[self.roles[rank]])
 
     def environment_of(self, rank: int, ports: Sequence[int], folder: Path) -> dict[str, str]:
-        """Everything that the process of `rank` finds in its environment, and nothing else."""
+        """Return the complete environment of the process of `rank`."""
         return {
             **self.environment,
             **FRAMEWORKS[self.framework].environment(self.layout(ports), rank),
@@ -74,15 +74,15 @@ def plan(
     inherited: Mapping[str, str],
     cores: int,
 ) -> ProcessPlan:
-    """The plan of the job's current attempt.
+    """Plan the job's current attempt.
 
-    `path` is the PATH of the processes, `inherited` what they get of the service's own environment, and
-    `cores` what the instances share.
+    `path` is the PATH of the processes, `inherited` is their part of the service's environment, and `cores`
+    is the number of cores that all instances share.
     """
     spec = job.spec.group
     own, processes = _OWN.validate_json(spec.trainers.engine or "{}"), spec.trainers.processes
     defaults = {
-        # Each process would otherwise start a thread a core, and they would slow each other down.
+        # By default each process starts a thread per core, and the processes slow each other down.
         "OMP_NUM_THREADS": str(max(1, cores // (spec.size * processes))),
         **DEFAULTS,
     }
@@ -107,7 +107,7 @@ def plan(
 
 
 def _python(virtual_environment: Path | None, path: str) -> Mapping[str, str]:
-    """What activating the environment sets (docs.python.org, venv)."""
+    """Return the variables that activating the environment sets (docs.python.org, venv)."""
     if virtual_environment is None:
         return {"PATH": path}
     first = virtual_environment / "bin"

@@ -9,7 +9,7 @@ from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
 
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # addresses that are listened at
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # wildcard listen addresses and their loopback
 
 
 class ProcessPlugin(BackendPlugin):

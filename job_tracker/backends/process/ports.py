@@ -10,13 +10,13 @@ from job_tracker.domain.errors import LaunchFailed
 
 
 def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> list[int]:
-    """Ports that nobody listens on now and that are not in `taken`. LaunchFailed if there are too few.
+    """Find ports that are not in `taken` and have no listener. Raises LaunchFailed if too few are free.
 
-    The range should lie outside that of outgoing connections (net.ipv4.ip_local_port_range), whose
-    ports may be gone the moment after they were seen free.
+    The range should lie outside that of outgoing connections (net.ipv4.ip_local_port_range): a
+    connection may take such a port right after the check.
 
-    A master listens seconds after its port was seen free. So that another service on this machine does not
-    choose the same one meanwhile, and its workers join the wrong master, the search begins anywhere.
+    A master begins to listen seconds after the check. The search starts at a random port, so that another
+    service on this machine rarely picks the same one. Its workers would join the wrong master.
     """
     start = random.randint(first, last)  # noqa: S311
     everywhere = chain(range(start, last + 1), range(first, start))
@@ -27,8 +27,9 @@ def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> lis
     raise LaunchFailed(
         Diagnosis(
             category=Category.NO_FREE_PORT,
-            summary=f"The group needs {count} of the ports from {first} to {last}; fewer are free.",
-            resolution="Wait until other jobs have ended, or widen process.first_port … process.last_port.",
+            summary=f"The group needs {count} free ports from {first} to {last}, but fewer are free.",
+            resolution="Wait until other jobs have ended, or widen the range process.first_port to "
+            "process.last_port.",
             retryable=True,
         )
     )
@@ -36,7 +37,7 @@ def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> lis
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As a master binds it: a port that lingers in TIME_WAIT can be had.
+        # With the options of a master: ports in TIME_WAIT are usable.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))

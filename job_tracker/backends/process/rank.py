@@ -1,4 +1,4 @@
-"""One rank, by its supervisor: started or found again, and then followed until it ends."""
+"""One rank and its supervisor: started or found again, then followed until it ends."""
 
 import asyncio
 import logging
@@ -17,6 +17,7 @@ from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidence_of
 from job_tracker.common import local_faults
+from job_tracker.common.tasks import background
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase, RankStatus
@@ -26,7 +27,7 @@ from job_tracker.logs import segments
 log = logging.getLogger(__name__)
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_LAST_WORDS = 500  # characters that are kept in memory of what a rank without a failure printed last
+_LAST_WORDS = 500  # characters of the last output that are kept in memory for a rank without a failure
 _ERROR_LINES = 20
 _TAIL_BYTES = 4096
 _START_SECONDS = 30.0
@@ -36,30 +37,30 @@ _RETRY_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is known of a rank when the service takes it up."""
+    """The state of a rank when the service adopts it."""
 
     restarts: int
     was_started: bool
     pidfd: int | None = None
-    """Of its supervisor, which lives."""
+    """A pidfd of the supervisor, if that is alive."""
     pid: int = 0
     session: int | None = None
-    """Of the rank's processes, if it is certain that it is theirs."""
+    """The session of the rank's processes, if it is certainly theirs."""
     is_unwritten: bool = False
-    """Whether a supervisor lives that has not written its record yet."""
+    """True if the supervisor is alive but has not written its record yet."""
 
 
 class RankProcess:
-    """See the module. Its files are read in threads; `observe` looks at no file."""
+    """A rank of a group. Threads read its files; `observe` reads none."""
 
     def __init__(self, rank: int, group: GroupFolder, on_end: Callable[[], None]) -> None:
         self.rank = rank
         self.folder: RankFolder = group.rank(rank)
         self.restarts = 0
-        """How often it was started anew; known once it is followed."""
+        """The number of restarts of the rank; known once it is followed."""
         self.ended = asyncio.Event()
         self.left_no_record = False
-        """Whether it has ended, or was given up, without a record of its own of that."""
+        """True if the rank has ended, or was given up, without a record of that."""
         self._errors = group.supervisors_log
         self._on_end = on_end
         self._pidfd: int | None = None
@@ -69,9 +70,9 @@ class RankProcess:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Start the supervisor, unless there is one or was one, and wait until the command runs.
+        """Start the supervisor, unless one was started before, and wait until the command runs.
 
-        Raises LaunchFailed, and OSError for a fault of this machine that may pass.
+        Raises LaunchFailed, and OSError for a temporary fault of this machine.
         """
         self._is_starting = True
         try:
@@ -80,36 +81,36 @@ class RankProcess:
             self._is_starting = False
         await self.follow()
         if self.is_pending:
-            said = await asyncio.to_thread(_tail, self._errors)
-            raise LaunchFailed(_no_supervisor(self.rank, said))
+            output = await asyncio.to_thread(_tail, self._errors)
+            raise LaunchFailed(_no_supervisor(self.rank, output))
 
     async def follow(self) -> None:
-        """Notice the supervisor's end from now on, or now if it has ended. Nothing if there never was one.
+        """Watch for the supervisor's end, or handle it now if it has ended. Do nothing before its start.
 
-        Raises OSError for a fault that may pass.
+        Raises OSError for a temporary fault.
         """
-        # One that is being started here has half a minute to write its record, on a disk that is busy.
+        # On a busy disk, a supervisor that starts now may take half a minute to write its record.
         if not self._is_starting:
             await self._follow()
 
     async def _follow(self) -> None:
         if not self.is_pending:
             return
-        # It is about to write its record, and no event says when that is done.
+        # The supervisor is about to write its record, and no event announces that.
         deadline = time.monotonic() + _RECORD_SECONDS
         while (found := await asyncio.to_thread(_find, self.folder)).is_unwritten:
             if time.monotonic() > deadline:
-                log.warning("%s: a process that nothing is written about is ended", self.folder.path)
+                log.warning("%s: stopping a process that has no record", self.folder.path)
                 break
             await asyncio.sleep(0.01)
         self.restarts = max(self.restarts, found.restarts)
         if not self.is_pending or not found.was_started:
-            # Another call was first, or there is nothing to follow yet.
+            # A concurrent call was first, or there is nothing to follow yet.
             if found.pidfd is not None:
                 os.close(found.pidfd)
         elif found.pidfd is None:
             self._ending = self._finishing(None)
-            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # it goes on, should it take long
+            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # it continues if it takes longer
         else:
             asyncio.get_running_loop().add_reader(
                 found.pidfd, self._supervisor_ended, found.pid, found.session
@@ -117,7 +118,7 @@ class RankProcess:
             self._pidfd = found.pidfd
 
     async def give_up_if_pending(self) -> None:
-        """Count as ended if it was never started; the order to stop sees to it that it never is."""
+        """Count the rank as ended if it was never started. The stop order prevents a later start."""
         await self._follow()
         if self.is_pending:
             self._end = RankObservation(self._status(Phase.STOPPED))
@@ -126,16 +127,16 @@ class RankProcess:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it was never started."""
+        """Return whether the rank was never started."""
         return self._pidfd is None and self._ending is None and not self.ended.is_set()
 
     @property
     def is_running(self) -> bool:
-        """Whether its supervisor lives, as far as is known."""
+        """Return whether the supervisor is known to be alive."""
         return self._pidfd is not None
 
     def observe(self) -> RankObservation:
-        """What the rank is doing."""
+        """Return the current state of the rank."""
         if self._end is not None:
             return self._end
         return RankObservation(self._status(Phase.PENDING if self.is_pending else Phase.RUNNING))
@@ -147,61 +148,61 @@ class RankProcess:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     async def close(self) -> None:
-        """Stop following. The rank runs on."""
+        """Stop following. The rank continues to run."""
         self._is_closed = True
-        self._let_go()
+        self._stop_following()
         if self._ending is not None:
             await self._ending
 
     def _status(self, phase: Phase, code: int | None = None) -> RankStatus:
         return RankStatus(self.rank, phase, code, restarts=self.restarts)
 
-    def _let_go(self) -> None:
+    def _stop_following(self) -> None:
         if self._pidfd is not None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
 
     def _supervisor_ended(self, pid: int, session: int | None) -> None:
-        """`pid` is that of the supervisor and `session` that of its rank, if it has ended just now.
+        """Handle the end of supervisor `pid`, whose rank has the session `session`, at once.
 
-        Later these numbers may be another's.
+        The kernel may soon reuse both numbers.
         """
-        self._let_go()
+        self._stop_following()
         if pid:
-            with suppress(ChildProcessError):  # not our child if an earlier service started it
+            with suppress(ChildProcessError):  # an earlier service started it, so it is not our child
                 os.waitpid(pid, os.WNOHANG)
         self._ending = self._finishing(session)
 
     def _finishing(self, session: int | None) -> asyncio.Task[None]:
-        return asyncio.create_task(self._finish(session), name=f"the end of {self.folder.path.name}")
+        return background(self._finish(session), f"the end of {self.folder.path.name}")
 
     async def _finish(self, session: int | None) -> None:
-        """Clear up after a supervisor that could not, and read how the rank ended."""
+        """Clean up after a supervisor that could not do so, and read how the rank ended."""
         while self._end is None and not self._is_closed:
             try:
                 end = await asyncio.to_thread(self._read_end)
                 if end is None:
                     self.left_no_record = True
                     await asyncio.to_thread(sweeping.kill_all_below, self.folder.path, session)
-                    # A supervisor that lived still has written it down by now.
+                    # A supervisor that was still alive has written the record by now.
                     end = await asyncio.to_thread(lambda: self._read_end() or self._lost())
                 self._end = end
-            except Exception as error:  # were this task to end, the group could never be stopped
+            except Exception as error:  # the group could never be stopped if this task ended
                 is_passing = isinstance(error, OSError)
-                what = "%s: how it ended is read later: %s"
-                log.warning(what, self.folder.path, error, exc_info=None if is_passing else error)
+                message = "%s: the end of the rank cannot be read yet; trying again: %s"
+                log.warning(message, self.folder.path, error, exc_info=None if is_passing else error)
                 await asyncio.sleep(_RETRY_SECONDS)
         if self._end is not None:
             self.ended.set()
             self._on_end()
 
     def _lost(self) -> RankObservation:
-        said = f"{self._log_end()}\n{_tail(self._errors)}"
-        return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, said.strip()))
+        output = f"{self._log_end()}\n{_tail(self._errors)}"
+        return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, output.strip()))
 
     def _read_end(self) -> RankObservation | None:
-        """How the rank ended, if that is written. Raises OSError for a fault that may pass."""
+        """Read how the rank ended, if that is recorded. Raises OSError for a temporary fault."""
         end = self.folder.exit_record()
         if end is None:
             return None
@@ -218,9 +219,9 @@ class RankProcess:
         return evidence_of(segments.tail(self.folder.log, READ_LINES, READ_BYTES))
 
     async def _spawn(self) -> None:
-        """Start a supervisor, unless there is one or was one, and wait until the command runs.
+        """Start a supervisor, unless one was started before, and wait until the command runs.
 
-        Raises as `start` does.
+        Raises the same errors as `start`.
         """
         ready, ready_in = os.pipe()
         try:
@@ -231,7 +232,7 @@ class RankProcess:
             if not is_first:
                 return
             async with asyncio.timeout(_START_SECONDS):
-                said = await _heard(ready)
+                answer = await _answer(ready)
         except TimeoutError as error:
             late = _no_supervisor(self.rank, f"no answer in {_START_SECONDS:g} s", retryable=True)
             raise LaunchFailed(late) from error
@@ -239,15 +240,15 @@ class RankProcess:
             raise self._passing_or_failed(error) from error
         finally:
             os.close(ready)
-        if said.isdigit():
-            raise self._passing_or_failed(OSError(int(said), os.strerror(int(said))))
+        if answer.isdigit():
+            raise self._passing_or_failed(OSError(int(answer), os.strerror(int(answer))))
 
     def _passing_or_failed(self, error: OSError) -> Exception:
         return error if local_faults.remedy_of(error) else LaunchFailed(_no_supervisor(self.rank, str(error)))
 
 
 def _find(folder: RankFolder) -> _Found:
-    """Look for the rank's supervisor. Raises OSError for a fault that may pass."""
+    """Look for the rank's supervisor. Raises OSError for a temporary fault."""
     restarts = folder.restarts()
     record = folder.processes()
     if record is None:
@@ -258,11 +259,11 @@ def _find(folder: RankFolder) -> _Found:
     try:
         try:
             pidfd = os.pidfd_open(record.supervisor)
-        except OSError as error:  # it is gone, or is no process: training may have written a thread's number
+        except OSError as error:  # the process is gone, or training wrote a thread's number
             if local_faults.hinders_reading(error):
                 raise
-        # Training can write the record, so the process must look like this rank's supervisor. The lock is
-        # held no longer than that lives: held still, the pidfd is not that of one who got the pid after it.
+        # Training can write the record, so check that the process is this rank's supervisor. It alone
+        # holds the lock, and only while it lives. With the lock held, no other process has got its pid.
         if pidfd is not None and _supervises(record.supervisor, folder.path) and folder.is_supervised():
             found = _Found(
                 restarts,
@@ -280,17 +281,17 @@ def _find(folder: RankFolder) -> _Found:
 
 
 def _supervises(pid: int, folder: Path) -> bool:
-    """Whether the process was started as the supervisor of that rank."""
+    """Return whether the process was started as the supervisor of this rank."""
     try:
-        *_, script, of, _ = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        *_, script, argument, _ = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
         return False
-    return script.endswith(b"/supervisor.py") and of == os.fsencode(folder)
+    return script.endswith(b"/supervisor.py") and argument == os.fsencode(folder)
 
 
 def _is_parent(pid: int, child: int) -> bool:
     try:
-        # proc(5): "pid (name) state ppid …", where the name may hold anything, ")" too.
+        # proc(5): "pid (name) state ppid …". The name may contain any character, even ")".
         stat = Path(f"/proc/{child}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
@@ -298,7 +299,7 @@ def _is_parent(pid: int, child: int) -> bool:
 
 
 def _spawn_first(folder: RankFolder, ready: int, errors: Place) -> bool:
-    """Start the supervisor of a rank if none was started before; says whether it did."""
+    """Start the supervisor of a rank unless one was started before. Return whether it was started."""
     if folder.was_started():
         return False
     spawn_supervisor(folder, ready, errors)
@@ -306,9 +307,9 @@ def _spawn_first(folder: RankFolder, ready: int, errors: Place) -> bool:
 
 
 def spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> None:
-    """Start the supervisor of a rank whose folder is prepared; `ready` is the pipe that it answers in."""
-    # posix_spawn neither copies the service's memory nor passes on any descriptor but these.
-    said = errors.append()
+    """Start the supervisor of a rank whose folder is prepared. `ready` is the pipe for its answer."""
+    # posix_spawn neither copies the service's memory nor passes on other descriptors.
+    output = errors.append()
     try:
         os.posix_spawn(
             sys.executable,
@@ -317,29 +318,29 @@ def spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> None:
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, ready, 3),
-                (os.POSIX_SPAWN_DUP2, said, 1),
-                (os.POSIX_SPAWN_DUP2, said, 2),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
             ],
             setsid=True,
         )
     finally:
-        os.close(said)
+        os.close(output)
 
 
-async def _heard(pipe: int) -> bytes:
-    """Wait until the other end of the pipe is closed, or writes something: what that is."""
+async def _answer(pipe: int) -> bytes:
+    """Wait until the other end of the pipe is closed or written to. Return what was written."""
     loop = asyncio.get_running_loop()
-    heard = asyncio.Event()
-    loop.add_reader(pipe, heard.set)
+    is_readable = asyncio.Event()
+    loop.add_reader(pipe, is_readable.set)
     try:
-        await heard.wait()
+        await is_readable.wait()
     finally:
         loop.remove_reader(pipe)
     return os.read(pipe, 16)
 
 
 def _tail(place: Place) -> str:
-    """The last lines of a file, or what of them fits; "" if it cannot be read."""
+    """Return the last lines of a file, at most _TAIL_BYTES; "" if it cannot be read."""
     try:
         with place.open() as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -353,7 +354,7 @@ def _no_supervisor(rank: int, detail: str, *, retryable: bool = False) -> Diagno
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
         summary=f"Rank {rank} could not be started.",
-        resolution="See the detail: what the process that watches over the rank said when it failed.",
+        resolution="Read the detail: it holds the error of the process that supervises the rank.",
         detail=detail,
         retryable=retryable,
         rank=rank,

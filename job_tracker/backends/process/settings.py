@@ -10,20 +10,24 @@ class ProcessSettings(Config):
 
     path: str = Field(
         default=DEFAULT_PATH,
-        description="PATH of the processes; it begins with the folder of the service's own python",
+        description="PATH of the processes. Default: the folder of the service's Python first.",
     )
     inherit: tuple[str, ...] = Field(
         default=("LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES"),
-        description="variables of the service's environment that processes get; no others are passed on",
+        description="Names of variables that are copied from the service's environment. All others are "
+        "left out.",
     )
     secret_environment: dict[str, SecretStr] = Field(
-        default={}, description="variables for every process that are never shown, as of credentials"
+        default={},
+        description="Variables of every process whose values are never shown, such as credentials.",
     )
-    first_port: int = Field(default=20000, ge=1024, le=65535, description="ports for MASTER_PORT: from …")
-    last_port: int = Field(default=29999, ge=1024, le=65535, description="… to")
+    first_port: int = Field(default=20000, ge=1024, le=65535, description="Lowest port for MASTER_PORT.")
+    last_port: int = Field(default=29999, ge=1024, le=65535, description="Highest port for MASTER_PORT.")
 
     @model_validator(mode="after")
     def _ports_are_in_order(self) -> "ProcessSettings":
         if self.last_port < self.first_port:
-            raise ValueError(f"last_port {self.last_port} is below first_port {self.first_port}")
+            raise ValueError(
+                f"last_port is {self.last_port}; at least first_port, {self.first_port}, is allowed"
+            )
         return self

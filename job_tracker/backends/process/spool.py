@@ -1,4 +1,4 @@
-"""The spool of processes: logs wait in the folders that the ranks have printed into."""
+"""The spool of the process backend: logs wait in the folders that the ranks wrote them to."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -16,10 +16,10 @@ Result = TypeVar("Result")
 
 
 class ProcessSpool:
-    """See Spool. Nothing is copied, and all that it knows is on the disk, so there may be several."""
+    """See Spool. Logs are not copied and all state is on disk, so several spools may share the folders."""
 
     def __init__(self, root: Path, store_id: str = "") -> None:
-        """`root` and `store_id` are those of the backend."""
+        """Use the same `root` and `store_id` as the backend."""
         self._root = root.absolute()
         self._folders = Folders(self._root, store_id)
 
@@ -36,11 +36,11 @@ class ProcessSpool:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """See Spool, and LiveLogs. `ended` is set when a rank that is followed has ended, if known."""
+        """See Spool and LiveLogs. `ended`, if given, is set when the followed rank has ended."""
         try:
             folder = await asyncio.to_thread(self._folders.rank, group, rank)
             if folder is None:
-                raise LogsNotFound(f"rank {rank} of {group.name} has no log")
+                raise LogsNotFound(f"rank {rank} of group {group.name} has no log")
             pieces = segments.read(
                 folder.log,
                 after=after,
@@ -52,15 +52,15 @@ class ProcessSpool:
                 async for piece in pieces:
                     yield piece
         except OSError as error:
-            raise BackendUnavailable(f"the log of {group.name} cannot be read: {error}") from error
+            raise BackendUnavailable(f"the logs of group {group.name} cannot be read: {error}") from error
 
     async def drop(self, group: GroupRef) -> None:
         await on_disk(self._root, lambda: self._folders.remove_logs(group))
 
 
 async def on_disk(root: Path, work: Callable[[], Result]) -> Result:
-    """Do it in a thread. Raises BackendUnavailable for a fault that may pass."""
+    """Run `work` in a thread. Raises BackendUnavailable for a temporary fault of the disk."""
     try:
         return await asyncio.to_thread(work)
     except OSError as error:
-        raise BackendUnavailable(f"{root} cannot be read or cleaned up: {error}") from error
+        raise BackendUnavailable(f"folder {root} cannot be read or cleaned up: {error}") from error

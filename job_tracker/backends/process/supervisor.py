@@ -1,23 +1,23 @@
-"""Runs one rank, outlives the service, and keeps the exit code.
+"""Runs one rank, outlives the service, and records the exit code.
 
-Started as `python -I -S supervisor.py RANK_FOLDER`, by nobody but the process backend, with a pipe as
-descriptor 3. One is started for every rank and a job waits for it, so it imports what is quick to import
-only: neither json nor signal, which take as long as the interpreter itself. In the rank's folder it
+The process backend starts one supervisor for each rank as `python -I -S supervisor.py RANK_FOLDER`, with a
+pipe as descriptor 3. A job waits for its supervisors to start, so this program imports only modules that
+load fast. json and signal each take as long as the interpreter itself. In the rank's folder the supervisor
 
-- holds `lock` as long as it lives, so that a rank never runs twice, whoever starts it;
+- holds `lock` as long as it lives, so that a rank never runs twice;
 - writes `process.json` (its own pid and its child's) before the rank's command runs;
-- runs the command of `command` (see `_Command`) in a session of its own, in `work`;
-- writes what it, and whatever it starts, prints into `log`, each line with its time;
-- on SIGTERM ends every process of the rank, politely for as long as the group's `stop.json` says;
-- writes `exit.json` when the rank has ended and nothing that it started is left;
+- runs the command of `command` (see `_Command`) in a new session, with `work` as working directory;
+- writes the output of the command and all its descendants to `log`, each line with its time;
+- on SIGTERM stops every process of the rank, with the grace period of the group's `stop.json`;
+- writes `exit.json` when the rank and all its descendants have ended.
 
-and it closes the pipe as soon as the command runs, or cannot. If it cannot work itself, it writes the number
-of the error into the pipe, so that the service knows a fault that passes, such as a full disk. If it is
-killed itself, the kernel kills its child. What has to be known after a loss of power is on the disk before
-anything follows from it. Linux only: it leans on sub-reapers, parent-death signals and /proc.
+It closes the pipe as soon as the command runs or has failed to start. If the supervisor itself fails, it
+writes the errno to the pipe, so that the service recognises a temporary fault such as a full disk. If the
+supervisor is killed, the kernel kills its child. Records that later steps rely on are synced to disk first,
+so they survive a power failure. Linux only: it uses sub-reapers, parent-death signals and /proc.
 """
 
-import _signal as signal  # type: ignore[import-not-found]  # what signal wraps into enums
+import _signal as signal  # type: ignore[import-not-found]  # `signal` without the enums, which load slowly
 import _thread
 import ctypes
 import fcntl
@@ -26,7 +26,7 @@ import resource
 import sys
 import time
 
-# The last of all places, so that what is installed there hides nothing of Python's own.
+# Last on the path, so that packages installed there cannot hide Python's own modules.
 sys.path.append(os.path.abspath(__file__).rpartition("/job_tracker/")[0])
 
 from job_tracker.logs.writing import LogWriter, RecordMaker
@@ -41,7 +41,7 @@ _RESERVED_BYTES = 4096
 
 
 def main(folder: str) -> None:
-    """Run the rank whose folder this is to its end."""
+    """Run the rank of this folder until it ends."""
     os.set_inheritable(_READY, False)
     try:
         started = _start(folder)
@@ -56,7 +56,7 @@ def main(folder: str) -> None:
     status, stopped = _wait(child.pid)
     _end_descendants(child.pid, grace=0.0)
     output.finish()
-    import json  # not before: nobody waits for it now
+    import json  # late, since nothing waits for this process any longer
 
     end = {
         "code": os.waitstatus_to_exitcode(status),
@@ -69,14 +69,14 @@ def main(folder: str) -> None:
 
 
 def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
-    """Fork the rank's process, which waits for the word to go; None if the rank is not to run."""
+    """Fork the rank's process, which waits for `go`. Return None if the rank must not run."""
     os.chdir(folder)
     if not _lock():
-        return None  # another supervisor has this rank
+        return None  # another supervisor runs this rank
     if os.path.exists("exit.json") or os.path.exists("../stop.json"):
-        return None  # it has run to its end before, or it is to run no more
+        return None  # the rank has ended already, or its group is stopping
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
-    # Children of children that lose their parent become ours, so none can get away by a double fork.
+    # Orphaned descendants become our children, so a double fork cannot escape.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     kills_before = _kernel_oom_kills()
     _reserve("exit.json")
@@ -84,16 +84,16 @@ def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
     output = _Output(command.most_log)
     child = _Child(command, output.inlet)
     output.read()
-    # Only when this is written may the command run: whoever finds it running finds its record too.
+    # The command runs only once this is written, so a running command always has a record.
     _publish("process.json", f'{{"supervisor": {os.getpid()}, "child": {child.pid}}}')
     return child, output, kills_before
 
 
 class _Command:
-    """What to run, as it stands in `command`: fields that each end with a NUL, since none can hold one.
+    """The content of `command`: NUL-terminated fields, since no field can contain a NUL.
 
-    The limit of its memory in bytes, or nothing; how many bytes of its log are kept; how many arguments;
-    these; NAME=VALUE of its environment.
+    The fields: the memory limit in bytes or nothing, the bytes of log to keep, the number of arguments,
+    the arguments, and the environment as NAME=VALUE.
     """
 
     def __init__(self, fields: list[bytes]) -> None:
@@ -110,7 +110,7 @@ class _Command:
 
 
 class _Output:
-    """A pipe into the rank's log, read by a thread until everybody who may write into it has ended."""
+    """A pipe into the rank's log. A thread reads it until all processes that hold it have ended."""
 
     def __init__(self, most_log: int) -> None:
         self._log = LogWriter("log", most_log)
@@ -118,13 +118,13 @@ class _Output:
         self._is_read = _thread.allocate_lock()
 
     def read(self) -> None:
-        """To be called when the child is forked: then its end of the pipe is not ours any more."""
+        """Start reading. Call this once the child is forked: it closes our copy of the write end."""
         os.close(self.inlet)
         self._is_read.acquire()
         _thread.start_new_thread(self._copy, ())
 
     def finish(self) -> None:
-        """Wait until all is in the log. Nobody writes any more, unless the pipe was handed to strangers."""
+        """Wait until all output is in the log. The wait is bounded: a foreign process may hold the pipe."""
         self._is_read.acquire(timeout=_LAST_WORDS_SECONDS)
 
     def _copy(self) -> None:
@@ -136,7 +136,7 @@ class _Output:
 
 
 class _Child:
-    """The forked process that becomes the rank's command once it is told to go."""
+    """The forked process that becomes the rank's command after `go`."""
 
     def __init__(self, command: _Command, log: int) -> None:
         go_out, self._go = os.pipe()
@@ -150,10 +150,10 @@ class _Child:
             os.close(fd)
 
     def go(self) -> dict[str, object] | None:
-        """Let the command run. Says why it could not be executed; None if it was."""
+        """Let the command run. Return the error if it could not be executed, or None."""
         os.write(self._go, b"!")
         os.close(self._go)
-        with os.fdopen(self._result, "rb") as pipe:  # closed by the kernel as the command starts
+        with os.fdopen(self._result, "rb") as pipe:  # the kernel closes it when the command starts
             number, _, file = os.fsdecode(pipe.read()).partition(" ")
         return {"errno": int(number), "file": file} if number else None
 
@@ -176,7 +176,7 @@ def _execute(command: _Command, log: int) -> None:
         os.dup2(source, target)
     if command.memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (command.memory_limit_bytes,) * 2)
-    # What is ignored stays so through an exec: SIGPIPE by Python, SIGINT by a shell that ran us with &.
+    # Ignored signals stay ignored after an exec: SIGPIPE by Python, SIGINT if a shell started us with &.
     for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
@@ -185,21 +185,21 @@ def _execute(command: _Command, log: int) -> None:
 
 
 def _wait(child: int) -> tuple[int, bool]:
-    """Wait for the child, or for the order to stop. Returns its wait status and whether we were told."""
+    """Wait for the child, or for SIGTERM. Return the child's wait status and whether SIGTERM came."""
     while True:
         while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
             if reaped[0] == child:
                 return reaped[1], False
         if signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGTERM:
             status = _end_descendants(child, _grace())
-            assert status is not None, "the child was not reaped before"
+            assert status is not None, "the child was reaped before it was stopped"
             return status, True
 
 
 def _end_descendants(child: int, grace: float) -> int | None:
-    """End every process below us: SIGTERM, `grace` seconds, SIGKILL, until none is left.
+    """End every descendant: SIGTERM, `grace` seconds, then SIGKILL until none is left.
 
-    Returns the wait status of `child` if it was reaped here.
+    Return the wait status of `child` if it was reaped here.
     """
     status = None
     deadline = time.monotonic() + grace
@@ -217,7 +217,7 @@ def _end_descendants(child: int, grace: float) -> int | None:
         left = deadline - time.monotonic()
         if left <= 0:
             _signal_descendants(signal.SIGKILL)
-        # SIGCHLD is blocked, so one that came since the waitpid above ends this wait at once.
+        # SIGCHLD is blocked, so one that arrived after the waitpid above ends this wait at once.
         signal.sigtimedwait({signal.SIGCHLD}, max(0.01, left))
 
 
@@ -227,7 +227,7 @@ def _signal_descendants(number: int) -> None:
         if entry.isdigit():
             try:
                 with open(f"/proc/{entry}/stat", "rb") as file:
-                    # proc(5): "pid (name) state ppid …", where the name may hold anything, ")" too.
+                    # proc(5): "pid (name) state ppid …". The name may contain any character, even ")".
                     parent = int(file.read().rpartition(b")")[2].split()[1])
             except (OSError, IndexError):
                 continue
@@ -239,7 +239,7 @@ def _signal_descendants(number: int) -> None:
             try:
                 os.kill(pid, number)
             except OSError:
-                pass  # gone by now
+                pass  # the process is gone
 
 
 def _lock() -> bool:
@@ -249,7 +249,7 @@ def _lock() -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except OSError:
-            time.sleep(0.01)  # a service that looks whether we live holds it for a moment
+            time.sleep(0.01)  # a service that checks for a live supervisor holds the lock briefly
     return False
 
 
@@ -260,17 +260,17 @@ def _grace() -> float:
         with open("../stop.json") as file:
             return float(json.load(file)["grace"])
     except (OSError, ValueError, KeyError):
-        return _DEFAULT_GRACE  # told to stop by somebody else than the service
+        return _DEFAULT_GRACE  # SIGTERM came from another program than the service
 
 
 def _reserve(name: str) -> None:
-    """Take the place that a file will need, as long as there is some: training may fill the disk."""
+    """Reserve the disk space of a file early: training may fill the disk later."""
     with open(name + ".part", "w") as file:
         file.write(" " * _RESERVED_BYTES)
 
 
 def _publish(name: str, content: str) -> None:
-    """Write a file that is whole whenever it is there, and on the disk when this returns."""
+    """Write a file atomically and sync it to disk."""
     with open(name + ".part", "r+" if os.path.exists(name + ".part") else "w") as file:
         file.write(content)
         file.flush()
@@ -282,9 +282,9 @@ def _publish(name: str, content: str) -> None:
 
 
 def _kernel_oom_kills() -> int:
-    """How often the kernel has killed for want of memory: in our cgroup, or else on the whole machine.
+    """Count the kernel's out-of-memory kills: in our cgroup, or on the whole machine as a fallback.
 
-    Where others run out of memory on the same machine, only the former tells who was meant.
+    Only the cgroup's count excludes kills of other programs on the machine.
     """
     for path in (*_cgroup_events(), "/proc/vmstat"):
         try:
@@ -296,7 +296,7 @@ def _kernel_oom_kills() -> int:
 
 
 def _cgroup_events() -> list[str]:
-    """Where the kernel may count that for our cgroup (cgroups(7): its version 1, and 2)."""
+    """List the files that may hold that count for our cgroup (cgroups(7), versions 1 and 2)."""
     try:
         with open("/proc/self/cgroup") as file:
             entries = [line.rstrip("\n").split(":", 2) for line in file]

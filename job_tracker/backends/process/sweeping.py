@@ -1,4 +1,4 @@
-"""Ends processes that no supervisor ends: it was killed, or its files are gone."""
+"""Kills processes that no supervisor can end, since it was killed itself or its files are gone."""
 
 import os
 from contextlib import suppress
@@ -13,9 +13,9 @@ _ROUND_SECONDS = 5.0
 def kill_all_below(folder: Path, session: int | None = None) -> None:
     """Kill all processes of the ranks whose folders are at or below `folder`, and those of the session.
 
-    They are told by how they were started, which no job can write of another's: by their HOME, and
-    supervisors by their arguments. Only what has left the session and was started without that HOME is
-    not found.
+    Ranks are recognised by their HOME and supervisors by their arguments. Both are fixed at the start of a
+    process, so no job can forge them for another job's processes. A process is missed only if it has left
+    the session and was started without that HOME.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):
@@ -31,15 +31,15 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
                     supervisors.append(process)
         if not ranks and not supervisors:
             return
-        # A supervisor ends by itself with its rank, and writes down how that ended.
+        # A supervisor ends with its rank and records how the rank ended, so give it the chance to.
         for process in ranks if ranks and number == 0 else (*ranks, *supervisors):
-            with suppress(psutil.Error):  # it is gone, or another user's, as a program with setuid is
+            with suppress(psutil.Error):  # gone, or another user's: a setuid program, for example
                 process.kill()
-        psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # and look for what they started
+        psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # the next round finds new children
 
 
 def supervised_elsewhere(store_id: str, root: Path) -> list[Path]:
-    """Find the folders of live ranks of a store's jobs that are on this machine, but not below `root`."""
+    """Find the folders of the store's live ranks that are on this machine, but not below `root`."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):

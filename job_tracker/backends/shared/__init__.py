@@ -1,1 +1,1 @@
-"""What several backends do alike."""
+"""Code that several backends share."""

@@ -1,13 +1,13 @@
-"""What exits and logs say alike, whichever engine the process ran on."""
+"""Evidence of failures that does not depend on the engine: exit codes, and messages in logs."""
 
 import re
 import signal
 
-# What programs print when memory has run out; looked for in the end of the log only.
+# Messages of programs that ran out of memory. Only the end of a log is searched.
 OUT_OF_MEMORY = re.compile(
     r"\bMemoryError\b|std::bad_alloc|[Cc]an(?:'|no)t allocate memory|CUDA out of memory"
 )
-# What programs print when a process of their group is gone, or has never come, and not they are at fault.
+# Messages of programs that lost a process of their group, or waited for it in vain. They are not the cause.
 LOST_PEER = re.compile(
     r"\b[Pp]eers?\b"  # Gloo: Connection closed by peer
     r"|[Cc]onnection (?:reset|aborted|refused|lost|closed)|[Bb]roken pipe|[Ss]ocket closed|EOFError"
@@ -17,15 +17,15 @@ LOST_PEER = re.compile(
     r"|failed to connect to all addresses|UnavailableError|[Hh]eartbeat|[Bb]arrier|coordination service"
     r"|Horovod has been shut down|lost (?:communication|connection)"
 )
-GIVE_IT_LESS = (
-    "Give it less to hold (a smaller BATCH_SIZE or model, more instances), or let it have more memory."
+USE_LESS_MEMORY = (
+    "Reduce its memory use (a smaller BATCH_SIZE or model, more instances), or raise its memory limit."
 )
-# Signals that come from outside; any other is the program's own fault.
+# Signals from outside. Any other signal is an error of the program itself.
 SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal as people know it, such as SIGTERM."""
+    """Return the name of a signal, such as SIGTERM."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""What pods and containers have alike: the options of a role, and the variables of its processes."""
+"""Options and variables that pods and containers have in common."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -15,13 +15,13 @@ from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import DEFAULTS, job_environment
 
 HOME = "/home/training"
-TEMPORARY = "/tmp"  # noqa: S108  # the instance's own
-SHARED_MEMORY = "/dev/shm"  # noqa: S108  # likewise
+TEMPORARY = "/tmp"  # noqa: S108  # private to the instance
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # private to the instance
 
 Options = TypeVar("Options", bound=BaseModel)
 
-_OF_TRAINERS = frozenset({"resources", "nproc_per_node"})
-_NEUTRAL = frozenset(each.name for each in fields(InstanceOptions))
+_OF_TRAINING_ROLES = frozenset({"resources", "nproc_per_node"})
+_COMMON_OPTIONS = frozenset(each.name for each in fields(InstanceOptions))
 _INSTANCE = TypeAdapter(InstanceSpec)
 
 
@@ -32,11 +32,11 @@ def options_of_role(
     configured: tuple[Options, Options],
     own: Any,
 ) -> Options:
-    """Configuration for all, for the algorithm, then the request, each laid over the one before.
+    """Merge the options of a role: configuration for all, of the algorithm, then the request.
 
-    What a request says of resources and processes is said of those that train. Other roles, which have
-    options of their `own`, have what is configured, and resources of their own in place of the
-    algorithm's, not on top. Raises ValueError for what does not fit together.
+    A request sets resources and processes of training roles only. A role with its `own` options has the other
+    configured ones, and its own resources replace those of the algorithm. Raises ValueError if options
+    contradict each other.
     """
     request = requested(sent)
     options = overlay(kind, *configured)
@@ -45,7 +45,7 @@ def options_of_role(
             update={"nproc_per_node": 1, **({"resources": {}} if own.resources else {})}
         )
         request = RequestedPodOptions.model_validate(
-            request.model_dump(exclude_unset=True, exclude=set(_OF_TRAINERS))
+            request.model_dump(exclude_unset=True, exclude=set(_OF_TRAINING_ROLES))
         )
     options = overlay(kind, options, request)
     if own is not None:
@@ -54,20 +54,20 @@ def options_of_role(
 
 
 def instance_of(options: BaseModel, *, image: str, command: tuple[str, ...]) -> InstanceSpec:
-    """The options as a job keeps them: what all speak of by name, and the backend's own as JSON."""
-    own = options.model_dump_json(exclude_unset=True, exclude=set(_NEUTRAL))
-    neutral = options.model_dump(exclude_unset=True, include=set(_NEUTRAL))
-    return _INSTANCE.validate_python({**neutral, "image": image, "command": command, "engine": own})
+    """Return the stored form of options: common options by name, those of the backend as JSON."""
+    own = options.model_dump_json(exclude_unset=True, exclude=set(_COMMON_OPTIONS))
+    common = options.model_dump(exclude_unset=True, include=set(_COMMON_OPTIONS))
+    return _INSTANCE.validate_python({**common, "image": image, "command": command, "engine": own})
 
 
 def options_of(kind: type[Options], instance: InstanceSpec) -> Options:
-    """The options that `instance_of` was given. Raises ValueError if this version does not allow them."""
+    """Restore the options from `instance_of`. Raises ValueError if this version does not allow them."""
     own = kind.model_validate_json(instance.engine or "{}")
-    neutral = requested(InstanceOptions(**{name: getattr(instance, name) for name in _NEUTRAL}))
-    return overlay(kind, own, neutral)
+    common = requested(InstanceOptions(**{name: getattr(instance, name) for name in _COMMON_OPTIONS}))
+    return overlay(kind, own, common)
 
 
-def variables_alike(
+def common_variables(
     job: Job,
     more: Mapping[str, str],
     *,
@@ -75,34 +75,34 @@ def variables_alike(
     processes: int,
     secret: Collection[str],
 ) -> dict[str, str]:
-    """The variables of every instance of a role, but for secrets, and those of its framework.
+    """Return the variables of the instances of a role, without secrets and those of its framework.
 
-    `cpu` is how much of it an instance has at most, if that is known.
+    `cpu` is the limit of an instance, if it is known.
     """
     defaults = dict(DEFAULTS)
     if cpu is not None:
-        # Libraries count the machine's cores, and would start a thread for each.
+        # Without it, libraries start a thread for each core of the machine.
         defaults["OMP_NUM_THREADS"] = str(max(1, int(amount(cpu)) // processes))
     ours = {**job_environment(job), **more, "HOME": HOME, "TMPDIR": TEMPORARY}
     whole = {**defaults, **job.spec.group.environment, **ours}
     return {name: value for name, value in whole.items() if name not in secret}
 
 
-def options_do_not_fit(error: ValueError) -> Diagnosis:
-    """Why options that an earlier version accepted cannot be launched by this one."""
+def options_unreadable(error: ValueError) -> Diagnosis:
+    """Diagnose that this version cannot read the options of the job, which an earlier version accepted."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
-        summary="The options that the job was accepted with cannot be read any more.",
-        resolution="Another version of the service accepted them: submit the job again.",
+        summary="The stored options of the job cannot be read.",
+        resolution="Another version of the service stored them. Submit the job again.",
         detail=str(error),
     )
 
 
-def planned_otherwise() -> Diagnosis:
-    """Why half a group that was begun with another configuration is not completed with this one."""
+def configuration_changed() -> Diagnosis:
+    """Diagnose that the configuration has changed since the launch of the group began."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
-        summary="The configuration, or the service, was changed while the group was being launched.",
-        resolution="Nothing is wrong with the job: submit it again.",
+        summary="The configuration or the version of the service changed while the group was being launched.",
+        resolution="The job is not the cause. Submit it again.",
         retryable=True,
     )

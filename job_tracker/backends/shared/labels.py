@@ -1,4 +1,4 @@
-"""The words that every engine's objects are found again by: which group, which rank, of which plan."""
+"""Labels of the objects on every engine: group, rank and plan."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ _MAX_VALUE = 63
 
 
 def group_labels(job: Job, instance: str) -> dict[str, str]:
-    """The labels that every object of the job's attempt has; `instance` is this service's name."""
+    """Return the labels of every object of the job's attempt. `instance` is the name of this service."""
     return {
         MANAGED_BY: MANAGER,
         INSTANCE: instance,
@@ -37,12 +37,15 @@ def group_labels(job: Job, instance: str) -> dict[str, str]:
 
 
 def rank_labels(rank: int, role: str) -> dict[str, str]:
-    """The labels that tell a group's instances apart."""
+    """Return the labels of one instance of a group."""
     return {RANK: str(rank), ROLE: role}
 
 
 def group_annotations(job: Job) -> dict[str, str]:
-    """What labels of pods cannot hold. The moment of submission tells job 1 from job 1 of another store."""
+    """Return values that labels of pods cannot hold.
+
+    The time of submission tells jobs with the same id in different stores apart.
+    """
     return {
         ALGORITHM: job.spec.algorithm,
         INSTANCES: str(job.spec.instances),
@@ -51,7 +54,7 @@ def group_annotations(job: Job) -> dict[str, str]:
 
 
 def group_named(labels: Mapping[str, str], annotations: Mapping[str, str]) -> GroupRef | None:
-    """The group that an object belongs to; None if they are not as we write them."""
+    """Return the group of an object, or None if its labels are not those of the service."""
     job_id, attempt = number(labels.get(JOB_ID)), number(labels.get(ATTEMPT))
     if labels.get(MANAGED_BY) != MANAGER or ALGORITHM not in annotations or not job_id or not attempt:
         return None
@@ -59,5 +62,5 @@ def group_named(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Gr
 
 
 def number(text: str | None) -> int | None:
-    """The number that a label holds, if it does."""
+    """Return the number in a label, or None if it has none."""
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 10 else None

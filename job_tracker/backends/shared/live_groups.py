@@ -1,6 +1,7 @@
-"""Live groups as a backend that watches an engine knows them: begun, told of, waited for, forgotten."""
+"""The live groups that a backend knows from watching its engine."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -11,29 +12,38 @@ from job_tracker.domain.group import GroupRef
 
 
 @dataclass(slots=True)
-class LiveGroup:
-    """One group between launch and stop."""
+class LiveGroup(ABC):
+    """A group between launch and stop."""
 
     ref: GroupRef
     instances: int
     gone: set[int] = field(default_factory=set)
-    """Ranks whose pod or container was there, and is not any more."""
+    """Ranks whose pod or container existed, and is gone."""
     launching: bool = False
     held: bool = False
-    """Whether somebody here waits for its end, and will drop it."""
+    """True while a stop waits for the end of the group. The stop then drops it."""
     timer: asyncio.TimerHandle | None = None
-    """When it is looked at again, if time alone may change what is seen of it."""
+    """Set if time alone may change the observation: when to observe the group again."""
     last: Observation | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the group was stopped, and what is left of it is only kept for inspection."""
+        return False
+
+    @abstractmethod
+    def restarts_of(self, rank: int) -> int:
+        """Return the number of restarts of the rank."""
 
 
 AGroup = TypeVar("AGroup", bound=LiveGroup)
 
 
-class LiveGroups(Generic[AGroup]):
-    """All live groups. Tells `feed` of every new observation, and `touched` of every change of a member."""
+class LiveGroups(ABC, Generic[AGroup]):
+    """All live groups. New observations are published to `feed`, and changes of instances to `touched`."""
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
-        """`make` gives a group of so many instances of which nothing is known yet."""
+        """`make` creates a group with a number of instances, and no known one."""
         self.feed: Broadcast[GroupRef, Observation] = Broadcast()
         self.touched: Broadcast[GroupRef, None] = Broadcast()
         self._make = make
@@ -43,23 +53,30 @@ class LiveGroups(Generic[AGroup]):
         return iter(list(self._groups.values()))
 
     def get(self, ref: GroupRef) -> AGroup | None:
-        """The group, if it is known."""
+        """Return the group, or None if it is unknown."""
         return self._groups.get(ref)
 
+    @abstractmethod
+    def observe(self, group: AGroup) -> Observation:
+        """Observe the group now. Publish the observation if it is new."""
+
     def begin(self, ref: GroupRef, instances: int) -> AGroup:
-        """The group that is about to be launched, or is already."""
+        """Mark the group as being launched. It is created if it is unknown."""
         group = self._known_or_new(ref, instances)
         group.launching = True
         return group
 
     def drop(self, ref: GroupRef) -> None:
-        """Forget a group that is gone."""
+        """Remove a group that is gone."""
         group = self._groups.pop(ref, None)
         if group is not None and group.timer is not None:
             group.timer.cancel()
 
     async def wait(self, group: AGroup, condition: Callable[[AGroup], bool], within: float | None) -> bool:
-        """Wait until the condition holds, which only a change of its members can bring, or for so long."""
+        """Wait until the condition holds. Return False if it does not within so many seconds.
+
+        The condition must depend on the group's instances only.
+        """
         try:
             async with asyncio.timeout(within):
                 with self.touched.subscribe(group.ref) as changes:
@@ -70,7 +87,7 @@ class LiveGroups(Generic[AGroup]):
         return True
 
     def close(self) -> None:
-        """Let go of all groups; they live on."""
+        """Drop all groups. They run on."""
         for group in self:
             self.drop(group.ref)
 
@@ -80,14 +97,14 @@ class LiveGroups(Generic[AGroup]):
             group = self._groups[ref] = self._make(ref, instances)
         return group
 
-    def _tell(self, group: AGroup, seen: Observation) -> None:
-        """Tell who watches, if what is seen of the group is new."""
+    def _publish(self, group: AGroup, seen: Observation) -> None:
+        """Publish the observation of the group if it is new."""
         if seen != group.last:
             group.last = seen
             self.feed.publish(group.ref, seen)
 
     def _look_again(self, group: AGroup, look: Callable[[AGroup], object], after: float | None) -> None:
-        """Look at the group after so many seconds, unless something makes us look before; or do not."""
+        """Schedule another observation in so many seconds, in place of an earlier one; None: do not."""
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None

@@ -1,14 +1,14 @@
-"""The end of a log as evidence of why a rank failed: what training printed, and the line that says why."""
+"""The end of a log as evidence of a failure: the lines of the training, and the line with the cause."""
 
 import re
 
 READ_LINES, READ_BYTES = 200, 32 * 1024
-"""How much of a log's end is read: the report of torchrun takes 35 lines, and 10 more for each process."""
+"""The part of the end that is read. A report of torchrun has 35 lines, and 10 more for each process."""
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 
 _TRACEBACK = "Traceback (most recent call last):"
-# torchrun, which starts several processes an instance, fails after they have: with log lines, a traceback of
-# its own and a table. The error of the training is above.
+# If torchrun starts several processes, it fails after them. Its log lines, its traceback and a table then
+# follow the error of the training.
 _OF_LAUNCHER = re.compile(r"[WEI]\d{4} \S+ +\d+ \S*torch/distributed/")
 _CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _ROOT_CAUSE = "Root Cause (first observed failure):"
@@ -16,7 +16,7 @@ _TABLE_ENDS = re.compile(r"={20,}$")
 
 # The stack of a crash in native code (PYTHONFAULTHANDLER) begins with the innermost call.
 _STACK = re.compile(r"(?:Current thread|Thread|Stack) .*\(most recent call first\):$")
-# What programs print besides as they end, after the error.
+# Lines that programs print after the error, as they end.
 _BESIDES = re.compile(
     r"(?:\[rank\d+\]: ?)?\[[WI]\d{4} "  # PyTorch's C++: process groups that were not destroyed
     r"|Extension modules: |warnings\.warn\(|\S+:\d+: \w*Warning: |[^\w]*$"
@@ -24,19 +24,19 @@ _BESIDES = re.compile(
 
 
 def evidence_of(log_end: str) -> str:
-    """The last lines of what the training printed; those of its launcher if there are no others."""
+    """Return the last lines of the training, or of its launcher if there are no others."""
     lines = _of_training(log_end.splitlines()) or log_end.splitlines()
     return "\n".join(lines[-_KEPT_LINES:])[-_KEPT_CHARACTERS:]
 
 
 def failure_in(evidence: str) -> str:
-    """The traceback in the evidence and what follows it, or all of it if there is none."""
+    """Return the traceback in the evidence and the lines after it. Without a traceback, return all of it."""
     before, traceback, after = evidence.partition(_TRACEBACK)
     return traceback + after or before
 
 
-def telling_line(evidence: str) -> str:
-    """The line that says most of why it failed, as a rule the last; "" if none does."""
+def line_of_cause(evidence: str) -> str:
+    """Return the line that tells the cause, usually the last one; "" if there is none."""
     lines = [stripped for line in _of_training(evidence.splitlines()) if (stripped := line.strip())]
     stacks = [place for place, line in enumerate(lines[:-1]) if _STACK.match(line)]
     if stacks:
@@ -46,7 +46,7 @@ def telling_line(evidence: str) -> str:
 
 
 def _of_training(lines: list[str]) -> list[str]:
-    """The lines without those that a launcher has printed about the end of its processes."""
+    """Return the lines without those of a launcher about the end of its processes."""
     failed = [place for place, line in enumerate(lines) if line.startswith((_CHILD_FAILED, _ROOT_CAUSE))]
     if not failed:
         return lines

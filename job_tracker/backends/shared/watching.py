@@ -1,4 +1,4 @@
-"""Watches of backends that have a look at everything, and a feed of changes."""
+"""The watch of a backend that can observe all groups and has a feed of changes."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -10,10 +10,10 @@ from job_tracker.domain.group import GroupRef
 async def watched(
     look: Callable[[], Awaitable[Mapping[GroupRef, Observation]]], feed: Broadcast[GroupRef, Observation]
 ) -> Watch:
-    """Watch the groups that `look` finds: see Backend.watch.
+    """Watch the groups that `look` returns: see Backend.watch.
 
-    Changes are those after the look: one from before it would bring back a group that was stopped since.
-    So `look` must not wait for anything between its last glance and its return.
+    Changes before the return of `look` are left out: one of them could be about a group that has been stopped
+    since. So `look` must not await anything between its observation and its return.
     """
     found = await look()
     with feed.subscribe() as changes:

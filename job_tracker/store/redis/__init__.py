@@ -1,4 +1,4 @@
-"""The store of several replicas: one Redis server, or anything that speaks as Redis does."""
+"""The store for several replicas: a Redis server, or a compatible one."""
 
 from job_tracker.store.redis.connection import Address
 from job_tracker.store.redis.store import RedisStore

@@ -1,7 +1,7 @@
-"""What changes reaches everybody: those in this process at once, other replicas by pub/sub.
+"""Broadcasts changes of jobs: within this process directly, to other replicas by pub/sub.
 
-Messages of a channel are lost to those who are not connected. So whoever connects (again) is told of
-all that may have changed: jobs that are live or at the head of the queue, and those somebody watches.
+A replica misses the messages that are sent while it is not connected. So after each connect it publishes all
+jobs that may have changed: live ones, the head of the queue, and those with watchers.
 """
 
 import asyncio
@@ -17,7 +17,9 @@ from typing import Any
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from job_tracker.common.backoff import Backoff
 from job_tracker.common.broadcast import Broadcast
+from job_tracker.common.tasks import background
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import JobState
 from job_tracker.store.jobs import Changes
@@ -33,20 +35,21 @@ _CANCEL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Write:
-    """A write of our own, by its token. Its message says nothing new unless the answer never came."""
+    """A write of this process. Its message is ignored, unless the answer to the write never came."""
 
     token: str
-    told: bool = False
+    published: bool = False
     heard: tuple[int, JobState] | None = None
+    """Its message, if that came before the answer."""
 
 
 class ChangeFeed:
-    """The feed of this process, kept up with the store's channel."""
+    """The changes that this process sees: its own, and those from the store's channel."""
 
     def __init__(
         self, connection: Connection, catch_up: Callable[[], Awaitable[list[tuple[int, JobState]]]]
     ) -> None:
-        """`catch_up` reads what those who missed messages should look at."""
+        """`catch_up` reads the jobs whose changes may have been missed."""
         self.feed: Broadcast[int, JobState] = Broadcast()
         self.resignations: Broadcast[str, None] = Broadcast()
         self._connection = connection
@@ -57,37 +60,37 @@ class ChangeFeed:
         self._listener: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen; from then on nothing is missed. Raises what the client library does."""
+        """Start listening; no later change is missed. Raises the errors of the client library."""
         channel = await self._subscribe()
-        self._listener = asyncio.create_task(self._listen(channel), name="redis-changes")
+        self._listener = background(self._listen(channel), "changes in Redis", detached=True)
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         while self._listener is not None and not self._listener.done():
             self._listener.cancel()
-            # Again, if need be: the library calls asyncio.wait_for, which before Python 3.12 loses a cancel
-            # that comes as the call ends (https://github.com/python/cpython/issues/86296).
+            # Repeated, since the library calls asyncio.wait_for: before Python 3.12 that loses a cancel which
+            # comes as the call ends (https://github.com/python/cpython/issues/86296).
             await asyncio.wait([self._listener], timeout=_CANCEL_SECONDS)
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Around a write that publishes its token: who calls `tell` inside is not told again by the message.
+        """Hold a token for a write, which sends it in its message. Call `publish` after the answer.
 
-        If no answer comes, also since the caller has gone away, the message counts after all.
+        Then the message is ignored. Without an answer, also if the caller was cancelled, the message counts.
         """
         write = Write(next(self._tokens))
         self._writes[write.token] = write
         try:
             yield write
         finally:
-            if not write.told:
+            if not write.published:
                 del self._writes[write.token]
                 if write.heard is not None:
                     self.feed.publish(*write.heard)
 
-    def tell(self, write: Write, job_id: int, state: JobState, by: Changes | None = None) -> None:
-        """Tell our own at once, without waiting for the message; but not `by`, whose change it is."""
-        write.told = True
+    def publish(self, write: Write, job_id: int, state: JobState, by: Changes | None = None) -> None:
+        """Publish the write within this process at once, except to `by`, its author."""
+        write.published = True
         if write.heard is not None:
             del self._writes[write.token]
         self.feed.publish(job_id, state, by=by)
@@ -96,19 +99,18 @@ class ChangeFeed:
         while True:
             try:
                 await self._follow(channel)
-            except Exception as error:  # whatever it is: without this task, no other service is heard
-                log.warning("%s: changes are not heard: %s", self._connection.address, explain(error))
+            except Exception as error:  # any: without this task, changes of other replicas are missed
+                log.warning("%s: changes are not received: %s", self._connection.address, explain(error))
             finally:
-                await _let_go(channel)
+                await _release(channel)
             channel = await self._subscribe_again()
-            log.info("%s: changes are heard again", self._connection.address)
+            log.info("%s: changes are received again", self._connection.address)
 
     async def _subscribe_again(self) -> PubSub:
-        """Listen again, however long that takes, and tell of all that may have been missed."""
-        delay, said = _FIRST_DELAY, ""
+        """Reconnect, retrying for ever, and publish everything that may have been missed."""
+        backoff, logged = Backoff(_FIRST_DELAY, _LONGEST_DELAY), ""
         while True:
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LONGEST_DELAY)
+            await asyncio.sleep(backoff.next())
             try:
                 channel = await self._subscribe()
             except (RedisError, OSError, TimeoutError):
@@ -116,11 +118,11 @@ class ChangeFeed:
             try:
                 missed = await self._catch_up()
             except BaseException as error:
-                await _let_go(channel)
+                await _release(channel)
                 if not isinstance(error, StoreUnavailable):
                     raise
-                if str(error) != said:
-                    log.warning("%s", said := str(error))
+                if str(error) != logged:
+                    log.warning("%s", logged := str(error))
                 continue
             for job_id, state in missed:
                 self.feed.publish(job_id, state)
@@ -128,8 +130,8 @@ class ChangeFeed:
             return channel
 
     async def _subscribe(self) -> PubSub:
-        # What was sent before is not going to arrive any more.
-        for token in [write.token for write in self._writes.values() if write.told]:
+        # The messages of earlier writes no longer arrive.
+        for token in [write.token for write in self._writes.values() if write.published]:
             del self._writes[token]
         changes = keys.changes(self._connection.address.prefix)
         channel: Any = self._connection.client.pubsub()
@@ -141,7 +143,7 @@ class ChangeFeed:
         return channel  # type: ignore[no-any-return]
 
     async def _follow(self, channel: PubSub) -> None:
-        """Pass on what comes, until the connection fails or answers no more."""
+        """Pass on messages until the connection fails or stops answering."""
         silence = self._connection.answer_seconds
         asked = False
         while True:
@@ -153,23 +155,23 @@ class ChangeFeed:
             elif message["type"] == "message" and message["channel"].decode() == self._resignations:
                 self.resignations.publish(message["data"].decode(errors="replace"), None)
             elif message["type"] == "message":
-                self._hear(message["data"].decode(errors="replace"))
+                self._receive(message["data"].decode(errors="replace"))
             asked = message is None
 
-    def _hear(self, text: str) -> None:
+    def _receive(self, text: str) -> None:
         if not (match := _MESSAGE.fullmatch(text)):
-            log.warning("%s: not one of our messages: %.80r", self._connection.address, text)
+            log.warning("%s: ignored a foreign message: %.80r", self._connection.address, text)
             return
         job_id, state, token = match.groups()
         write = self._writes.get(token)
         if write is None:
             self.feed.publish(int(job_id), JobState(state))
-        elif write.told:
+        elif write.published:
             del self._writes[token]
         else:
             write.heard = (int(job_id), JobState(state))
 
 
-async def _let_go(channel: PubSub) -> None:
+async def _release(channel: PubSub) -> None:
     with suppress(RedisError, OSError):
         await channel.aclose()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What a server must be before jobs are trusted to it. Each refusal is one line that says what to change."""
+"""Checks whether a server can keep jobs. Each refusal is one line that says what to change."""
 
 import asyncio
 import logging
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 async def open_checked(connection: Connection, memory: Path | None) -> str:
-    """The id of the store on the server, made if there is none. Raises StoreRefused, having changed nothing.
+    """Return the id of the store on the server; make the store if there is none. Raises StoreRefused.
 
-    `memory` is a file that remembers which store was opened there last: a server that comes back
-    without its data is then refused also after a restart of the service.
+    A refusal changes nothing. `memory` is a file with the id of the store that was opened there last. It lets
+    a restarted service refuse a server that has lost its data.
     """
     address = connection.address
     try:
@@ -31,27 +31,27 @@ async def open_checked(connection: Connection, memory: Path | None) -> str:
     except BusyLoadingError as error:
         raise StoreRefused(f"{address}: is still loading its data; start again in a moment") from error
     except AuthenticationError as error:
-        raise _no_entry(connection, error) from error
+        raise _access_denied(connection, error) from error
     except ResponseError as error:
         if str(error).startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
-            raise _no_entry(connection, error) from error
+            raise _access_denied(connection, error) from error
         raise StoreRefused(f"{address}: cannot be used as the job store: {explain(error)}") from error
     except (RedisError, OSError, TimeoutError) as error:
         raise StoreRefused(f"{address}: cannot be reached: {explain(error)}") from error
 
 
 def problem_of(info: Mapping[str, Any], save: str | None) -> str | None:
-    """Why a server that says this of itself is refused, if it is. `save`: its RDB schedule, if known."""
+    """Return why a server with this `info` is refused, if it is. `save` is its RDB schedule, if known."""
     if info.get("role", "master") != "master":
         return "is a read-only replica; give the address of its primary"
     policy = info.get("maxmemory_policy", "noeviction")
     if int(info.get("maxmemory", 0)) and policy != "noeviction":
         return (
-            f"throws keys away when its memory is full (maxmemory-policy {policy}), and with them jobs; "
+            f"evicts keys, and so loses jobs, when its memory is full (maxmemory-policy {policy}); "
             "set maxmemory-policy noeviction"
         )
     if not int(info.get("aof_enabled", 0)) and save == "":
-        return "keeps nothing on a disk, so a restart would lose every job; set appendonly yes"
+        return "keeps nothing on disk, so a restart would lose every job; set appendonly yes"
     return None
 
 
@@ -61,7 +61,7 @@ async def _check_server(connection: Connection) -> None:
     try:
         info = await client.info()
     except ResponseError as error:
-        log.warning("%s does not let itself be looked at, so it is trusted: %s", connection.address, error)
+        log.warning("%s is trusted, since its configuration cannot be read: %s", connection.address, error)
         return
     save: str | None = None
     if not int(info.get("aof_enabled", 0)):
@@ -69,12 +69,12 @@ async def _check_server(connection: Connection) -> None:
             save = (await client.config_get("save")).get("save", "")
         except ResponseError as error:
             log.warning(
-                "%s has no AOF, and does not say whether it keeps data otherwise: %s",
+                "%s has no AOF, and it is unknown whether it takes snapshots: %s",
                 *(connection.address, error),
             )
         else:
             log.warning(
-                "%s has no AOF: what was written since its last snapshot is lost with it; set appendonly yes",
+                "%s has no AOF: if it fails, writes since its last snapshot are lost; set appendonly yes",
                 connection.address,
             )
     if problem := problem_of(info, save):
@@ -119,15 +119,15 @@ def _remember(memory: Path, store: str) -> None:
         memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         memory.write_text(store + "\n")
     except OSError as error:
-        log.warning("a loss of the job store would not be noticed after a restart: %s", error)
+        log.warning("a loss of the job store's data would not be noticed after a restart: %s", error)
 
 
 def _lost(connection: Connection, memory: Path | None) -> str:
     return (
         f"{connection.address}: has lost its data: it is not the store that was used here before. "
-        f"Restore it; or remove {memory} to start with what is there"
+        f"Restore its data; or remove {memory} to start with the present store"
     )
 
 
-def _no_entry(connection: Connection, error: Exception) -> StoreRefused:
-    return StoreRefused(f"{connection.address}: does not let us in ({explain(error)}); see store.url")
+def _access_denied(connection: Connection, error: Exception) -> StoreRefused:
+    return StoreRefused(f"{connection.address}: denies access ({explain(error)}); check store.url")

@@ -1,7 +1,7 @@
-"""The edge to the server: every call bounded in time, and its failures in the domain's words.
+"""The connection to the server: calls with a time limit, and failures as errors of the domain.
 
-Calls that wait together travel together, so that many callers share one round trip. Nothing is tried
-twice: a call that got no answer may have been done, and the one who asked knows whether to ask again.
+Waiting calls are sent together, so that many callers share one round trip. No call is retried here: a call
+without an answer may have been done, and only its caller knows whether to repeat it.
 """
 
 import asyncio
@@ -15,23 +15,24 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from job_tracker.common.tasks import background
 from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.redis import keys
 from job_tracker.store.redis.scripts import Script
 
-# While one batch is under way the next gathers; a list that takes long does not hold up all others.
+# While one batch is under way the next one gathers. With several batches, a slow list delays few other calls.
 _LARGEST_BATCH, _BATCHES = 128, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Which store: a server, and the prefix of its keys there."""
+    """The address of a store: a server, and the prefix of the store's keys."""
 
     url: str
     prefix: str = "training-service"
 
     def __str__(self) -> str:
-        """As people may see it: without the password."""
+        """Return the address without the password."""
         parts = urlsplit(self.url)
         place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         return f"{place} (prefix {self.prefix})"
@@ -48,7 +49,7 @@ class Connection:
     """Runs scripts on the server."""
 
     def __init__(self, address: Address, answer_seconds: float) -> None:
-        """Connects with the first call. Raises StoreRefused for a URL that is none."""
+        """Prepare the connection, which the first call opens. Raises StoreRefused for an invalid URL."""
         self.address = address
         self.answer_seconds = answer_seconds
         self.store_id = ""
@@ -61,68 +62,68 @@ class Connection:
                 socket_timeout=answer_seconds,
                 socket_connect_timeout=answer_seconds,
                 retry=Retry(NoBackoff(), 0),
-                protocol=2,  # which every compatible server speaks
+                protocol=2,  # every compatible server supports it
                 client_name="training-service",
             )
         except ValueError as error:
             raise StoreRefused(f"store.url: {error}") from None
 
     async def run(self, script: Script, *arguments: str | int) -> list[Any]:
-        """What the script returns, for the store that was opened. Raises StoreUnavailable.
+        """Run the script for the opened store, and return its answer. Raises StoreUnavailable.
 
-        That is after twice `answer_seconds` at most: a batch that gets no answer fails with all that
-        wait behind it. A caller that goes away does not undo what may be done by then.
+        It takes at most twice `answer_seconds`: if a batch gets no answer, all waiting calls fail with it. A
+        cancelled call may still be done.
         """
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(script, (self.store_id, *arguments), done))
         if len(self._batches) < _BATCHES:
-            batch = asyncio.create_task(self._send(), name="redis-calls")
+            batch = background(self._send(), "calls to Redis", detached=True)
             self._batches.add(batch)
         answer = await done
         if answer[0] == b"lost":
             raise StoreUnavailable(
                 f"the job store at {self.address} has lost its data: it is not the one that was opened. "
-                "Nothing is written to it. Restore its data; or start the service anew, with an empty store"
+                "Nothing is written to it. Restore its data; or restart the service with an empty store"
             )
         return answer
 
     async def evaluate(self, script: Script, *arguments: str | int) -> list[Any]:
-        """What the script returns, whatever the store. Raises what the client library does."""
-        call: Any = self.client.eval  # the library's types are those of its synchronous half
+        """Run the script for any store, and return its answer. Raises the errors of the client library."""
+        call: Any = self.client.eval  # the library declares the types of its synchronous client
         answer: list[Any] = await call(script.text, 1, self._meta, *arguments)
         return answer
 
     async def close(self) -> None:
-        """Finish what was asked for, and let go of every connection."""
+        """Finish the pending calls, and close all connections."""
         while self._batches:
             await asyncio.wait(self._batches)
         await self.client.aclose()
         await self.client.connection_pool.disconnect()
 
     async def _send(self) -> None:
-        """Send what waits, until nothing does."""
+        """Send the waiting calls until none is left."""
         while self._waiting:
             calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
             try:
                 async with asyncio.timeout(self.answer_seconds):
                     answers = await self._answers(calls)
-            except Exception as error:  # whatever it is: nobody may wait for ever
+            except Exception as error:  # any: otherwise the callers would wait for ever
                 answers = [error] * (len(calls) + len(self._waiting))
                 calls += self._waiting
                 self._waiting.clear()
             for call, answer in zip(calls, answers, strict=True):
                 self._settle(call, answer)
-        # Before anything else can run, so that a call never relies on a batch that has ended.
+        # Without an await since the last check, so that no call relies on a batch that has ended.
         self._batches.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _answers(self, calls: list[_Call]) -> list[Any]:
-        """An answer or an error for each call."""
+        """Return an answer or an error for each call."""
         async with self.client.pipeline(transaction=False) as pipeline:
             for call in calls:
                 pipeline.evalsha(call.script.digest, 1, self._meta, *call.arguments)
             answers: list[Any] = await pipeline.execute(raise_on_error=False)
         for index, call in enumerate(calls):
-            if isinstance(answers[index], NoScriptError):  # the server has just started: nothing has run
+            if isinstance(answers[index], NoScriptError):  # the server has restarted; the script has not run
                 try:
                     answers[index] = await self.evaluate(call.script, *call.arguments)
                 except RedisError as error:
@@ -131,7 +132,7 @@ class Connection:
 
     def _settle(self, call: _Call, answer: Any) -> None:
         if call.done.done():
-            return  # the caller has gone away
+            return  # the caller was cancelled
         if isinstance(answer, Exception):
             how = "refuses" if isinstance(answer, ResponseError) else "does not answer"
             error = StoreUnavailable(f"the job store at {self.address} {how}: {explain(answer)}")
@@ -142,7 +143,7 @@ class Connection:
 
 
 def explain(error: Exception) -> str:
-    """One line about a failure of the connection or the server."""
+    """Describe a failure of the connection or the server in one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Jobs as hashes: what scripts and operators look at is plain text, the rest is JSON. Nothing is ''."""
+"""Jobs as hashes. Fields that scripts or operators read are plain text, others JSON; '' stands for None."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from job_tracker.store import encoding, specs
 
 
 def job_of(pairs: Sequence[bytes]) -> Job | None:
-    """The job in a hash, as HGETALL gives it: names and values in turn. None if there is no such hash."""
+    """Return the job in the answer of HGETALL (alternating names and values); None if that is empty."""
     if not pairs:
         return None
     row = {name.decode(): value for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
@@ -29,7 +29,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         ranks=encoding.RANKS.validate_json(row["ranks"]),
         ending=encoding.ENDING.validate_json(row["ending"]) if row["ending"] else None,
         progress=encoding.PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
-        # What a store of schema 1 does not have.
+        # Stores of schema 1 lack these fields.
         program=row.get("program", b"").decode(),
         due_at=moment(row.get("due_at", b"")),
         history=encoding.MOVES.validate_json(row.get("moves", b"[]")),
@@ -37,12 +37,12 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
 
 
 def changing_fields(job: Job) -> tuple[str, ...]:
-    """What an update may change, in the order in which update.lua wants it."""
+    """Return the fields that an update may change, in the order of update.lua."""
     return (
         str(job.attempt),
         text_of(job.started_at),
         text_of(job.finished_at),
-        # An ended job always says when; one that did not would never be old.
+        # Every ended job has a time; one without would never be deleted.
         repr(job.finished_at.timestamp()) if job.finished_at else "+inf",
         encoding.text_of(encoding.RANKS, job.ranks),
         encoding.text_of(encoding.ENDING, job.ending) if job.ending else "",
@@ -53,12 +53,12 @@ def changing_fields(job: Job) -> tuple[str, ...]:
 
 
 def due_fields(job: Job) -> tuple[str, str]:
-    """When the job is due, as text and as a score; both empty for never."""
+    """Return when the job is due, as text and as a score; both are empty for never."""
     return text_of(job.due_at), repr(job.due_at.timestamp()) if job.due_at else ""
 
 
 def report_fields(report: AttemptReport) -> tuple[str | int, ...]:
-    """The points and artifacts of a report, as report.lua wants them."""
+    """Return the points and artifacts of a report, as arguments of report.lua."""
     points: Iterator[tuple[str | int, ...]] = (
         (p.name, p.step, repr(p.at.timestamp()), repr(p.value)) for p in report.points
     )
@@ -68,7 +68,7 @@ def report_fields(report: AttemptReport) -> tuple[str | int, ...]:
 
 
 def series_of(name: bytes, points: Sequence[bytes]) -> MetricSeries:
-    """A series as it is kept: ATTEMPT STEP AT VALUE for each point."""
+    """Return the series of stored points, each ATTEMPT STEP AT VALUE."""
     fields = (point.decode().split(" ") for point in points)
     return MetricSeries(
         name.decode(),
@@ -80,10 +80,10 @@ def series_of(name: bytes, points: Sequence[bytes]) -> MetricSeries:
 
 
 def text_of(at: datetime | None) -> str:
-    """A moment as people read it, exact to the microsecond."""
+    """Return a time in ISO 8601, exact to the microsecond; "" for None."""
     return at.isoformat() if at else ""
 
 
 def moment(text: bytes) -> datetime | None:
-    """What `text_of` wrote."""
+    """Return the time that `text_of` wrote."""
     return datetime.fromisoformat(text.decode()) if text else None

@@ -1,11 +1,11 @@
-"""The Lua scripts: each is one atomic step, checks first and writes after.
+"""The Lua scripts. Each is one atomic step, which checks first and writes afterwards.
 
-Redis does not undo what a script that fails has written; it refuses a script's first write (out of
-memory, a disk that is full, a replica) rather than a later one, so that nothing is ever half done.
+Redis does not roll back a failed script. But it refuses the first write of a script (out of memory, full
+disk, replica) and never a later one, so no step is ever half done.
 
-Every script but OPEN gets the id of the store, and touches nothing in any other: a server that lost
-its data stays as empty as it is. Those of the tracker also get its term, and do nothing in one that is
-over. The first element of what a script returns says how it went.
+Every script except OPEN gets the id of the store, and does nothing with any other store: so a server that
+has lost its data stays empty. The tracker's scripts also get its term, and do nothing if it is over. The
+first element of an answer is the outcome.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script, and the digest that a server knows it by once it has run."""
+    """A script, and its digest, by which a server knows it once it has run."""
 
     name: str
     text: str

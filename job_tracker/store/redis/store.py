@@ -1,4 +1,4 @@
-"""A store on a Redis server, which any number of services may share."""
+"""A store on a Redis server, which any number of replicas may share."""
 
 import asyncio
 import secrets
@@ -22,9 +22,9 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, new_job
 from job_tracker.domain.telemetry import (
-    MOST_ARTIFACTS,
-    MOST_POINTS,
-    MOST_SERIES,
+    MAX_ARTIFACTS,
+    MAX_POINTS,
+    MAX_SERIES,
     Artifact,
     AttemptReport,
     MetricSeries,
@@ -41,7 +41,7 @@ from job_tracker.store.redis.scripts import Script
 
 _DELETED_AT_ONCE = 100
 
-# From where each state may be written: the table of the moves, and staying unless the job has ended.
+# The states from which each state may be written: by TRANSITIONS, or the same state unless it is terminal.
 _SOURCES = {
     target: "".join(
         f",{source}"
@@ -54,11 +54,11 @@ _SOURCES = {
 
 
 class RedisStore:
-    """Every change is one script, so it is done whole or not at all. Open it with `RedisStore.open`."""
+    """Every change is one script, so it is atomic. Open it with `RedisStore.open`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._changes = ChangeFeed(connection, self._to_look_at)
+        self._changes = ChangeFeed(connection, self._may_have_changed)
         self._last_seen = 0
         self._closed = False
 
@@ -66,7 +66,7 @@ class RedisStore:
     async def open(
         cls, address: Address, *, answer_seconds: float = 5.0, memory: Path | None = None
     ) -> "RedisStore":
-        """Connect, and make the store if there is none. Raises StoreRefused: see checks.py."""
+        """Connect, and make the store if there is none. Raises StoreRefused (checks.py)."""
         connection = Connection(address, answer_seconds)
         try:
             connection.store_id = await open_checked(connection, memory)
@@ -97,7 +97,7 @@ class RedisStore:
             if outcome == b"new":
                 job = replace(fresh, id=int(rest[0]))
                 self._last_seen = max(self._last_seen, job.id)
-                self._changes.tell(write, job.id, job.state)
+                self._changes.publish(write, job.id, job.state)
                 return job
         if outcome == b"full":
             raise LimitExceeded(
@@ -126,7 +126,7 @@ class RedisStore:
                 *rows.changing_fields(job),
             )
             if outcome == b"done":
-                self._changes.tell(write, job.id, job.state, by)
+                self._changes.publish(write, job.id, job.state, by)
         match outcome:
             case b"missing":
                 raise JobNotFound(job.id)
@@ -137,7 +137,7 @@ class RedisStore:
         return replace(job, version=job.version + 1)
 
     async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
-        return await asyncio.gather(*(self._record(report) for report in reports))  # they travel together
+        return await asyncio.gather(*(self._record(report) for report in reports))  # sent in one batch
 
     async def _record(self, report: AttemptReport) -> bool:
         with self._changes.writing() as write:
@@ -145,11 +145,11 @@ class RedisStore:
                 scripts.REPORT,
                 *(write.token, report.job_id, report.attempt, repr(report.at.timestamp())),
                 encoding.text_of(encoding.PROGRESS, report.progress) if report.progress else "",
-                *(MOST_SERIES, MOST_POINTS, MOST_ARTIFACTS),
+                *(MAX_SERIES, MAX_POINTS, MAX_ARTIFACTS),
                 *rows.report_fields(report),
             )
             if outcome == b"done":
-                self._changes.tell(write, report.job_id, JobState(rest[0].decode()))
+                self._changes.publish(write, report.job_id, JobState(rest[0].decode()))
         return bool(outcome == b"done")
 
     async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
@@ -164,7 +164,7 @@ class RedisStore:
         return sorted(artifacts, key=lambda artifact: artifact.name)
 
     async def store_id(self) -> str:
-        """It is the beginning of the id that the server keeps, a UUID."""
+        """Return the first 8 digits of the id on the server, a UUID."""
         return self._connection.store_id[:8]
 
     async def secret(self) -> bytes:
@@ -196,7 +196,7 @@ class RedisStore:
         }
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """Each job is as it was at some moment of the call, not all at the same."""
+        """Read each job at some time during the call, not all at the same time."""
         jobs: list[Job] = []
         size = 0
         below = "+inf" if before is None else f"({before}"
@@ -227,11 +227,11 @@ class RedisStore:
             await self._run_fenced(scripts.DELETE, term, *job_ids[start : start + _DELETED_AT_ONCE])
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
-        """Those of other services arrive as they come; after a break, all that may be new."""
+        """Follow changes. After a lost connection, all jobs that may have changed are put."""
         return self._changes.feed.subscribe(job_id)
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
-        """After a loss of the last second a number may come again, but never a token."""
+        """Win or renew the lease. After a loss of the last second a number may recur, a token never does."""
         outcome, *rest = await self._run(
             *(scripts.LEAD, holder, round(lifetime.total_seconds() * 1000)),
             *(term.token if term else "", uuid.uuid4().hex),
@@ -242,7 +242,7 @@ class RedisStore:
         await self._run(scripts.RESIGN, term.token)
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """After a break there is one in any case."""
+        """Yield an item also after a lost connection."""
         return self._changes.resignations.subscribe()
 
     async def close(self) -> None:
@@ -257,12 +257,12 @@ class RedisStore:
 
     async def _run_fenced(self, script: Script, term: Term | None, *arguments: str | int) -> list[Any]:
         answer = await self._run(script, term.token if term else "", *arguments)
-        if term is not None and answer[0] == b"deposed":
+        if term is not None and answer[0] == b"term over":
             raise LeadershipLost(f"term {term.number} is over")
         return answer
 
-    async def _to_look_at(self) -> list[tuple[int, JobState]]:
-        """What somebody who missed changes should look at. Raises StoreUnavailable."""
+    async def _may_have_changed(self) -> list[tuple[int, JobState]]:
+        """Return the jobs whose changes may have been missed. Raises StoreUnavailable."""
         jobs = [*await self.live_jobs(), *await self.first_queued(1)]
         found = {job.id: job.state for job in jobs}
         for job_id in self._changes.feed.watched():
@@ -270,7 +270,7 @@ class RedisStore:
                 try:
                     found[job_id] = (await self.get(job_id)).state
                 except JobNotFound:
-                    found[job_id] = JobState.CANCELLED  # whoever watches looks, and finds it gone
+                    found[job_id] = JobState.CANCELLED  # its watchers read it, and find it gone
         return list(found.items())
 
 

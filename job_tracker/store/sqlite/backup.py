@@ -1,4 +1,4 @@
-"""Copies of a store: made while a service writes it, and put in the place of one that is lost."""
+"""Backups of a store: made while a service writes it, and restored in place of a lost one."""
 
 import os
 import sqlite3
@@ -13,14 +13,14 @@ _REPLACED = ".replaced-"
 
 
 def back_up(path: Path, target: Path) -> None:
-    """Copy the store at `path`, as it is at one moment, into one file; it is on the disk when this returns.
+    """Copy a consistent snapshot of the store at `path` into one file, durably.
 
-    A service may use the store meanwhile, and is not held up. Raises StoreRefused: nothing is overwritten.
+    A service may use the store meanwhile and is not delayed. Nothing is overwritten. Raises StoreRefused.
     """
     if target.exists():
-        raise StoreRefused(f"{target}: is there already, and no backup is overwritten; choose another name")
+        raise StoreRefused(f"{target}: exists, and backups are not overwritten; choose another name")
     if not path.exists():
-        raise StoreRefused(f"{path}: does not exist, so there is nothing to back up; see storage.data_dir")
+        raise StoreRefused(f"{path}: does not exist, so there is nothing to back up; check storage.data_dir")
     part = target.with_name(f"{target.name}.part")
     try:
         _copy(path, part)
@@ -31,10 +31,10 @@ def back_up(path: Path, target: Path) -> None:
 
 
 def stage(backup: Path, path: Path) -> Path:
-    """Copy a backup beside the store that it is to replace, to be prepared there. Raises StoreRefused."""
+    """Copy a backup beside the store that it will replace, and return the copy. Raises StoreRefused."""
     staged = path.with_name(f"{path.name}.restoring")
     if not backup.is_file():
-        raise StoreRefused(f"{backup}: is no file; name one that training-service backup has made")
+        raise StoreRefused(f"{backup}: is not a file; name one that training-service backup has made")
     try:
         discard(staged)
         _copy(backup, staged)
@@ -47,32 +47,32 @@ def stage(backup: Path, path: Path) -> Path:
 
 
 def last_given_beside(path: Path, store_id: str) -> int:
-    """The highest id that may have been given by the store at `path`, and those that were replaced there.
+    """Return the highest id that the store at `path`, or one that was replaced there, may have given.
 
-    0 if there is none of this identity. A backup that is restored once more does not know of the ids that
-    were given since it was restored the first time.
+    Only stores with this id count; 0 if there is none. When a backup is restored again, it lacks the ids that
+    were given after the first restore.
     """
     stores = (path, *path.parent.glob(f"{path.name}{_REPLACED}*/{path.name}"))
     given = [0]
     for store in stores:
-        with suppress(StoreRefused, OSError):  # a damaged one is replaced for that
-            said = mark.read(store)
-            if said is not None and said.store_id == store_id:
-                given.append(said.last_id)
+        with suppress(StoreRefused, OSError):  # damaged stores are skipped
+            found = mark.read(store)
+            if found is not None and found.store_id == store_id:
+                given.append(found.last_id)
     return max(given)
 
 
 def discard(staged: Path) -> None:
-    """Remove a copy that was staged, and all that belongs to it."""
+    """Remove a staged copy with all its files."""
     for file in (*files.all_of(staged), files.lock_of(staged)):
         file.unlink(missing_ok=True)
 
 
 def put_in_place(staged: Path, path: Path) -> Path | None:
-    """Put a prepared copy, which is closed, in the place of the store at `path`, which must be locked.
+    """Put a prepared, closed copy in place of the store at `path`, which must be locked.
 
-    What was there is moved into a folder, which is returned; a log of writes (WAL) that stayed behind would
-    be applied to the copy. When this is cut short the service refuses to start, or has one of both whole.
+    The old files are moved into a folder, which is returned: SQLite would apply an old write-ahead log to the
+    copy. After an interruption either store is whole, or the service refuses to start.
     """
     aside = None
     if there := [file for file in files.all_of(path) if file.exists()]:
@@ -90,11 +90,11 @@ def put_in_place(staged: Path, path: Path) -> Path | None:
 def _copy(source: Path, target: Path) -> None:
     schema.refuse_what_is_not_ours(source)
     target.unlink(missing_ok=True)
-    # Made before SQLite opens it: the secret in it is for this user only.
+    # Created before SQLite opens it, with access for this user only, since it contains the secret.
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
     with closing(reading), closing(sqlite3.connect(target)) as writing:
         reading.backup(writing)
-        writing.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where none can be made
+        writing.execute("PRAGMA journal_mode = DELETE")  # a single file, readable also in a read-only folder
     with target.open("rb") as file:
         os.fsync(file.fileno())

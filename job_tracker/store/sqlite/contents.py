@@ -1,4 +1,4 @@
-"""Whether the files that a service holds open still have what it wrote, as they may be emptied in place."""
+"""Checks that the open files still have what SQLite wrote, since they may be truncated in place."""
 
 import errno
 import os
@@ -11,22 +11,22 @@ from job_tracker.store.sqlite.files import Loss
 
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _PASSING = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
-# Of the index header, which is there twice: size of a page, frames in the log, pages in the database, salts
-# (sqlite.org, "WAL-mode File Format"). Numbers are in the order of the machine's bytes, salts as in the log.
+# The index header, which is stored twice: page size, frames in the log, pages in the database, salts
+# (sqlite.org, "WAL-mode File Format"). Numbers have the machine's byte order, salts that of the log.
 _INDEX = struct.Struct("=14xHII8x8s8x")
 
 
 class OpenContents:
-    """The sizes and the first bytes of database and write-ahead log, compared with what SQLite knows of them.
+    """Compares the sizes and first bytes of database and write-ahead log with SQLite's own index.
 
-    SQLite would go on behind the hole in an emptied log, and find nothing of it at the next start. Its index
-    of the log is in memory that the processes share, and says what must be there, whoever made a checkpoint.
+    SQLite would keep appending behind the hole in a truncated log, and find none of it at the next start. Its
+    index of the log, in shared memory, says what the files must have after the checkpoints of any process.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Open the files: to close a descriptor of database or index frees the locks that SQLite has on them.
+        """Open the files once: closing a descriptor of database or index would free SQLite's locks on them.
 
-        And a look takes no descriptor, of which there may be none left when it has to be taken.
+        Later checks then need no new descriptor, of which none may be left.
         """
         self._path, self._wal = path, files.wal_of(path)
         self._size = path.stat().st_size
@@ -37,18 +37,18 @@ class OpenContents:
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
         self._identity_page = 0
-        # It may still be in the log, if another process reads an older state; it is not looked at then.
+        # It may still be in the log, if another process reads an older state. Then it is not checked.
         self._has_identity = self._shows_identity()
 
     def lost(self) -> dict[Path, Loss]:
-        """Those that have not what they must have. Raises OSError if that cannot be seen."""
-        # The index is read first: what a checkpoint takes out of the log is in the database before.
+        """Return the files that lack content. Raises OSError if that cannot be determined."""
+        # The index is read first: a checkpoint writes to the database before it resets the log.
         if (known := self._known()) is None:
             return {}
         page_size, frames, pages, salts = known
         found = {}
         size = self._path.stat().st_size
-        # Vacuuming makes a database smaller and moves what is in it, and all that may be in the log for now.
+        # A vacuum shrinks the database and moves its pages. All of that may still be in the log.
         lacking = self._lacking(size, pages, page_size)
         if lacking and not lacking <= self._logged(frames, page_size):
             found[self._path] = Loss.CUT
@@ -62,13 +62,13 @@ class OpenContents:
         return found if not found or self._known() == known else {}
 
     def close(self) -> None:
-        """Let go of the files. Not before SQLite has closed its own."""
+        """Close the files. Call it after SQLite has closed its own."""
         for descriptor in (self._database, self._index, self._log):
             if descriptor is not None:
                 os.close(descriptor)
 
     def _lacking(self, size: int, pages: int, page_size: int) -> set[int]:
-        """The pages that the database file of that size once had, or must have, and has not."""
+        """Return the pages that a database file of that size lacks."""
         lacking: set[int] = set()
         if size < self._size:
             lacking.update(range(size // page_size + 1, pages + 1))
@@ -77,7 +77,7 @@ class OpenContents:
         return lacking
 
     def _logged(self, frames: int, page_size: int) -> set[int]:
-        """The pages that are in the log."""
+        """Return the pages in the log."""
         if self._log is None:
             return set()
         frame = _FRAME_HEADER + page_size
@@ -85,7 +85,7 @@ class OpenContents:
         return {int.from_bytes(os.pread(self._log, 4, place), "big") for place in places}
 
     def _shows_identity(self) -> bool:
-        """Whether the database file itself has the store's id: another store's file has its own."""
+        """Return whether the database file itself has the id of this store."""
         query = "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema WHERE name = ?"
         try:
             page, size = self._connection.execute(query, ("identity",)).fetchone()
@@ -97,7 +97,7 @@ class OpenContents:
         return self._identity in os.pread(self._database, size, (page - 1) * size)
 
     def _known(self) -> tuple[int, int, int, bytes] | None:
-        """What SQLite wrote last; None without an index, or while another process writes it."""
+        """Return the content of the index; None without one, or while another process writes it."""
         if self._index is None:
             return None
         content = os.pread(self._index, 2 * _INDEX.size, 0)

@@ -1,4 +1,4 @@
-"""The files of a store: locked, private, and looked at again, as they may vanish below a running service."""
+"""The files of a store: locking, permissions, and checks that they still exist."""
 
 import fcntl
 import logging
@@ -20,7 +20,7 @@ Identity = tuple[int, int]
 
 
 class Loss(Enum):
-    """What has happened to a file that the service holds open."""
+    """The ways to lose a file that the service has open."""
 
     REMOVED = "was removed"
     REPLACED = "was replaced by another file"
@@ -28,27 +28,27 @@ class Loss(Enum):
 
 
 def wal_of(path: Path) -> Path:
-    """The write-ahead log of a database: what was committed and is not in the database file yet."""
+    """Return the write-ahead log: commits that are not in the database file yet."""
     return path.with_name(path.name + "-wal")
 
 
 def index_of(path: Path) -> Path:
-    """The index of the write-ahead log, which is memory that processes share."""
+    """Return the index of the write-ahead log, which processes map as shared memory."""
     return path.with_name(path.name + "-shm")
 
 
 def mark_of(path: Path) -> Path:
-    """The file that says whose the database is, and which ids may have been given."""
+    """Return the mark, a file with the store's id and the ids that may have been given."""
     return path.with_name(path.name + ".mark")
 
 
 def all_of(path: Path) -> tuple[Path, ...]:
-    """The database and what is kept beside it of its content."""
+    """Return the database and the files beside it with parts of its content."""
     return (path, wal_of(path), index_of(path), mark_of(path))
 
 
 def replace_durably(part: Path, file: Path, content: bytes) -> None:
-    """Have this content in the file, all of it or none, and on the disk; `part` is written first."""
+    """Replace the file atomically and durably with this content, written to `part` first."""
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_FILE)
     try:
@@ -61,7 +61,7 @@ def replace_durably(part: Path, file: Path, content: bytes) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Have the names in the folder on the disk."""
+    """Make the names in the folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -70,20 +70,20 @@ def sync(folder: Path) -> None:
 
 
 def lock_of(path: Path) -> Path:
-    """The file that the service which owns a store holds locked."""
+    """Return the lock file, which the service that uses the store holds locked."""
     return path.with_name(path.name + ".lock")
 
 
 class OpenFiles:
-    """The files that a service has opened, and whether they still are where it opened them.
+    """Checks that the opened files still are at their paths.
 
-    SQLite goes on to commit to files that nothing names any more, and these end with the process.
+    SQLite keeps committing to files that were removed, and these commits are lost when the process ends.
     """
 
     def __init__(self, path: Path) -> None:
-        """Remember the files as they are. The write-ahead log exists from the first read on.
+        """Record the inodes of the files. The write-ahead log exists from the first read on.
 
-        Unless the file system cannot share memory, as some over a network: SQLite does without it there.
+        It does not exist on file systems without shared memory, such as some network file systems.
         """
         self._opened: Mapping[Path, Identity] = {
             file: _identity(file.stat())
@@ -92,7 +92,7 @@ class OpenFiles:
         }
 
     def lost(self) -> dict[Path, Loss]:
-        """Those that are gone. Raises OSError if that cannot be seen. It takes microseconds."""
+        """Return the lost files, within microseconds. Raises OSError if that cannot be determined."""
         found = {}
         for file, identity in self._opened.items():
             try:
@@ -104,17 +104,17 @@ class OpenFiles:
 
 
 def lock(path: Path) -> int:
-    """Lock the store at `path` for this process: the kernel lets go when it ends, however it ends.
+    """Lock the store at `path` for this process, and return the descriptor of the lock. Raises StoreRefused.
 
-    Makes the folder and the database file if there are none. Both, and all that belongs to the store, are
-    this user's alone from then on: who reads the secret in it can forge reports. Raises StoreRefused.
+    The kernel frees the lock when the process ends. The folder is created if needed, and closed to other
+    users: anyone who reads the secret in the store can forge reports.
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():
-            # SQLite keeps its files beside what a link points to, and the lock here would not be theirs.
+            # SQLite keeps its files beside the target of a link, where this lock would not protect them.
             raise StoreRefused(
-                f"{file}: is a link to {file.readlink()}, and a service that uses that file would not be "
-                "seen. Nothing was changed. Use the folder of the file itself as storage.data_dir, with "
+                f"{file}: is a link to {file.readlink()}, and another service that uses that file would go "
+                "unnoticed. Nothing was changed. Use the folder of that file as storage.data_dir, with "
                 f"{path.name} as its name; a link to a whole folder is allowed"
             )
     try:
@@ -132,8 +132,8 @@ def lock(path: Path) -> int:
 
 
 def make_private(path: Path) -> None:
-    """Keep other users from the database, made empty if there is none: what SQLite adds has its mode."""
-    # Not through a descriptor of an existing database: to close one frees the locks that SQLite has on it.
+    """Close all files of the store to other users; create the database if needed. SQLite copies its mode."""
+    # An existing database is not opened: closing a descriptor would free SQLite's locks on it.
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE_FILE))
     for file in (*all_of(path), lock_of(path)):
@@ -142,12 +142,12 @@ def make_private(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """A descriptor of the file at `path`, locked. Raises BlockingIOError if another process has locked it."""
+    """Lock the file at `path`, and return its descriptor. Raises BlockingIOError if it is locked."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between the two calls the file may have been removed, and another service have locked a new one.
+            # Between both calls the file may have been removed, and a new one locked by another service.
             if _identity(os.fstat(descriptor)) == _identity(path.stat()):
                 return descriptor
         except FileNotFoundError:
@@ -163,17 +163,17 @@ def _tighten(path: Path, mode: int) -> None:
     if not status.st_mode & _OTHERS:
         return
     try:
-        if status.st_mode & stat.S_ISVTX:  # as /tmp, which is everybody's
+        if status.st_mode & stat.S_ISVTX:  # a shared folder such as /tmp
             raise PermissionError(f"{path} is a folder that users share")
         path.chmod(mode)
     except OSError as error:
         log.warning(
-            "%s is open to other users (mode %o), and this one cannot change that (%s). What is in the job "
-            "store is enough to forge reports of training: set mode %o, or choose another storage.data_dir",
+            "%s is open to other users (mode %o), and this user cannot change that (%s). Whoever reads the "
+            "job store can forge reports of training: set mode %o, or choose another storage.data_dir",
             *(path, stat.S_IMODE(status.st_mode), error, mode),
         )
     else:
-        log.info("%s had mode %o, and is its owner's alone now", path, stat.S_IMODE(status.st_mode))
+        log.info("%s had mode %o, and is now closed to other users", path, stat.S_IMODE(status.st_mode))
 
 
 def _identity(status: os.stat_result) -> Identity:

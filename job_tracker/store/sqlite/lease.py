@@ -1,4 +1,4 @@
-"""Who leads, among those who use one store."""
+"""The lease of a store that only one process uses."""
 
 import uuid
 from datetime import timedelta
@@ -9,10 +9,10 @@ from job_tracker.store.lease import Term
 
 
 class Lease:
-    """A lease in memory: the file is this process's alone, so whoever led before the process has ended.
+    """A lease in memory: only this process uses the file, so all earlier leaders have ended.
 
-    A service that starts again therefore leads at once. Used by the writer's thread only, so that no
-    write comes between a look at the lease and what depends on it.
+    A service that starts again therefore leads at once. Only the writer's thread uses it, so that no write
+    comes between a check of the lease and the write that depends on it.
     """
 
     def __init__(self) -> None:
@@ -31,13 +31,13 @@ class Lease:
         return term
 
     def resign(self, term: Term) -> bool:
-        """Whether it was the last, and is over now."""
+        """End the term; return whether it was the last one."""
         if term != self._term:
             return False
         self._term = None
         return True
 
     def check(self, term: Term | None) -> None:
-        """Raise LeadershipLost for a term that is not the last."""
+        """Raise LeadershipLost unless the term is the last one, or None."""
         if term is not None and term != self._term:
             raise LeadershipLost(f"term {term.number} is over")

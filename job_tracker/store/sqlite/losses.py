@@ -1,4 +1,4 @@
-"""Files that vanish below a running service: nothing is acknowledged any more, and it says what is lost."""
+"""Detects lost files of a running service, explains the loss, and stops all writes."""
 
 import logging
 import sqlite3
@@ -16,7 +16,7 @@ _SETTLE_SECONDS = 0.2
 
 
 class LossWatch:
-    """Looks after the files of a store. Used by the writer's thread only."""
+    """Watches the files of a store. Only the writer's thread uses it."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
@@ -24,19 +24,19 @@ class LossWatch:
         self._files = OpenFiles(path)
         self._contents = OpenContents(path, connection)
         self.is_whole = True
-        """Whether all that was acknowledged is in files that are there, or is when SQLite closes them."""
+        """Whether all acknowledged jobs are in existing files, or will be once SQLite has closed them."""
         self.is_cut = False
-        """Whether what is open must not be moved into the database any more: it would be damaged by that."""
+        """Whether a file was truncated. Then a checkpoint would damage the database."""
 
     def close(self) -> None:
-        """Let go of what it looks at, after SQLite has."""
+        """Close the watched files, after SQLite has closed its own."""
         self._contents.close()
 
     def check(self) -> None:
-        """Raise StoreLost if a file is gone, and StoreUnavailable if that cannot be seen."""
+        """Raise StoreLost if a file is lost, and StoreUnavailable if that cannot be determined."""
         if not (lost := self._lost()):
             return
-        # Who removes a folder takes one file after another: what is said has to be true after the last.
+        # A folder is removed file by file. The explanation has to be right after the last one.
         time.sleep(_SETTLE_SECONDS)
         lost = self._lost() or lost
         self.is_whole = False
@@ -54,33 +54,33 @@ class LossWatch:
     def _explain(self, lost: Mapping[Path, Loss]) -> str:
         what = "; ".join(f"{file} {loss.value}" for file, loss in lost.items())
         return (
-            f"{what}, below the running service. No job is accepted any more, and the service ends; running "
-            f"groups are left alone. {self._consequence(lost)}"
+            f"{what} while the service was running. The service accepts no more jobs, and ends; running "
+            f"groups are not touched. {self._consequence(lost)}"
         )
 
     def _consequence(self, lost: Mapping[Path, Loss]) -> str:
-        """What is safe of that which was acknowledged, and what to do."""
+        """Return which acknowledged jobs are safe, and what to do."""
         path, wal, lock = self._path, wal_of(self._path), lock_of(self._path)
         if path in lost:
             return (
-                f"The jobs that were acknowledged are lost with {path.name}, but for those in the file that "
-                f"is there now, or in a backup. Restore {path.name}, then start the service again"
+                f"The jobs that were acknowledged are lost with {path.name}, except those in the present "
+                f"file or in a backup. Restore {path.name}, then start the service again"
             )
         if lock in lost and wal in lost:
             return (
                 "Jobs that were acknowledged since the last checkpoint may be lost, and another service may "
-                "have been started here. See that none runs, then start this one again and look for them"
+                "have been started here. Check that none runs, then start this one again and look for them"
             )
         if lock in lost:
             return (
                 f"All jobs that were acknowledged are safe in {path.name}. But another service may have been "
-                "started here: see that only one is started again"
+                "started here: make sure that only one is started again"
             )
         if not self.is_cut and self._save():
             self.is_whole = True
             return (
-                f"All jobs that were acknowledged have been saved in {path.name} from what was still open: "
-                "start the service again"
+                f"All jobs that were acknowledged have been saved in {path.name} from the files that were "
+                "still open: start the service again"
             )
         return (
             f"Jobs that were acknowledged since the last checkpoint are lost with {wal.name}. Start the "
@@ -88,7 +88,7 @@ class LossWatch:
         )
 
     def _save(self) -> bool:
-        """Move what is in the write-ahead log, which is still open here, into the database."""
+        """Move the commits of the write-ahead log, which is still open, into the database."""
         try:
             busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:

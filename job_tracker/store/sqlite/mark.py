@@ -1,4 +1,4 @@
-"""The file beside the database: whose it is, and which ids may have been given, even if the log is lost."""
+"""The mark, a file beside the database: its store's id, and the ids that may have been given."""
 
 import json
 import logging
@@ -17,28 +17,28 @@ _BLOCK = 1000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the file says."""
+    """The content of the mark."""
 
     store_id: str
     last_id: int
-    """No id beyond this one was given."""
+    """No higher id was given."""
     is_exact: bool
-    """Whether it was given, as the store was closed since; else a block of ids up to it may be free."""
+    """Whether that id was given. If not, up to 1000 ids before it may be unused, since the store is open."""
 
     @property
     def surely_given(self) -> int:
-        """The last id of which it is certain that it was given."""
+        """Return the highest id that was certainly given."""
         return self.last_id if self.is_exact else self.last_id - _BLOCK
 
-    def leaves_out(self, store_id: str, last_id: int, *, had_log: bool) -> bool:
-        """Whether a database whose newest id is `last_id` may lack jobs that had later ones."""
+    def lacks_jobs(self, store_id: str, last_id: int, *, had_log: bool) -> bool:
+        """Return whether a database with this newest id may lack later jobs."""
         log_is_lost = not self.is_exact and not had_log
         is_behind = last_id < self.surely_given or (log_is_lost and last_id < self.last_id)
         return self.store_id == store_id and is_behind
 
 
 def read(path: Path) -> Mark | None:
-    """The mark of the database at `path`; None if there is none, as beside one of an older version."""
+    """Return the mark of the database at `path`; None if there is none, as in earlier versions."""
     file = files.mark_of(path)
     try:
         content = json.loads(file.read_text())
@@ -47,48 +47,48 @@ def read(path: Path) -> Mark | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise StoreRefused(
-            f"{file}: is damaged ({error!r}). Nothing was changed. It says which ids were given to jobs: "
-            f"restore it; or, if {path.name} is whole and as new as it was, move it away"
+            f"{file}: is damaged ({error!r}). Nothing was changed. It records which ids were given to jobs: "
+            f"restore it; or, if {path.name} is whole and up to date, move it away"
         ) from error
 
 
 def refuse_a_mixture(path: Path, mark: Mark | None) -> None:
-    """Raise StoreRefused if the log of writes is of another database: SQLite would apply it nevertheless."""
+    """Raise StoreRefused if the write-ahead log is of another database. SQLite would apply it anyway."""
     wal = files.wal_of(path)
     if mark is None or not has_content(wal) or not has_content(path):
         return
     found = _identity_without_log(path)
-    if found is None or found == mark.store_id:  # None: it is in the log alone, as at a first start
+    if found is None or found == mark.store_id:  # None: it is only in the log, as at a first start
         return
     raise StoreRefused(
-        f"{path}: is not the database that {wal.name} belongs to (job store {mark.store_id}; this one is "
-        f"{found}), and both together would be a mixture. Nothing was changed. Put the {path.name} back "
-        f"that was here; or, to use this one, move {wal.name} and {files.mark_of(path).name} away"
+        f"{path}: is not the database that {wal.name} belongs to. That is of job store {mark.store_id}, this "
+        f"one is of {found}; SQLite would mix both. Nothing was changed. Restore the earlier {path.name}; "
+        f"or, to use this one, move {wal.name} and {files.mark_of(path).name} away"
     )
 
 
 class Marker:
-    """Keeps the file. Used by one thread at a time."""
+    """Keeps the mark up to date. One thread uses it at a time."""
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, before: Mark | None, *, had_log: bool
     ) -> None:
-        """Go on from what the file said `before`, leaving ids out that jobs may have had which are lost.
+        """Continue from the mark `before`, and skip the ids that lost jobs may have had.
 
-        `had_log` says whether there was something in the log of writes before the database was opened.
+        `had_log` says whether the write-ahead log had content before the database was opened.
         """
         self._path = path
         [store_id] = connection.execute("SELECT id FROM identity").fetchone()
         last = self._last_id(connection)
-        if before is not None and before.leaves_out(store_id, last, had_log=had_log):
-            _leave_out(path, connection, last, before.last_id)
+        if before is not None and before.lacks_jobs(store_id, last, had_log=had_log):
+            _skip_ids(path, connection, last, before.last_id)
             last = before.last_id
         self._mark = Mark(store_id, last, is_exact=True)
         if self._mark != before:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """See that the next id may be given: it is on the disk that it was, also if the log is lost."""
+        """Record durably that the next id may be given, so that it is known even if the log is lost."""
         following = self._last_id(connection) + 1
         if following <= self._mark.last_id and not self._mark.is_exact:
             return
@@ -98,7 +98,7 @@ class Marker:
             raise StoreUnavailable(f"the job store cannot write: {error}") from error
 
     def settle(self, connection: sqlite3.Connection) -> None:
-        """Write down that no ids are open, as all that was written is about to be in the database itself."""
+        """Record that the last id is exact. The log is about to be moved into the database."""
         exact = Mark(self._mark.store_id, self._last_id(connection), is_exact=True)
         if exact != self._mark:
             self._write(exact)
@@ -116,18 +116,17 @@ class Marker:
 
 
 def has_content(file: Path) -> bool:
-    """Whether there is such a file, and something in it."""
+    """Return whether the file exists and is not empty."""
     return file.exists() and file.stat().st_size > 0
 
 
-def _leave_out(path: Path, connection: sqlite3.Connection, last: int, given: int) -> None:
+def _skip_ids(path: Path, connection: sqlite3.Connection, last: int, given: int) -> None:
     log.critical(
-        "%s: jobs %d to %d may have been acknowledged, and are not there: the file is older than what was "
-        "given, or %s was removed while the service "
-        "was down. They are lost unless there is a backup, and what they left in the storage "
-        "is kept. If another program, such as sqlite3, has opened the file meanwhile, it has moved the log "
-        "into it, and none is lost. New jobs get ids from %d on, so that none goes on from the files of "
-        "another.",
+        "%s: jobs %d to %d may have been acknowledged, and are missing: the file is older than the last "
+        "given id, or %s was removed while the service was down. They are lost unless there is a backup; "
+        "their files in the storage are kept. If another program, such as sqlite3, has opened the file, "
+        "it has moved the log into it, and no job is lost. New jobs get ids from %d on, so that no job "
+        "continues from the files of another.",
         *(path, last + 1, given, files.wal_of(path).name, given + 1),
     )
     connection.execute("BEGIN IMMEDIATE")
@@ -137,7 +136,7 @@ def _leave_out(path: Path, connection: sqlite3.Connection, last: int, given: int
 
 
 def _identity_without_log(path: Path) -> str | None:
-    """The store's id in the database file itself; None if it has none that can be read."""
+    """Return the store's id in the database file itself; None if it cannot be read."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         with suppress(sqlite3.DatabaseError):

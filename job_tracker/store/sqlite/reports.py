@@ -1,4 +1,4 @@
-"""Reports as rows: the last progress with its job, metrics as thinned series, artifacts by name."""
+"""Reports in tables: the last progress in its job, metrics as thinned series, artifacts by name."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -7,9 +7,9 @@ from itertools import groupby
 
 from job_tracker.domain.job import JobState
 from job_tracker.domain.telemetry import (
-    MOST_ARTIFACTS,
-    MOST_POINTS,
-    MOST_SERIES,
+    MAX_ARTIFACTS,
+    MAX_POINTS,
+    MAX_SERIES,
     Artifact,
     AttemptReport,
     MetricPoint,
@@ -21,7 +21,7 @@ from job_tracker.store.sqlite import rows
 
 
 def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
-    """Write a report down. Returns the job's state, None if the report does not count."""
+    """Store a report. Return the job's state, None if the report is refused."""
     job = db.execute(
         "SELECT state FROM jobs WHERE id = ? AND attempt = ?"
         " AND (state IN ('launching', 'running') OR finished_at >= ?)",
@@ -39,7 +39,7 @@ def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
 
 
 def series_of(found: Iterable[sqlite3.Row]) -> list[MetricSeries]:
-    """Series from rows of SERIES, in their order."""
+    """Return the series in rows of SERIES, in their order."""
     return [
         MetricSeries(
             name,
@@ -57,7 +57,7 @@ ARTIFACTS = "SELECT content FROM artifacts WHERE job_id = ? ORDER BY name"
 
 
 def artifacts_of(found: Iterable[sqlite3.Row]) -> list[Artifact]:
-    """Artifacts from rows of ARTIFACTS."""
+    """Return the artifacts in rows of ARTIFACTS."""
     return [encoding.ARTIFACT.validate_json(row["content"]) for row in found]
 
 
@@ -75,7 +75,7 @@ def _add_to_series(
     query = "SELECT id, seen, stride FROM metric_series WHERE job_id = ? AND name = ?"
     known = db.execute(query, (job_id, name)).fetchone()
     if known is None:
-        if _count(db, "metric_series", job_id) >= MOST_SERIES:
+        if _count(db, "metric_series", job_id) >= MAX_SERIES:
             return
         insert = "INSERT INTO metric_series (job_id, name, seen, stride) VALUES (?, ?, 0, 1) RETURNING *"
         known = db.execute(insert, (job_id, name)).fetchone()
@@ -83,7 +83,7 @@ def _add_to_series(
     for number, point in enumerate(points, start=seen):
         if number % stride:
             continue
-        if number // stride >= MOST_POINTS:
+        if number // stride >= MAX_POINTS:
             stride *= 2
             db.execute("DELETE FROM metric_points WHERE series = ? AND number % ?", (series, stride))
             if number % stride:
@@ -96,12 +96,12 @@ def _add_to_series(
 
 def _keep_artifact(db: sqlite3.Connection, job_id: int, artifact: Artifact) -> None:
     known = db.execute("SELECT 1 FROM artifacts WHERE job_id = ? AND name = ?", (job_id, artifact.name))
-    if known.fetchone() is None and _count(db, "artifacts", job_id) >= MOST_ARTIFACTS:
+    if known.fetchone() is None and _count(db, "artifacts", job_id) >= MAX_ARTIFACTS:
         return
     content = encoding.text_of(encoding.ARTIFACT, artifact)
     db.execute("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?)", (job_id, artifact.name, content))
 
 
 def _count(db: sqlite3.Connection, table: str, job_id: int) -> int:
-    # The table's name is one of ours.
+    # The table's name is a constant of this file.
     return int(db.execute(f"SELECT count(*) FROM {table} WHERE job_id = ?", (job_id,)).fetchone()[0])  # noqa: S608

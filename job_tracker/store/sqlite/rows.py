@@ -1,4 +1,4 @@
-"""Jobs as rows: scalars that are queried have a column, the rest is JSON."""
+"""Jobs as rows: values that are queried have a column, others are JSON."""
 
 import sqlite3
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from job_tracker.store import encoding, specs
 
 
 def job_of(row: sqlite3.Row) -> Job:
-    """The job that a row of the table holds."""
+    """Return the job in a row."""
     return Job(
         id=row["id"],
         version=row["version"],
@@ -29,12 +29,12 @@ def job_of(row: sqlite3.Row) -> Job:
 
 
 def size_of(row: sqlite3.Row) -> int:
-    """How long the texts of a row are together."""
+    """Return the total length of a row's texts."""
     return sum(len(value) for value in row if isinstance(value, str))
 
 
 def fixed_columns(job: Job) -> dict[str, Any]:
-    """The columns that are written once, but for the id, and the values they get."""
+    """Return the columns that are written once, except the id, with their values."""
     return {
         "version": job.version,
         "name": job.spec.name,
@@ -46,7 +46,7 @@ def fixed_columns(job: Job) -> dict[str, Any]:
 
 
 def changing_columns(job: Job) -> dict[str, Any]:
-    """The columns that an update may change, and the values they get."""
+    """Return the columns that an update may change, with their values."""
     return {
         "state": job.state.value,
         "attempt": job.attempt,
@@ -61,5 +61,5 @@ def changing_columns(job: Job) -> dict[str, Any]:
 
 
 def moment(timestamp: float) -> datetime:
-    """The moment of a column, which is in seconds since 1970."""
+    """Return the time of a column in seconds since 1970."""
     return datetime.fromtimestamp(timestamp, UTC)

@@ -1,4 +1,4 @@
-"""The tables, and how a file of an older version becomes one of this."""
+"""The tables, the migration of files of earlier versions, and checks before a file is used."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -9,14 +9,13 @@ from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.sqlite import files, mark
 from job_tracker.store.sqlite.mark import Marker
 
-# "TRNG": tells a file of ours from any other SQLite database (sqlite.org, "PRAGMA application_id").
+# "TRNG": marks a file as a job store (sqlite.org, "PRAGMA application_id").
 APPLICATION_ID = 0x54524E47
 
-# Each entry takes a file from version i to version i + 1. Entries are never changed once released.
+# Each entry migrates a file from version i to version i + 1. Released entries never change.
 #
-# Two tables are kept by triggers, so that they cannot disagree with `jobs`:
-# `tallies` makes counts free, and `queue_blocks` (queued jobs per 256 ids) makes a queue position
-# cost one range over the blocks and one over less than a block, however long the queue is.
+# Triggers keep two tables consistent with `jobs`. `tallies` has the counts. `queue_blocks` (queued jobs per
+# 256 ids) bounds the cost of a queue position: one range of blocks, and one range within a block.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE jobs (
@@ -130,8 +129,8 @@ MIGRATIONS: tuple[str, ...] = (
 
 
 def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> sqlite3.Connection:
-    """A connection in autocommit mode: transactions begin and end where the code says so."""
-    # One that only reads makes no checkpoint as it is closed, not even as the last.
+    """Open a connection in autocommit mode: transactions begin and end explicitly."""
+    # A read-only connection makes no checkpoint when it is closed, not even as the last one.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
         uri=True,
@@ -140,8 +139,8 @@ def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> s
         cached_statements=256,
     )
     connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
-    connection.execute("PRAGMA fullfsync = ON")  # ... also on macOS; elsewhere it means nothing
+    connection.execute("PRAGMA synchronous = FULL")  # commits are durable when they return
+    connection.execute("PRAGMA fullfsync = ON")  # the same on macOS; no effect elsewhere
     connection.execute("PRAGMA busy_timeout = 5000")
     connection.execute(f"PRAGMA cache_size = -{cache_kib}")
     if read_only:
@@ -150,11 +149,11 @@ def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> s
 
 
 def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection, Marker]:
-    """Open the file, make or migrate its tables; with what keeps its mark.
+    """Open the file, and create or migrate its tables.
 
-    Raises StoreRefused, having changed nothing, for a file that is damaged, that another program
-    made, that a newer version of this service wrote, or that never had a job while there are folders
-    which jobs have `used`; or one beside the log of writes of another.
+    Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
+    written by a newer version, is beside the write-ahead log of another database, or never had a job although
+    there are folders that jobs have `used`.
     """
     try:
         before = mark.read(path)
@@ -167,7 +166,7 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
         connection = connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         _migrate(connection)
-        # From now on the file itself says whose it is, see contents.py and mark.py.
+        # From now on the file itself has the store's id, see contents.py and mark.py.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         marker = Marker(path, connection, before, had_log=had_log)
         return connection, marker
@@ -180,7 +179,7 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
 
 def refuse_what_is_not_ours(path: Path) -> None:
     """Raise StoreRefused for a file of another program or a newer version; DatabaseError if it is damaged."""
-    # Read-only: even closing an ordinary connection may write (it moves the WAL into the file).
+    # Read-only, since even closing a normal connection may write (it moves the log into the file).
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -201,12 +200,12 @@ def refuse_what_is_not_ours(path: Path) -> None:
 
 
 def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
-    """Raise StoreRefused if the file never had a job: the folders are of jobs that it knows nothing of."""
+    """Raise StoreRefused if the file never had a job, but its log or folders show that jobs existed."""
     wal = files.wal_of(path)
     if not mark.has_content(path) and mark.has_content(wal):
         raise StoreRefused(
-            f"{path}: is gone, but {wal.name} is there with what was written last. Nothing was changed. "
-            f"Put the {path.name} back that it belongs to; or move {wal.name} away to begin without its jobs."
+            f"{path}: is gone, but {wal.name} is there with the last writes. Nothing was changed. "
+            f"Restore the {path.name} that it belongs to; or move {wal.name} away to start without its jobs."
         )
     if not used or has_had_jobs(path):
         return
@@ -215,19 +214,19 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
     )
     raise StoreRefused(
         f"{path}: {problem}, but jobs have used {', '.join(map(str, used))}. An empty job store does not "
-        "know them: groups of theirs that still run would be left to themselves, or stopped as strays. "
-        f"Nothing was changed. Restore {path.name} from a backup, with its -wal file if there is one; or "
-        "move these folders away; or start once with storage.start_anew=true to begin without these jobs."
+        "know these jobs: their running groups would be left unattended, or stopped as strays. Nothing was "
+        f"changed. Restore {path.name} from a backup, with its -wal file if there is one; or move these "
+        "folders away; or start once with storage.start_anew=true to begin without these jobs."
     )
 
 
 def has_had_jobs(path: Path) -> bool:
-    """Say whether there ever was a job in the file; the sequence of ids stays when jobs are deleted."""
+    """Return whether the file ever had a job. The sequence of ids survives the deletion of jobs."""
     if not mark.has_content(path):
         return False
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'sqlite_sequence'")
-        if not tables.fetchone()[0]:  # a service was killed before it made any
+        if not tables.fetchone()[0]:  # a service was killed before it created tables
             return False
         return bool(connection.execute("SELECT count(*) FROM sqlite_sequence").fetchone()[0])
 
@@ -235,7 +234,7 @@ def has_had_jobs(path: Path) -> bool:
 def _migrate(connection: sqlite3.Connection) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     for target, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        # One transaction a step: a crash leaves the file at the step before.
+        # One transaction per version: a crash leaves the file at the version before.
         connection.executescript(
             f"BEGIN IMMEDIATE; {script}; PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {target}; COMMIT;"

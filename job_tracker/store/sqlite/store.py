@@ -1,4 +1,4 @@
-"""The job store in one SQLite file (WAL): durable, indexed, and nobody else's."""
+"""The job store in one SQLite file (WAL), which one service uses exclusively."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,21 +33,22 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-_MOST_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
+_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
+_QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 
 
 class SqliteStore:
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
-    Single rows are read on the event loop: in WAL mode a reader waits for nobody, and such a read
-    takes less time than handing it to a thread. Lists are read in a thread.
+    Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
+    passing it to a thread. Lists are read in a thread.
     """
 
     def __init__(self, path: Path, lock: int, connection: sqlite3.Connection, marker: Marker) -> None:
         self._lock = lock
         self._marker = marker
         self._reader = schema.connect(path, read_only=True)
-        # Lists read each row once: a cache would only be filled by large ones.
+        # A small cache: lists read each row once.
         self._lister = schema.connect(path, read_only=True, cache_kib=1024)
         self._listing = asyncio.Lock()
         self._connection = connection
@@ -55,14 +57,15 @@ class SqliteStore:
         self._feed: Broadcast[int, JobState] = Broadcast()
         self._lease = Lease()
         self._resigned: Broadcast[int, None] = Broadcast()
-        # Nobody else writes the file, so what was read is true until we write: see _changed.
+        # A cache of jobs. Only this process writes the file, and _changed removes what it writes.
         self._known: dict[int, Job] = {}
+        self._positions: dict[int, int] = {}
 
     @classmethod
     async def open(cls, path: Path, used: Sequence[Path] = ()) -> "SqliteStore":
-        """Open or make the file.
+        """Open or create the file.
 
-        Raises StoreRefused if it is in use, damaged, foreign or too new; or if it never had a job, while
+        Raises StoreRefused if it is in use, damaged, foreign or too new, or if it never had a job although
         there are folders that jobs have `used`.
         """
         lock = files.lock(path)
@@ -83,27 +86,26 @@ class SqliteStore:
             "request_key": request_key.key if request_key else None,
             "request_digest": request_key.digest if request_key else None,
         }
-        # Only column names of our own are in the text; every value is bound.
-        statement = f"INSERT INTO jobs ({', '.join(values)}) VALUES (:{', :'.join(values)})"  # noqa: S608
+        statement, arguments = _insertion(tuple(values)), (*values.values(), max_queued)
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
             if request_key is not None and (known := _find_submitted(db, request_key)):
                 return known, False
-            queued = db.execute("SELECT jobs FROM tallies WHERE state = 'queued'").fetchone()
-            if queued and queued["jobs"] >= max_queued:
+            self._marker.reserve(db)
+            cursor = db.execute(statement, arguments)
+            if not cursor.rowcount:
+                [queued] = db.execute(_QUEUED).fetchone()
                 raise LimitExceeded(
-                    f"{queued['jobs']} jobs are queued, which is the limit (scheduling.max_queued); "
+                    f"{queued} jobs are queued, which is the limit (scheduling.max_queued); "
                     "try again when some have run"
                 )
-            self._marker.reserve(db)
-            cursor = db.execute(statement, values)
             assert cursor.lastrowid is not None
             return replace(fresh, id=cursor.lastrowid), True
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
-            if is_new:
-                self._changed(job.id, job.state)
+            if is_new:  # a new job is the last one, so no position changes
+                self._feed.publish(job.id, job.state)
 
         job, _ = await self._writer.run(insert, committed)
         return job
@@ -123,7 +125,7 @@ class SqliteStore:
             raise JobNotFound(job_id)
         job = rows.job_of(row)
         if len(row["spec"]) <= _LARGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[job_id] = job
         return job
@@ -145,13 +147,13 @@ class SqliteStore:
                 raise IllegalMove(job.id, before, job.state)
             if row["attempt"] != job.attempt:
                 db.execute("UPDATE jobs SET progress = NULL WHERE id = ?", (job.id,))
-            # Only column names of our own are in the text; every value is bound.
+            # The text has only constant column names; every value is bound.
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
 
         try:
             await self._writer.run(write, lambda _: self._changed(job.id, job.state, by))
         except (JobNotFound, StaleJob, IllegalMove):
-            # What is known may be wrong: an operator can change a row by other programs.
+            # The cache may be wrong: an operator may have changed the row with another program.
             self._known.pop(job.id, None)
             raise
         return replace(job, version=job.version + 1)
@@ -189,7 +191,7 @@ class SqliteStore:
         def write(db: sqlite3.Connection) -> int:
             row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
             last = max(row["seq"] if row else 0, beyond) + number
-            # SQLite makes the row with the first job, and reads the table before each (autoinc.html).
+            # SQLite creates the row with the first job, and reads it before each job (autoinc.html).
             db.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'")
             db.execute("INSERT INTO sqlite_sequence VALUES ('jobs', ?)", (last,))
             return last
@@ -201,6 +203,15 @@ class SqliteStore:
         return [rows.job_of(row) for row in self._all(self._reader, query, limit)]
 
     async def queue_position(self, job: Job) -> int:
+        position = self._positions.get(job.id)
+        if position is None:
+            position = self._read_position(job)
+            if len(self._positions) >= _MAX_KNOWN:
+                del self._positions[next(iter(self._positions))]
+            self._positions[job.id] = position
+        return position
+
+    def _read_position(self, job: Job) -> int:
         row = self._one(
             "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE block < ?1 >> 8)"
             " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND id >= (?1 >> 8) << 8 AND id < ?1)",
@@ -234,7 +245,7 @@ class SqliteStore:
         if before is not None:
             conditions.append("id < ?")
             values.append(before)
-        # The conditions are fixed texts; every value is bound.
+        # The conditions are constants; every value is bound.
         clause = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         query = f"SELECT id FROM jobs {clause} ORDER BY id DESC LIMIT ?"  # noqa: S608
         async with self._listing:
@@ -265,16 +276,16 @@ class SqliteStore:
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
         return self._feed.subscribe(job_id)
 
-    async def lead(  # nobody else could see the holder
+    async def lead(
         self,
-        holder: str,  # noqa: ARG002
+        holder: str,  # noqa: ARG002  # there is no other replica to show it to
         lifetime: timedelta,
         term: Term | None = None,
     ) -> Term | None:
         won: Term | None = None
 
         def lead(_: sqlite3.Connection) -> Term | None:
-            nonlocal won  # it is run once more if another operation fails, and the lease is in memory
+            nonlocal won  # the writer repeats it if another operation of the batch fails
             won = self._lease.lead(lifetime, won or term)
             return won
 
@@ -291,9 +302,9 @@ class SqliteStore:
         await self._writer.close()
         async with self._listing:
             if self._watch.is_whole:
-                with suppress(OSError, sqlite3.Error):  # then ids are left open, as after a kill
+                with suppress(OSError, sqlite3.Error):  # the mark stays inexact, as after a kill
                     self._marker.settle(self._connection)
-            # The writer moves the log into the database if it is closed last, which a cut log would damage.
+            # The connection that is closed last makes a checkpoint. After a truncation that must be a reader.
             order = (self._reader, self._lister, self._connection)
             for connection in reversed(order) if self._watch.is_cut else order:
                 connection.close()
@@ -302,6 +313,7 @@ class SqliteStore:
 
     def _changed(self, job_id: int, state: JobState, by: Changes | None = None) -> None:
         self._known.pop(job_id, None)
+        self._positions.clear()
         self._feed.publish(job_id, state, by=by)
 
     def _one(self, query: str, *values: Any) -> sqlite3.Row | None:
@@ -311,17 +323,17 @@ class SqliteStore:
         return await self._read(lambda found: [rows.job_of(row) for row in found], query, *values)
 
     async def _read(self, parse: Callable[[list[sqlite3.Row]], list[T]], query: str, *values: Any) -> list[T]:
-        async with self._listing:  # one connection, one thread at a time
+        async with self._listing:  # one thread at a time may use the connection
             return await asyncio.to_thread(lambda: parse(self._all(self._lister, query, *values)))
 
     def _read_page(self, limit: int, query: str, *values: Any) -> Listing:
-        """The jobs whose ids the query finds. Only ids are sorted, and each row is parsed before the next."""
+        """Return the jobs whose ids the query finds. Rows are read one by one, to keep few in memory."""
         jobs: list[Job] = []
         size = 0
         for (job_id,) in self._all(self._lister, query, *values, limit + 1):
             if len(jobs) == limit or size >= LARGEST_LIST:
                 return Listing(jobs, has_more=True)
-            for row in self._all(self._lister, "SELECT * FROM jobs WHERE id = ?", job_id):  # if still there
+            for row in self._all(self._lister, "SELECT * FROM jobs WHERE id = ?", job_id):
                 jobs.append(rows.job_of(row))
                 size += rows.size_of(row)
         return Listing(jobs, has_more=False)
@@ -332,6 +344,19 @@ class SqliteStore:
             return connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
+
+
+@cache
+def _insertion(columns: tuple[str, ...]) -> str:
+    """The statement that inserts a job with these columns, unless as many are queued as the last argument.
+
+    It is one statement, since the event loop may have to wait for the GIL several times in each.
+    """
+    # Only column names of our own are in the text; every value is bound.
+    return (
+        f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
+        f"WHERE coalesce(({_QUEUED}), 0) < ?"
+    )
 
 
 def _find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:

@@ -1,4 +1,4 @@
-"""One thread that writes, and commits what waits together: many callers share one sync of the disk."""
+"""Group commit: one thread writes, and commits all waiting operations with one sync of the disk."""
 
 import asyncio
 import logging
@@ -28,20 +28,20 @@ class _Pending:
     outcome: Any = None
     error: Exception | None = None
     is_written: bool = False
-    """Whether it may be read by now, though its caller is told that it is not known to be durable."""
+    """Whether readers may see it already, although its caller gets an error since it may not be durable."""
 
 
 class GroupCommitter:
-    """Runs operations in order, each atomic, on a connection that nobody else writes with.
+    """Runs operations in order, each atomically, on the only connection that writes.
 
-    An operation checks first and writes after, so that one that raises a TrackerError has written
-    nothing; what it returns reaches the caller when it is on the disk.
+    An operation must check first and write afterwards: one that raises a TrackerError has written nothing.
+    Its result reaches the caller once it is durable.
     """
 
     def __init__(self, connection: sqlite3.Connection, check: Callable[[], None] = lambda: None) -> None:
-        """`check` is called before each commit, and after it before any caller is answered.
+        """Call `check` before each commit, and after it before any caller is answered.
 
-        It raises StoreUnavailable if this commit may not be durable, and StoreLost if no later one will be.
+        It raises StoreUnavailable if this commit may not be durable, and StoreLost if no commit can be.
         """
         self._connection = connection
         self._check = check
@@ -55,21 +55,20 @@ class GroupCommitter:
     async def run(
         self, operation: Operation[Result], committed: Callable[[Result], None] = lambda _: None
     ) -> Result:
-        """The operation's result, once durable. Raises what it raised, or StoreUnavailable.
+        """Run the operation, and return its result once durable. Raises its error, or StoreUnavailable.
 
-        `committed` is given the result first, on the event loop, even if the caller has gone away, and also
-        if the operation was done, but cannot be promised: whoever reads sees it then.
+        `committed` gets the result first, on the event loop, even if the caller was cancelled. It also gets
+        the result of a commit that may not be durable, since readers see it.
         """
         if self._closed:
             raise StoreUnavailable("the store is closed")
         pending = _Pending(operation, self._loop.create_future(), committed)
         self._waiting.put(pending)
-        # A caller that goes away does not undo what may be committed by then.
-        result: Result = await asyncio.shield(pending.done)
+        result: Result = await pending.done
         return result
 
     async def close(self) -> None:
-        """Commit what waits, and end the thread."""
+        """Commit the waiting operations, and end the thread."""
         self._closed = True
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
@@ -93,7 +92,7 @@ class GroupCommitter:
         is_written = False
         try:
             if self._lost is None:
-                self._check()  # what was emptied looks whole again behind the next write
+                self._check()  # a write would hide that a file was truncated
                 self._commit(batch)
                 is_written = True
                 self._check()
@@ -103,8 +102,8 @@ class GroupCommitter:
             problem = self._lost = error
         except StoreUnavailable as error:
             problem = error
-        except Exception as error:  # were it to end this thread, every later caller would wait for ever
-            log.exception("a commit failed in a way that was not foreseen")
+        except Exception as error:  # otherwise this thread would end, and callers would wait for ever
+            log.exception("a commit failed unexpectedly")
             problem = StoreUnavailable(f"the job store cannot write: {error!r}")
         for pending in batch:
             pending.is_written = is_written and pending.error is None
@@ -114,7 +113,7 @@ class GroupCommitter:
         try:
             self._transact(batch)
         except Exception:
-            # Whatever one of them did wrong is not the others' fault.
+            # Repeat each alone, so that one failure does not affect the others.
             for pending in batch:
                 try:
                     self._transact([pending])
@@ -128,9 +127,9 @@ class GroupCommitter:
     @staticmethod
     def _damaged(error: sqlite3.Error) -> StoreLost:
         explanation = (
-            f"the job store is damaged, or its disk is ({error}). No job is accepted any more, and the "
-            "service ends; running groups are left alone. Look at the disk, and start the service again: "
-            "it says whether the store is whole, or has to be restored from a backup"
+            f"the job store or its disk is damaged ({error}). The service accepts no more jobs, and ends; "
+            "running groups are not touched. Check the disk, and start the service again: it then says "
+            "whether the store is whole, or must be restored from a backup"
         )
         log.critical("%s", explanation)
         return StoreLost(explanation)
@@ -156,6 +155,8 @@ def _settle(batch: list[_Pending]) -> None:
     for pending in batch:
         if pending.error is None or pending.is_written:
             pending.committed(pending.outcome)
+        if pending.done.cancelled():  # its caller has gone away, which does not undo what is committed
+            continue
         if pending.error is not None:
             pending.done.set_exception(pending.error)
         else:

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The cluster's CA, its certificates and the kubeconfigs that hold them. Sourced by debian.sh.
+# The cluster's CA, certificates and kubeconfigs. Sourced by debian.sh.
 
 certificate() { # certificate NAME SUBJECT [SUBJECT ALTERNATIVE NAMES]
     local use=clientAuth

@@ -1,11 +1,11 @@
-"""The cluster's DNS server: Service and pod host names, from the API's Services and Endpoints.
+"""The cluster's DNS server: host names of Services and pods, from the API's Services and Endpoints.
 
 Answers A (and PTR) for
     SERVICE.NAMESPACE.svc.DOMAIN            ClusterIP; of a headless Service, its endpoints
     HOSTNAME.SERVICE.NAMESPACE.svc.DOMAIN   the endpoint with that host name (or 10-1-2-3)
     10-1-2-3.NAMESPACE.pod.DOMAIN           10.1.2.3
-NODATA for other types of those names, NXDOMAIN for every other name: there is nothing outside
-to forward to. While the API cannot be reached it answers from what it last saw.
+Other types of these names get NODATA, and all other names NXDOMAIN, since there is no server to forward to.
+If the API is unreachable, the last known state is used.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Endpoint(NamedTuple):
 
 
 def endpoints_of(found: dict[str, Any]) -> list[Endpoint]:
-    """Each address once."""
+    """Return each address once."""
     by_ip = {}
     for subset in found.get("subsets") or []:
         for part, ready in (("notReadyAddresses", False), ("addresses", True)):
@@ -65,7 +65,7 @@ def endpoints_of(found: dict[str, Any]) -> list[Endpoint]:
 
 
 class Store(Generic[T]):
-    """One resource of all namespaces, kept current by list and watch."""
+    """One resource in all namespaces, kept up to date by list and watch."""
 
     def __init__(
         self, server: str, tls: ssl.SSLContext, resource: str, pick: Callable[[dict[str, Any]], T]
@@ -87,15 +87,15 @@ class Store(Generic[T]):
         return response
 
     def _run(self) -> None:
-        said = ""
+        logged = ""
         while True:
             try:
                 self._list_and_watch()
-                said = ""
+                logged = ""
             except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-                if repr(error) != said:  # once per kind of trouble, not per try
-                    said = repr(error)
-                    print(self._resource, said, file=sys.stderr, flush=True)
+                if repr(error) != logged:  # once for each kind of error, not for each try
+                    logged = repr(error)
+                    print(self._resource, logged, file=sys.stderr, flush=True)
                 time.sleep(0.3)
 
     def _list_and_watch(self) -> None:
@@ -108,7 +108,7 @@ class Store(Generic[T]):
             for line in self._get(400, resourceVersion=version, **query):
                 event = json.loads(line)
                 found = event["object"]
-                if event["type"] == "ERROR":  # too old a version: list again
+                if event["type"] == "ERROR":  # the version is too old: list again
                     return
                 version = found["metadata"]["resourceVersion"]
                 if event["type"] == "DELETED":
@@ -122,7 +122,7 @@ def _key(found: dict[str, Any]) -> Key:
 
 
 class Zone:
-    """What the names stand for."""
+    """The addresses of names."""
 
     def __init__(self, domain: str, services: Store[Service], endpoints: Store[list[Endpoint]]) -> None:
         self.domain = domain.lower().strip(".").split(".")
@@ -132,7 +132,7 @@ class Zone:
         return self._services.ready.is_set() and self._endpoints.ready.is_set()
 
     def addresses(self, labels: list[str]) -> tuple[list[str] | None, str | None]:
-        """The IPv4 addresses of a name under the domain (None: no such name), and its alias, if any."""
+        """Return the IPv4 addresses of a name under the domain (None if unknown), and its alias, if any."""
         if len(labels) == 3 and labels[2] == "pod" and DASHED.match(labels[0]):
             return [labels[0].replace("-", ".")], None
         if len(labels) not in (3, 4) or labels[-1] != "svc":
@@ -165,13 +165,13 @@ class Zone:
 
 
 class Responder:
-    """Makes replies of queries."""
+    """Answers queries."""
 
     def __init__(self, zone: Zone, ttl: int) -> None:
         self._zone, self._ttl = zone, ttl
 
     def answer(self, query: bytes, limit: int) -> bytes | None:
-        """The reply to one DNS message, or None to stay silent."""
+        """Return the reply to a DNS message; None for no reply."""
         if len(query) < 12:
             return None
         ident, flags, questions = struct.unpack("!HHH", query[:6])
@@ -211,7 +211,7 @@ class Responder:
         return NXDOMAIN, []
 
     def _reply(self, ident: int, flags: int, question: bytes, code: int, records: Iterable[Record]) -> bytes:
-        # response, authoritative, recursion available; opcode, TC and RD as they came
+        # response, authoritative, recursion available; opcode, TC and RD as in the query
         packed = [
             b"\xc0\x0c" + struct.pack("!HHIH", kind, 1, self._ttl, len(data)) + data for kind, data in records
         ]  # c00c: the name in the question
@@ -221,7 +221,7 @@ class Responder:
 
 
 def _labels(query: bytes) -> tuple[list[str], int]:
-    """The labels of the name that is asked for, and where it ends."""
+    """Return the labels of the requested name, and its end."""
     labels, position = [], 12
     while size := query[position]:
         if size > 63:

@@ -1,18 +1,17 @@
 # shellcheck shell=bash
-# The cluster's network: a namespace, and a cable (veth) from it to this machine. Sourced by debian.sh.
+# The cluster's network: a namespace, and a cable (veth) between it and this machine. Sourced by debian.sh.
 #
-# Each cluster has one /16 of its own, 10.NUMBER.0.0/16, which this machine reaches through the cable: node,
-# pods, Services and node ports have the same addresses here as within. Nothing in there reaches farther
-# than this machine.
+# Each cluster has its own 10.NUMBER.0.0/16, which this machine reaches through the cable: node, pods, Services
+# and node ports have the same addresses inside and outside. The cluster reaches nothing beyond this machine.
 #
 #   10.NUMBER.0.1      the node; the API server is its port 6443
-#   10.NUMBER.0.254    this machine, as pods see it
+#   10.NUMBER.0.254    this machine, for pods
 #   10.NUMBER.64.0/18  Services
 #   10.NUMBER.128.0/17 pods
 
 NETNS=/run/netns/$NAME
 FIRST_NUMBER=123
-CLUSTERS=20 # that many at once on one machine
+CLUSTERS=20 # maximum on one machine
 
 in_net() { nsenter --net="$NETNS" -- "$@"; }
 
@@ -28,7 +27,7 @@ network_addresses() {
     SERVER=https://$NODE_IP:6443
 }
 
-# free_number: the first whose addresses nothing on this machine has a use for
+# free_number: prints the first number whose addresses are unused on this machine
 free_number() {
     local n
     for ((n = FIRST_NUMBER; n < FIRST_NUMBER + CLUSTERS; n++)); do
@@ -36,17 +35,17 @@ free_number() {
         [ -z "$(ip -4 route show match "10.$n.0.0/16" | grep -v ^default)" ] || continue
         echo "$n" && return
     done
-    die 'found no free addresses'
+    die 'found no free addresses; stop another cluster'
 }
 
-# What a process in the namespace finds as its name server: ours, under this machine's addresses
-# for it, since /etc/resolv.conf is this machine's there too.
+# The name servers in /etc/resolv.conf, which processes in the namespace share with this machine. The cluster's
+# DNS server gets their addresses.
 nameservers() { awk '$1 == "nameserver" && $2 ~ /^[0-9.]+$/ { print $2 }' /etc/resolv.conf; }
 
 make_network() {
     local ip
     {
-        flock 8 # clusters that start at the same moment choose one after the other
+        flock 8 # clusters that start at the same time choose one after the other
         free_number >"$S/number"
         network_addresses
         ip netns add "$NAME"
@@ -57,8 +56,8 @@ make_network() {
     ip -n "$NAME" link set lo up
     ip -n "$NAME" addr add "$NODE_IP/24" dev "$NODE"
     ip -n "$NAME" link set "$NODE" up
-    ip -n "$NAME" route add "$SERVICE_CIDR" dev "$NODE" # kube-proxy translates them, but only what has a route
-    ip -n "$NAME" route add unreachable default         # an answer at once, not a time-out
+    ip -n "$NAME" route add "$SERVICE_CIDR" dev "$NODE" # kube-proxy translates Service addresses, which need a route
+    ip -n "$NAME" route add unreachable default         # an error at once instead of a time-out
     for ip in $(nameservers); do
         case $ip in 127.*) ;; *) ip -n "$NAME" addr add "$ip/32" dev lo ;; esac
     done
@@ -66,7 +65,7 @@ make_network() {
     ip route add "10.$(<"$S/number").0.0/16" via "$NODE_IP" dev "$CABLE"
 }
 
-remove_network() { # the cable goes with it
+remove_network() { # this removes the cable, too
     [ ! -e "$NETNS" ] || ip netns del "$NAME" 2>/dev/null || rm -f "$NETNS"
     [ ! -e "$S/number" ] || ip link del "k8s-test$(<"$S/number")" 2>/dev/null || true
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The programs: their configuration, how each is started, and when it is ready. Sourced by debian.sh.
+# The programs: their configuration, how they start, and when they are ready. Sourced by debian.sh.
 
 # off in 1.20, on by default in every later version
 GATES=BoundServiceAccountTokenVolume=true,TTLAfterFinished=true,SizeMemoryBackedVolumes=true
@@ -14,7 +14,7 @@ state = "$S/containerd/state"
   address = "$RUN/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "training-service.test/pause:1"
-  restrict_oom_score_adj = true # lowering it takes CAP_SYS_RESOURCE
+  restrict_oom_score_adj = true # lowering it needs CAP_SYS_RESOURCE
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
@@ -49,28 +49,28 @@ clusterDomain: cluster.local
 resolvConf: $S/resolv.conf
 volumePluginDir: $S/kubelet/volume-plugins
 featureGates: {$(sed 's/=/: /g; s/,/, /g' <<<"$GATES"), DevicePlugins: false}
-nodeStatusUpdateFrequency: 1s # it is not Ready on its first report, and the next would be 10 s later
+nodeStatusUpdateFrequency: 1s # the first report is never Ready, and the default for the next is 10 s
 kubeAPIQPS: 50 # the defaults of later versions
 kubeAPIBurst: 100
 eventRecordQPS: 50
 eventBurst: 100
 serializeImagePulls: false
 failSwapOn: false
-oomScoreAdj: 0 # lowering it takes CAP_SYS_RESOURCE
+oomScoreAdj: 0 # lowering it needs CAP_SYS_RESOURCE
 maxOpenFiles: $(ulimit -Hn)
-imageGCHighThresholdPercent: 100 # never: what was loaded cannot be pulled again
+imageGCHighThresholdPercent: 100 # never, since loaded images cannot be pulled again
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 YAML
 }
 
-start() { # start PART: unless it runs
+start() { # start PART, unless it runs
     ! pid_of "$NAME" "$1" >/dev/null || return 0
     local kubeconfig=$PKI/$1.kubeconfig command more=() ip enter=(nsenter --net="$NETNS")
     case $1 in
         namespaces)
-            # Holds the mount namespace that all others share: what they mount is gone with them. kubelet has
-            # /var/log/pods built in, so it gets a /var/log to itself. Hollow nodes have theirs in /mnt, since
-            # the path of a socket may have 107 characters.
+            # Holds the mount namespace that all other parts share, so their mounts disappear with them. The
+            # kubelet has /var/log/pods built in, so the cluster gets its own /var/log. Hollow nodes use /mnt,
+            # since the path of a socket is limited to 107 characters.
             rm -f "$RUN/namespaces.ready"
             # shellcheck disable=SC2016 # the inner shell fills these in
             command=(unshare --mount --propagation slave -- sh -ec '
@@ -99,7 +99,7 @@ start() { # start PART: unless it runs
                 --feature-gates "$GATES")
             ;;
         controller-manager)
-            # A node that reports nothing for 20 s is lost, as on kind. Hollow nodes report every 10 s.
+            # A node without a report for 20 s is lost, as on kind. Hollow nodes report every 10 s.
             command=("$BIN/kube-controller-manager" --kubeconfig "$kubeconfig" --leader-elect=false
                 --authentication-kubeconfig "$kubeconfig" --authorization-kubeconfig "$kubeconfig"
                 --bind-address 127.0.0.1 --port 0 --use-service-account-credentials=true
@@ -107,7 +107,7 @@ start() { # start PART: unless it runs
                 --cluster-signing-cert-file "$PKI/ca.crt" --cluster-signing-key-file "$PKI/ca.key"
                 --cluster-cidr "$POD_CIDR" --allocate-node-cidrs=false --node-monitor-grace-period 20s
                 --kube-api-qps 100 --kube-api-burst 200 --feature-gates "$GATES")
-            # shellcheck disable=SC2206 # several flags; of one given twice, the last counts
+            # shellcheck disable=SC2206 # several flags; the last one wins
             command+=(${TEST_CLUSTER_CONTROLLER_MANAGER_ARGS-})
             ;;
         scheduler)
@@ -128,7 +128,7 @@ start() { # start PART: unless it runs
             command=("$BIN/kube-proxy" --kubeconfig "$kubeconfig" --hostname-override "$NODE"
                 --cluster-cidr "$POD_CIDR" --proxy-mode iptables
                 --metrics-bind-address 127.0.0.1:10249 --healthz-bind-address 127.0.0.1:10256
-                --conntrack-max-per-core 0 # these are this machine's, and not writable here
+                --conntrack-max-per-core 0 # these are settings of this machine, and not writable here
                 --conntrack-tcp-timeout-established 0 --conntrack-tcp-timeout-close-wait 0)
             ;;
         dns)
@@ -149,7 +149,7 @@ start() { # start PART: unless it runs
     spawn "$NAME" "$1" "$LOG/$1.log" "${enter[@]}" -- "${command[@]}"
 }
 
-# ---- when they are ready
+# ---- readiness
 
 api() { # api METHOD PATH [CURL ARGUMENT...]
     curl -sSf --noproxy '*' --max-time 10 --cacert "$PKI/ca.crt" --cert "$PKI/admin.crt" --key "$PKI/admin.key" \
@@ -158,7 +158,7 @@ api() { # api METHOD PATH [CURL ARGUMENT...]
 
 apiserver_ready() { [ "$(api GET /readyz)" = ok ]; }
 
-ready_nodes() { # ready_nodes SELECTOR: how many are Ready, and seen so by the scheduler
+ready_nodes() { # ready_nodes SELECTOR: counts the nodes that are Ready, also for the scheduler
     api GET "/api/v1/nodes?$1" | "$PYTHON" -c '
 import json, sys
 def ready(node):
@@ -170,7 +170,7 @@ print(sum(map(ready, json.load(sys.stdin)["items"])))'
 node_ready() { [ "$(ready_nodes "fieldSelector=metadata.name%3D$NODE")" = 1 ]; }
 hollow_ready() { [ "$(ready_nodes labelSelector=training-service.test%2Fhollow)" = "$1" ]; }
 containerd_ready() { ctr -a "$RUN/containerd.sock" version; }
-account_ready() { # pods are refused until both are there
+account_ready() { # pods are refused until both exist
     api GET /api/v1/namespaces/default/serviceaccounts/default &&
         api GET /api/v1/namespaces/default/configmaps/kube-root-ca.crt
 }

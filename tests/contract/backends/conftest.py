@@ -1,4 +1,4 @@
-"""The worlds that the contract of Backend is held against."""
+"""The worlds for the contract tests of Backend: one for each backend."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,7 +32,7 @@ _NEEDS = {"kubernetes": ("cluster", _OF_A_CLUSTER), "docker": ("engine", ("docke
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have a cluster, or an engine, for the tests that need one, and for no others."""
+    """Start a cluster or an engine only for the tests that need it."""
     for item in items:
         called = getattr(item, "callspec", None)
         needs = _NEEDS.get(called.params.get("world")) if called else None
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=["fake", "process", "toy", "kubernetes", "docker"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    """One world of each kind."""
+    """A world of each kind."""
     made: World
     match request.param:
         case "fake":

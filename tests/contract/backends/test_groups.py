@@ -1,4 +1,4 @@
-"""What every backend owes: launch and stop."""
+"""The contract of Backend: launch and stop."""
 
 import asyncio
 from datetime import timedelta
@@ -28,7 +28,7 @@ async def test_a_launched_group_is_observed_with_every_rank_running(world: World
     assert await groups_of(backend) == {job().group: running}
 
 
-async def test_a_launch_says_how_every_rank_is(world: World) -> None:
+async def test_a_launch_returns_the_state_of_every_rank(world: World) -> None:
     backend = world.open()
     launched = await backend.launch(job(FOREVER, instances=3))
     assert [rank.status.rank for rank in launched.ranks] == [0, 1, 2]
@@ -57,7 +57,7 @@ async def test_a_rank_that_fails_is_diagnosed_while_the_others_run_on(world: Wor
     assert end.ranks[0].diagnosis is None
 
 
-async def test_launching_again_adopts_what_runs(world: World) -> None:
+async def test_a_repeated_launch_adopts_the_running_group(world: World) -> None:
     backend = world.open()
     asked = job({**FOREVER, "PRINT": "started"}, instances=2)
     await started(backend, asked)
@@ -70,10 +70,10 @@ async def test_launching_again_adopts_what_runs(world: World) -> None:
     assert await text_of(other.logs(job().group, 0)) == "started\n"
 
 
-async def test_a_rank_that_is_lost_is_started_anew_beside_the_others(world: World) -> None:
+async def test_a_failed_rank_is_restarted_beside_the_others(world: World) -> None:
     backend = world.open()
-    told = {"EXIT_CODE": "3", "FAIL_RANK": "1", "RUN_SECONDS": "0.5", "PRINT": "up"}
-    asked = job(told, instances=2)
+    parameters = {"EXIT_CODE": "3", "FAIL_RANK": "1", "RUN_SECONDS": "0.5", "PRINT": "up"}
+    asked = job(parameters, instances=2)
     await backend.launch(asked)
     lost = await seen(backend, asked.group, lambda o: o.first_failure is not None)
     again = asked.observed(lost.statuses).restarting(1, _diagnosis(lost), NOON)
@@ -84,9 +84,9 @@ async def test_a_rank_that_is_lost_is_started_anew_beside_the_others(world: Worl
     await backend.launch(again)
     running = await seen(backend, asked.group, has_run_again)
     assert running.ranks[0].status.restarts == 0
-    await world.open().launch(again)  # it is there: a service that was killed in between does no harm
+    await world.open().launch(again)  # the instance exists: another launch, as after a crash, changes nothing
 
-    if not isinstance(world, FakeGroups):  # whose ranks are ended by the test alone from now on
+    if not isinstance(world, FakeGroups):  # the test alone ends ranks of the fake backend
         await seen(backend, asked.group, lambda o: has_run_again(o) and o.first_failure is not None)
         assert await text_of(backend.logs(asked.group, 1)) == "up\nup\n"
     await backend.stop(asked.group, GRACE)
@@ -99,7 +99,7 @@ def _diagnosis(observation: Observation) -> Diagnosis:
     return observation.first_failure
 
 
-async def test_two_services_that_launch_at_once_start_one_group(world: World) -> None:
+async def test_concurrent_launches_by_several_services_start_one_group(world: World) -> None:
     backends = [world.open() for _ in range(3)]
     asked = job({**FOREVER, "PRINT": "started"}, instances=2)
     await asyncio.gather(*(backend.launch(asked) for backend in backends))
@@ -110,7 +110,7 @@ async def test_two_services_that_launch_at_once_start_one_group(world: World) ->
         assert await text_of(backends[0].logs(job().group, rank)) == "started\n"
 
 
-async def test_stopping_ends_the_group_and_says_how(world: World) -> None:
+async def test_a_stop_ends_the_group_and_returns_how_its_ranks_ended(world: World) -> None:
     backend = world.open()
     await backend.launch(job(FOREVER, instances=2))
     end = await backend.stop(job().group, GRACE)
@@ -120,7 +120,7 @@ async def test_stopping_ends_the_group_and_says_how(world: World) -> None:
     assert await groups_of(backend) == {}
 
 
-async def test_stopping_keeps_how_the_ended_ranks_ended(world: World) -> None:
+async def test_a_stop_does_not_change_how_ended_ranks_ended(world: World) -> None:
     backend = world.open()
     parameters = {"EXIT_CODE": "3", "FAIL_RANK": "1"}
     await backend.launch(job(parameters, instances=2))
@@ -130,15 +130,15 @@ async def test_stopping_keeps_how_the_ended_ranks_ended(world: World) -> None:
     assert phases(end) == [Phase.SUCCEEDED, Phase.FAILED]
 
 
-async def test_stopping_may_be_repeated_and_an_unknown_group_is_fine(world: World) -> None:
+async def test_a_stop_may_be_repeated_and_the_group_may_be_unknown(world: World) -> None:
     backend = world.open()
-    assert await backend.stop(GroupRef("nobody-7", 7, 1), GRACE) is None
+    assert await backend.stop(GroupRef("unknown-7", 7, 1), GRACE) is None
     await backend.launch(job(FOREVER))
     await asyncio.gather(*(backend.stop(job().group, GRACE) for _ in range(3)))
     assert await backend.stop(job().group, GRACE) is None
 
 
-async def test_groups_outlive_the_backend_and_are_found_again(world: World) -> None:
+async def test_groups_outlive_the_backend_and_the_next_one_finds_them(world: World) -> None:
     first = world.open()
     running = await started(first, job(FOREVER, instances=2))
     await first.close()
@@ -148,7 +148,7 @@ async def test_groups_outlive_the_backend_and_are_found_again(world: World) -> N
     assert await groups_of(world.open()) == {}
 
 
-async def test_an_end_while_nobody_watched_is_seen_afterwards(world: World) -> None:
+async def test_an_end_without_a_running_service_is_seen_by_the_next(world: World) -> None:
     first = world.open()
     await first.launch(job({"EXIT_CODE": "4", "RUN_SECONDS": "0.3"}))
     await first.close()
@@ -159,7 +159,7 @@ async def test_an_end_while_nobody_watched_is_seen_afterwards(world: World) -> N
     assert await groups_of(third) == {job().group: end}
 
 
-async def test_attempts_of_a_job_are_groups_of_their_own(world: World) -> None:
+async def test_each_attempt_of_a_job_is_a_separate_group(world: World) -> None:
     backend = world.open()
     jobs = [job(FOREVER, attempt=attempt) for attempt in (1, 2)]
     for each in jobs:
@@ -169,7 +169,7 @@ async def test_attempts_of_a_job_are_groups_of_their_own(world: World) -> None:
 
 
 @pytest.mark.parametrize("count", [20])
-async def test_many_groups_are_launched_and_stopped_at_once(world: World, count: int) -> None:
+async def test_many_groups_are_launched_and_stopped_concurrently(world: World, count: int) -> None:
     backend = world.open()
     jobs = [job(FOREVER, job_id=number) for number in range(1, count + 1)]
     await asyncio.gather(*(backend.launch(each) for each in jobs))

@@ -1,4 +1,4 @@
-"""What every backend owes: what is left of a stopped group stays for as long as it is asked to."""
+"""The contract of Backend: how long the objects of a stopped group are kept."""
 
 import asyncio
 from datetime import timedelta
@@ -22,7 +22,7 @@ async def run_to_end(backend: Backend, of: Job) -> None:
     await seen(backend, of.group, lambda o: o.has_ended)
 
 
-async def test_what_is_kept_is_no_group_any_more(world: World) -> None:
+async def test_kept_objects_are_not_a_group(world: World) -> None:
     backend = world.open()
     await run_to_end(backend, job(FAILS, instances=2))
     end = await backend.stop(job().group, GRACE, LATER)
@@ -34,7 +34,7 @@ async def test_what_is_kept_is_no_group_any_more(world: World) -> None:
         assert await each.stop(job().group, GRACE, LATER) is None
 
 
-async def test_it_goes_when_its_time_is_over_and_its_logs_stay(world: World) -> None:
+async def test_kept_objects_are_removed_after_their_time_and_logs_stay(world: World) -> None:
     backend = world.open()
     await run_to_end(backend, job(FAILS, instances=2))
     await backend.stop(job().group, GRACE, LATER)
@@ -46,7 +46,7 @@ async def test_it_goes_when_its_time_is_over_and_its_logs_stay(world: World) -> 
     assert await text_of(backend.logs(job().group, 1)) == "hello\n"
 
 
-async def test_another_service_removes_what_one_has_kept(world: World) -> None:
+async def test_another_service_removes_kept_objects(world: World) -> None:
     first = world.open()
     await run_to_end(first, job(FAILS, instances=2))
     await first.stop(job().group, GRACE, LATER)
@@ -56,7 +56,7 @@ async def test_another_service_removes_what_one_has_kept(world: World) -> None:
 
 
 @pytest.mark.parametrize("sweeps", [False, True])
-async def test_what_is_discarded_goes_at_once(world: World, sweeps: bool) -> None:
+async def test_objects_and_logs_of_a_forgotten_group_are_removed_at_once(world: World, sweeps: bool) -> None:
     first = world.open()
     await run_to_end(first, job(FAILS, instances=2))
     await first.stop(job().group, GRACE, LATER)
@@ -69,14 +69,14 @@ async def test_what_is_discarded_goes_at_once(world: World, sweeps: bool) -> Non
         await text_of(other.logs(job().group, 0))
 
 
-async def test_nothing_is_kept_that_was_not_asked_for(world: World) -> None:
+async def test_nothing_is_kept_by_default(world: World) -> None:
     backend = world.open()
     await run_to_end(backend, job(FAILS, instances=2))
     await backend.stop(job().group, GRACE)
     assert await world.kept() == set()
 
 
-async def test_a_group_that_is_to_be_kept_is_ended_all_the_same(world: World) -> None:
+async def test_a_running_group_that_is_to_be_kept_is_ended(world: World) -> None:
     backend = world.open()
     await started(backend, job({"RUN_SECONDS": "forever"}, instances=2))
     end = await backend.stop(job().group, GRACE, LATER)
@@ -93,7 +93,7 @@ async def test_a_sweep_leaves_live_groups_alone(world: World) -> None:
     assert await groups_of(backend) == {job().group: running}
 
 
-async def test_stops_at_once_keep_once(world: World) -> None:
+async def test_concurrent_stops_and_sweeps_keep_the_objects_once(world: World) -> None:
     backend = world.open()
     await run_to_end(backend, job(FAILS, instances=2))
     await asyncio.gather(
@@ -106,7 +106,7 @@ async def test_stops_at_once_keep_once(world: World) -> None:
     assert await text_of(backend.logs(job().group, 1)) == "hello\n"
 
 
-async def test_a_kept_attempt_is_not_in_the_way_of_the_next(world: World) -> None:
+async def test_the_next_attempt_runs_beside_a_kept_one(world: World) -> None:
     backend = world.open()
     first, second = (job({**FAILS, "PRINT": f"attempt {n}"}, attempt=n, instances=2) for n in (1, 2))
     await run_to_end(backend, first)

@@ -1,4 +1,4 @@
-"""What every backend owes: what the ranks printed."""
+"""The contract of Backend: logs."""
 
 import asyncio
 import time
@@ -43,22 +43,22 @@ async def test_following_an_ended_group_reads_it_and_ends(world: World) -> None:
 
 
 @pytest.mark.parametrize(("lines", "expected"), [(0, ""), (1, "hello\n"), (5, "hello\n")])
-async def test_only_the_last_lines_are_read_if_asked(world: World, lines: int, expected: str) -> None:
+async def test_tail_lines_limits_the_lines(world: World, lines: int, expected: str) -> None:
     backend = world.open()
     await backend.launch(job({"PRINT": "hello"}))
     await seen(backend, job().group, lambda o: o.has_ended)
     assert await text_of(backend.logs(job().group, 0, tail_lines=lines)) == expected
 
 
-async def test_a_log_that_never_was_is_not_found(world: World) -> None:
+async def test_an_unknown_log_is_not_found(world: World) -> None:
     backend = world.open()
     await backend.launch(job({"RUN_SECONDS": "forever"}))
-    for group, rank in ((GroupRef("nobody-7", 7, 1), 0), (job().group, 1)):
+    for group, rank in ((GroupRef("unknown-7", 7, 1), 0), (job().group, 1)):
         with pytest.raises(LogsNotFound):
             await text_of(backend.logs(group, rank))
 
 
-async def test_a_discarded_group_is_forgotten(world: World) -> None:
+async def test_the_log_of_a_forgotten_group_is_not_found(world: World) -> None:
     backend = world.open()
     await backend.launch(job({"PRINT": "hello"}))
     await backend.stop(job().group, GRACE)
@@ -69,7 +69,7 @@ async def test_a_discarded_group_is_forgotten(world: World) -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-async def test_every_attempt_has_a_log_of_its_own(world: World, kept: bool) -> None:
+async def test_every_attempt_has_a_separate_log(world: World, kept: bool) -> None:
     backend = world.open()
     first, second = (
         job({"PRINT": f"attempt {attempt}", "RUN_SECONDS": "forever"}, attempt=attempt) for attempt in (1, 2)
@@ -80,7 +80,7 @@ async def test_every_attempt_has_a_log_of_its_own(world: World, kept: bool) -> N
     await backend.launch(second)
     assert await printed(backend, second.group) == "attempt 2\n"
     for each in (backend, world.open()):
-        # Of an attempt that is over, there is nothing more to come, though its job goes on.
+        # The log of an attempt that is over ends, though its job goes on.
         assert await text_of(each.logs(first.group, 0, follow=True)) == "attempt 1\n"
         assert await text_of(each.logs(second.group, 0)) == "attempt 2\n"
     await backend.stop(second.group, GRACE)
@@ -89,7 +89,7 @@ async def test_every_attempt_has_a_log_of_its_own(world: World, kept: bool) -> N
     assert await text_of(backend.logs(second.group, 0)) == "attempt 2\n"
 
 
-async def test_lines_have_times_and_reading_goes_on_after_any_of_them(world: World) -> None:
+async def test_lines_have_times_and_reading_can_continue_after_any_of_them(world: World) -> None:
     backend = world.open()
     before = time_at(time.time_ns())
     await backend.launch(job({"PRINT": "one\ntwo", "RUN_SECONDS": "forever"}))
@@ -123,7 +123,7 @@ async def test_stopped_groups_wait_in_the_spool_until_they_are_dropped(world: Wo
     assert await text_of(backend.logs(second.group, 0)) == "hello\n"
 
 
-async def test_what_is_kept_of_a_group_outlives_its_logs(world: World) -> None:
+async def test_kept_objects_outlive_the_logs(world: World) -> None:
     backend = world.open()
     await backend.launch(job({"PRINT": "hello"}))
     await seen(backend, job().group, lambda o: o.has_ended)

@@ -1,4 +1,4 @@
-"""What every backend owes to services that share a world: one acts, later another, and all of them read."""
+"""The contract of Backend: several services share a world."""
 
 import asyncio
 from datetime import timedelta
@@ -13,13 +13,13 @@ FOREVER = {"PRINT": "hello", "RUN_SECONDS": "forever"}
 
 
 async def found(backend: Backend, *groups: GroupRef) -> None:
-    """Return when these are the groups that are observed, which a watch may need a moment for."""
+    """Wait until exactly these groups are observed."""
     async with asyncio.timeout(20):
         while set(await groups_of(backend)) != set(groups):
             await asyncio.sleep(0.02)
 
 
-async def test_what_another_launches_and_stops_is_seen(world: World) -> None:
+async def test_a_service_sees_launches_and_stops_of_another(world: World) -> None:
     one, other = world.open(), world.open()
     await found(other)
     await started(one, job(FOREVER))
@@ -28,7 +28,7 @@ async def test_what_another_launches_and_stops_is_seen(world: World) -> None:
     await found(other)
 
 
-async def test_a_group_that_another_launched_since_is_adopted(world: World) -> None:
+async def test_a_service_adopts_a_group_that_another_has_launched(world: World) -> None:
     one, other = world.open(), world.open()
     await found(other)
     await started(one, job(FOREVER))
@@ -40,7 +40,7 @@ async def test_a_group_that_another_launched_since_is_adopted(world: World) -> N
     assert await text_of(other.logs(job().group, 0)) == "hello\n", "it ran twice"
 
 
-async def test_a_group_that_another_launched_since_is_stopped(world: World) -> None:
+async def test_a_service_stops_a_group_that_another_has_launched(world: World) -> None:
     one, other = world.open(), world.open()
     await found(other)
     await started(one, job(FOREVER, instances=2))
@@ -52,21 +52,21 @@ async def test_a_group_that_another_launched_since_is_stopped(world: World) -> N
     await found(one)
 
 
-async def test_the_end_of_a_group_that_another_launched_is_seen(world: World) -> None:
+async def test_a_service_sees_the_end_of_a_group_that_another_launched(world: World) -> None:
     one, other = world.open(), world.open()
     await started(one, job({"RUN_SECONDS": "1"}))
     end = await seen(other, job().group, lambda observation: observation.has_ended)
     assert [rank.phase for rank in end.statuses] == [Phase.SUCCEEDED]
 
 
-async def test_who_only_reads_follows_a_log_to_the_end_of_its_rank(world: World) -> None:
+async def test_a_reader_follows_a_log_to_the_end_of_its_rank(world: World) -> None:
     one, reader = world.open(), world.open()
     await started(one, job({"PRINT": "hello", "RUN_SECONDS": "1"}, instances=2))
     await printed(one, job().group, 1)
     assert await text_of(reader.logs(job().group, 1, follow=True)) == "hello\n"
 
 
-async def test_who_only_reads_follows_a_log_until_another_stops_the_group(world: World) -> None:
+async def test_a_reader_follows_a_log_until_another_service_stops_the_group(world: World) -> None:
     one, reader = world.open(), world.open()
     await started(one, job(FOREVER))
     await printed(one, job().group)

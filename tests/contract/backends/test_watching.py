@@ -1,4 +1,4 @@
-"""What every backend owes: a watch that begins with all groups, says so, and goes on with changes."""
+"""The contract of Backend: a watch yields all groups, a mark, and then changes."""
 
 import asyncio
 from contextlib import aclosing
@@ -14,7 +14,7 @@ GRACE = timedelta(seconds=5)
 
 
 async def next_of(watch: Watch, group: GroupRef) -> list[Phase]:
-    """The next change of the group."""
+    """Return the phases in the next change of the group."""
     async for change in watch:
         assert change is not Mark.END_OF_SNAPSHOT, "the mark came again"
         if change[0] == group:
@@ -22,12 +22,12 @@ async def next_of(watch: Watch, group: GroupRef) -> list[Phase]:
     raise AssertionError("the watch ended")
 
 
-async def test_the_mark_comes_also_where_there_is_no_group(world: World) -> None:
+async def test_the_mark_comes_even_without_groups(world: World) -> None:
     async with aclosing(world.open().watch()) as watch:
         assert await anext(watch) is Mark.END_OF_SNAPSHOT
 
 
-async def test_every_group_comes_once_before_the_mark_and_its_changes_after_it(world: World) -> None:
+async def test_each_group_comes_once_before_the_mark_and_changes_come_after_it(world: World) -> None:
     backend = world.open()
     first, second = (job(FOREVER, attempt=attempt) for attempt in (1, 2))
     before = [await started(backend, each) for each in (first, second)]
@@ -52,12 +52,12 @@ async def test_a_group_that_is_gone_is_missing_from_the_next_snapshot(world: Wor
     async with aclosing(backend.watch()) as watch:
         assert set(await snapshot_of(watch)) == {first.group, second.group}
         await backend.stop(first.group, GRACE)
-        assert set(await groups_of(backend)) == {second.group}  # while the first watch goes on
+        assert set(await groups_of(backend)) == {second.group}  # the first watch goes on meanwhile
         await backend.stop(second.group, GRACE)
         assert await groups_of(backend) == {}
 
 
-async def test_a_snapshot_during_launches_has_all_that_were_launched_before_it(world: World) -> None:
+async def test_a_snapshot_during_launches_has_all_groups_launched_before_it(world: World) -> None:
     backend = world.open()
     jobs = [job(FOREVER, job_id=number) for number in range(1, 6)]
     launched: set[GroupRef] = set()
@@ -76,7 +76,7 @@ async def test_a_snapshot_during_launches_has_all_that_were_launched_before_it(w
     assert set(await groups_of(backend)) == launched
 
 
-async def test_what_a_service_before_launched_is_in_the_first_snapshot(world: World) -> None:
+async def test_the_first_snapshot_has_the_groups_of_an_earlier_service(world: World) -> None:
     before = world.open()
     running = await started(before, job(FOREVER, instances=2))
     await before.close()

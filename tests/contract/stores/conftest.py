@@ -1,4 +1,4 @@
-"""The stores that the contract of Store is held against."""
+"""The stores that have to fulfil the contract of Store."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -16,7 +16,7 @@ from training_service.metrics.outside import Result, observed
 
 @pytest.fixture(scope="session")
 def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer | None]:
-    """One server for all tests; None if there is no program, which is for those that need it to say."""
+    """Start one server for all tests; None if Redis is not installed. Tests that need it then say so."""
     if find_server() is None:
         yield None
         return
@@ -30,7 +30,7 @@ def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 async def reopen(
     request: pytest.FixtureRequest, tmp_path: Path, shared_redis: RedisServer | None
 ) -> AsyncIterator[Reopen]:
-    """Closes the store that it opened last, if any, and opens it (again), as a restart does."""
+    """Return a function that closes and reopens the store, as a restart does."""
     opened: list[Store] = []
     prefix = f"test-{uuid.uuid4().hex}"
     server = shared_redis or (server_or_skip(tmp_path) if request.param == "redis" else None)
@@ -54,10 +54,10 @@ async def reopen(
 
 
 def _ignore(operation: str, result: Result, seconds: float) -> None:
-    """An OutsideObserver that does not care."""
+    """Do nothing; an OutsideObserver."""
 
 
 @pytest.fixture
 async def store(reopen: Reopen) -> Store:
-    """An empty store."""
+    """Return an empty store."""
     return await reopen()

@@ -1,4 +1,4 @@
-"""What every store owes: submissions, reads, guarded updates."""
+"""The contract of stores: submissions, reads and guarded updates."""
 
 import asyncio
 from dataclasses import replace
@@ -25,7 +25,7 @@ async def submit(store: Store, **changes: object) -> Job:
     return await store.submit(spec(**changes), NOON, None, MANY)  # type: ignore[arg-type]
 
 
-async def test_ids_start_at_one_and_grow(store: Store) -> None:
+async def test_ids_start_at_one_and_increase(store: Store) -> None:
     assert [(await submit(store)).id for _ in range(3)] == [1, 2, 3]
 
 
@@ -40,8 +40,8 @@ async def test_a_submitted_job_is_queued_and_read_back_whole(store: Store, reope
 RETRYABLE = Diagnosis(category=Category.NODE_LOST, summary="Lost.", resolution="Wait.", retryable=True)
 
 
-async def report(store: Store, job_id: int, attempt: int, **told: Any) -> bool:
-    [accepted] = await store.record_reports([AttemptReport(job_id=job_id, attempt=attempt, at=NOON, **told)])
+async def report(store: Store, job_id: int, attempt: int, **given: Any) -> bool:
+    [accepted] = await store.record_reports([AttemptReport(job_id=job_id, attempt=attempt, at=NOON, **given)])
     return accepted
 
 
@@ -50,7 +50,7 @@ async def back_in_queue(store: Store, job: Job) -> Job:
     return await store.update(job.queued_again(NOON))
 
 
-async def test_a_job_that_never_was_is_not_found(store: Store) -> None:
+async def test_an_unknown_job_is_not_found(store: Store) -> None:
     for job_id in (0, -1, 1, 2**31 - 1, 2**40):
         with pytest.raises(JobNotFound, match=f"Job {job_id} doesn't exist"):
             await store.get(job_id)
@@ -80,7 +80,7 @@ async def test_an_update_of_an_older_version_is_refused_and_changes_nothing(stor
     assert await store.get(job.id) == winner
 
 
-async def test_of_many_updates_at_once_one_wins(store: Store) -> None:
+async def test_one_of_many_concurrent_updates_wins(store: Store) -> None:
     job = await submit(store)
     results = await asyncio.gather(
         *(store.update(job.admitted(NOON)) for _ in range(20)), return_exceptions=True
@@ -91,7 +91,7 @@ async def test_of_many_updates_at_once_one_wins(store: Store) -> None:
     assert await store.get(job.id) == winners[0]
 
 
-async def test_an_update_of_a_job_that_never_was_is_refused(store: Store) -> None:
+async def test_an_update_of_an_unknown_job_is_refused(store: Store) -> None:
     job = await submit(store)
     with pytest.raises(JobNotFound):
         await store.update(replace(job.admitted(NOON), id=99))
@@ -99,9 +99,7 @@ async def test_an_update_of_a_job_that_never_was_is_refused(store: Store) -> Non
 
 @pytest.mark.parametrize("source", JobState)
 @pytest.mark.parametrize("target", JobState)
-async def test_only_the_moves_of_the_table_are_stored(
-    store: Store, source: JobState, target: JobState
-) -> None:
+async def test_only_moves_in_the_table_are_stored(store: Store, source: JobState, target: JobState) -> None:
     job = await submit(store)
     if source is not JobState.QUEUED:
         path = {
@@ -150,7 +148,7 @@ async def test_a_key_used_for_another_request_is_refused(store: Store) -> None:
     assert (await submit(store)).id == 2
 
 
-async def test_a_full_queue_takes_no_more_until_a_job_has_left_it(store: Store) -> None:
+async def test_a_full_queue_refuses_jobs_until_one_has_left_it(store: Store) -> None:
     jobs = [await store.submit(spec(), NOON, None, 2) for _ in range(2)]
     with pytest.raises(LimitExceeded, match="2 jobs are queued"):
         await store.submit(spec(), NOON, None, 2)
@@ -158,7 +156,7 @@ async def test_a_full_queue_takes_no_more_until_a_job_has_left_it(store: Store) 
     assert (await store.submit(spec(), NOON, None, 2)).id == 3
 
 
-async def test_progress_is_kept_beside_the_job_s_version(store: Store, reopen: Reopen) -> None:
+async def test_progress_does_not_change_the_version_of_the_job(store: Store, reopen: Reopen) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
     progress = Progress(3, 10, 1, 2, {"loss": 0.5}, NOON)
     await report(store, job.id, 1, progress=progress)
@@ -168,7 +166,7 @@ async def test_progress_is_kept_beside_the_job_s_version(store: Store, reopen: R
     assert (await (await reopen()).get(job.id)).progress == progress
 
 
-async def test_an_attempt_begins_without_the_progress_of_the_one_before(store: Store) -> None:
+async def test_an_attempt_begins_without_the_progress_of_the_previous_one(store: Store) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
     await report(store, job.id, 1, progress=Progress(step=3))
     job = await back_in_queue(store, job)
@@ -213,7 +211,7 @@ async def test_progress_of_an_attempt_that_is_not_live_is_ignored(store: Store) 
     assert (await store.get(job.id)).progress is None
 
 
-async def test_what_was_reported_before_the_end_counts_also_when_it_is_written_after_it(
+async def test_a_report_from_before_the_end_counts_even_if_it_is_written_later(
     store: Store,
 ) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
@@ -223,7 +221,7 @@ async def test_what_was_reported_before_the_end_counts_also_when_it_is_written_a
     assert (await store.get(job.id)).progress == Progress(step=9)
 
 
-async def test_ids_that_are_left_out_are_not_given(store: Store, reopen: Reopen) -> None:
+async def test_skipped_ids_are_not_given(store: Store, reopen: Reopen) -> None:
     assert await store.skip_ids(beyond=0, number=10) == 10
     assert (await submit(store)).id == 11
     assert await store.skip_ids(beyond=5, number=10) == 21

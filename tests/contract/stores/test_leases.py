@@ -1,4 +1,4 @@
-"""What every store owes to replicas: one of them leads, and who led before writes no more."""
+"""The contract of stores: one replica leads, and former leaders cannot write."""
 
 import asyncio
 import time
@@ -18,15 +18,15 @@ SHORT = timedelta(milliseconds=50)
 
 
 async def won(store: Store, lifetime: timedelta = LONG) -> Term:
-    """A term, as soon as the lease can be had."""
+    """Return a term, as soon as the lease is free."""
     async with asyncio.timeout(5):
         while (term := await store.lead("me", lifetime)) is None:
             await asyncio.sleep(0.01)
     return term
 
 
-async def deposed(store: Store) -> Term:
-    """A term that another one came after."""
+async def ended_term(store: Store) -> Term:
+    """Return a term that has a successor."""
     term = await won(store, SHORT)
     await won(store)
     return term
@@ -36,7 +36,7 @@ async def submit(store: Store) -> Job:
     return await store.submit(spec(), NOON, None, 10)
 
 
-async def test_one_leads_and_nobody_else(store: Store) -> None:
+async def test_only_one_replica_leads(store: Store) -> None:
     terms = await asyncio.gather(*(store.lead(f"replica {n}", LONG) for n in range(20)))
     assert sum(term is not None for term in terms) == 1
     assert await store.lead("another", LONG) is None
@@ -48,7 +48,7 @@ async def test_each_term_is_new(store: Store) -> None:
     assert [term.number for term in terms] == [1, 2, 3]
 
 
-async def test_a_lease_that_is_renewed_is_not_had_by_others(store: Store) -> None:
+async def test_a_renewed_lease_is_not_given_to_others(store: Store) -> None:
     lifetime, renewals = timedelta(milliseconds=300), 0
     begun = time.monotonic()
     term = await won(store, lifetime)
@@ -64,19 +64,19 @@ async def test_a_lease_that_is_renewed_is_not_had_by_others(store: Store) -> Non
             renewals += 1
 
 
-async def test_a_lease_that_is_over_is_renewed_if_nobody_has_taken_it(store: Store) -> None:
+async def test_a_lease_that_is_over_can_be_renewed_until_another_takes_it(store: Store) -> None:
     term = await won(store, timedelta(milliseconds=1))
     await asyncio.sleep(0.02)
     assert await store.lead("me", LONG, term) == term
     assert await store.lead("another", LONG) is None
 
 
-async def test_a_term_that_another_came_after_is_not_renewed(store: Store) -> None:
-    term = await deposed(store)
+async def test_a_term_with_a_successor_is_not_renewed(store: Store) -> None:
+    term = await ended_term(store)
     assert await store.lead("me", LONG, term) is None
 
 
-async def test_who_resigns_makes_room_at_once(store: Store) -> None:
+async def test_a_resignation_frees_the_lease_at_once(store: Store) -> None:
     term = await won(store)
     with store.resignations() as resignations:
         await store.resign(term)
@@ -88,7 +88,7 @@ async def test_who_resigns_makes_room_at_once(store: Store) -> None:
 
 
 async def test_a_resignation_from_an_earlier_term_changes_nothing(store: Store) -> None:
-    await store.resign(await deposed(store))
+    await store.resign(await ended_term(store))
     assert await store.lead("another", LONG) is None
 
 
@@ -100,16 +100,16 @@ async def test_the_leader_writes(store: Store) -> None:
     assert await store.finished_before(NOON + LONG, 10) == []
 
 
-async def test_a_leader_whose_lease_is_over_writes_until_it_is_taken(store: Store) -> None:
+async def test_a_leader_whose_lease_is_over_may_write_until_another_takes_it(store: Store) -> None:
     job, term = await submit(store), await won(store, timedelta(milliseconds=1))
     await asyncio.sleep(0.02)
     assert (await store.update(job.admitted(NOON), term=term)).state is JobState.LAUNCHING
 
 
-async def test_who_led_before_writes_nothing(store: Store) -> None:
+async def test_a_former_leader_cannot_write(store: Store) -> None:
     live, ended = await store.update((await submit(store)).admitted(NOON)), await submit(store)
     ended = await store.update(ended.ended(Ending(JobState.CANCELLED, NOON), NOON))
-    term = await deposed(store)
+    term = await ended_term(store)
     for write in (
         store.update(live.running(NOON), term=term),
         store.delete([ended.id], term=term),
@@ -120,7 +120,7 @@ async def test_who_led_before_writes_nothing(store: Store) -> None:
     assert await store.get(ended.id) == ended
 
 
-async def test_who_has_resigned_writes_nothing(store: Store) -> None:
+async def test_a_leader_that_resigned_cannot_write(store: Store) -> None:
     job, term = await submit(store), await won(store)
     await store.resign(term)
     with pytest.raises(LeadershipLost):
@@ -128,8 +128,8 @@ async def test_who_has_resigned_writes_nothing(store: Store) -> None:
     assert await store.get(job.id) == job
 
 
-async def test_a_refused_write_does_not_spoil_those_beside_it(store: Store) -> None:
-    jobs, term = [await submit(store) for _ in range(3)], await deposed(store)
+async def test_a_refused_write_does_not_affect_others_in_its_batch(store: Store) -> None:
+    jobs, term = [await submit(store) for _ in range(3)], await ended_term(store)
     results = await asyncio.gather(
         store.update(jobs[0].admitted(NOON)),
         store.update(jobs[1].admitted(NOON), term=term),
@@ -139,13 +139,13 @@ async def test_a_refused_write_does_not_spoil_those_beside_it(store: Store) -> N
     assert [type(result) for result in results] == [Job, LeadershipLost, Job]
 
 
-async def test_users_write_whoever_leads(store: Store) -> None:
+async def test_users_can_write_whichever_replica_leads(store: Store) -> None:
     await won(store)
     job = await submit(store)
     await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
 
 
-async def test_who_led_before_a_restart_writes_nothing(store: Store, reopen: Reopen) -> None:
+async def test_the_leader_before_a_restart_cannot_write(store: Store, reopen: Reopen) -> None:
     job, term = await submit(store), await won(store, SHORT)
     store = await reopen()
     await won(store)

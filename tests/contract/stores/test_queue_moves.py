@@ -1,4 +1,4 @@
-"""Who watches a queued job is told when the queue before it moves, and left alone while it stands still."""
+"""Watchers of queued jobs are woken when the queue before their job moves, and only then."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ class Watchers:
 
 @pytest.fixture
 def watchers(store: Store) -> Iterator[Watchers]:
-    """None yet."""
+    """Return watchers, none so far."""
     made = Watchers(store)
     yield made
     for changes in made.changes.values():
@@ -66,7 +66,7 @@ async def cancel(store: Store, job: Job) -> None:
     await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
 
 
-async def test_those_behind_a_job_that_leaves_are_hinted_and_those_before_it_are_not(
+async def test_watchers_behind_a_job_that_leaves_are_woken_and_those_before_it_are_not(
     store: Store, watchers: Watchers
 ) -> None:
     jobs = await submitted(store, 3)
@@ -82,7 +82,7 @@ async def test_those_behind_a_job_that_leaves_are_hinted_and_those_before_it_are
     assert await store.queue_position(jobs[2]) == 0
 
 
-async def test_what_a_job_does_that_has_left_the_queue_hints_nobody_until_it_comes_back(
+async def test_changes_of_a_job_outside_the_queue_wake_no_watcher_until_it_returns(
     store: Store, watchers: Watchers
 ) -> None:
     jobs = await submitted(store, 4)
@@ -106,7 +106,9 @@ async def test_what_a_job_does_that_has_left_the_queue_hints_nobody_until_it_com
     assert [await store.queue_position(jobs[n]) for n in (1, 3)] == [1, 2]
 
 
-async def test_a_job_that_was_back_for_a_moment_is_missed_by_nobody(store: Store, watchers: Watchers) -> None:
+async def test_a_short_return_to_the_queue_wakes_all_watchers_behind(
+    store: Store, watchers: Watchers
+) -> None:
     jobs = await submitted(store, 3)
     await watchers.add(jobs[2])
     running = await store.update(jobs[0].admitted(NOON))
@@ -114,7 +116,7 @@ async def test_a_job_that_was_back_for_a_moment_is_missed_by_nobody(store: Store
     waiting = await store.update(running.ended(Ending(JobState.BACKOFF, NOON), NOON))
     await cancel(store, jobs[1])
     await watchers.hint(jobs[2])
-    # Within the second that goes by until the next hint, in which the watcher may have looked all the same.
+    # Within the second before the next hint. The watcher may read its position meanwhile.
     back = await store.update(waiting.queued_again(NOON))
     assert await store.queue_position(jobs[2]) == 1
     await cancel(store, back)
@@ -122,9 +124,7 @@ async def test_a_job_that_was_back_for_a_moment_is_missed_by_nobody(store: Store
     assert await store.queue_position(jobs[2]) == 0
 
 
-async def test_a_queue_that_moves_fast_hints_no_more_than_once_a_second(
-    store: Store, watchers: Watchers
-) -> None:
+async def test_a_fast_queue_wakes_watchers_at_most_once_a_second(store: Store, watchers: Watchers) -> None:
     jobs = await submitted(store, 20)
     last = jobs.pop()
     await watchers.add(last)
@@ -139,7 +139,7 @@ async def test_a_queue_that_moves_fast_hints_no_more_than_once_a_second(
         await watchers.hint(last)
 
 
-async def test_who_has_left_is_not_hinted_and_who_comes_back_is_at_once(
+async def test_a_watcher_that_left_is_not_woken_and_one_that_returns_is_woken_at_once(
     store: Store, watchers: Watchers
 ) -> None:
     jobs = await submitted(store, 3)

@@ -1,4 +1,4 @@
-"""What every store owes: what training reports, bounded, and gone with its job."""
+"""The contract of stores: reports, their limits, and their deletion."""
 
 import re
 from datetime import timedelta
@@ -6,9 +6,9 @@ from typing import Any
 
 from job_tracker.domain.job import Ending, Job, JobState, Progress
 from job_tracker.domain.telemetry import (
-    MOST_ARTIFACTS,
-    MOST_POINTS,
-    MOST_SERIES,
+    MAX_ARTIFACTS,
+    MAX_POINTS,
+    MAX_SERIES,
     Artifact,
     AttemptReport,
     MetricPoint,
@@ -24,8 +24,8 @@ async def running(store: Store) -> Job:
     return await store.update((await store.update(job.admitted(NOON))).running(NOON))
 
 
-async def report(store: Store, job: Job, **told: Any) -> bool:
-    values: dict[str, Any] = {"job_id": job.id, "attempt": job.attempt, "at": NOON, **told}
+async def report(store: Store, job: Job, **given: Any) -> bool:
+    values: dict[str, Any] = {"job_id": job.id, "attempt": job.attempt, "at": NOON, **given}
     [accepted] = await store.record_reports([AttemptReport(**values)])
     return accepted
 
@@ -48,31 +48,31 @@ async def test_series_are_read_back_whole_by_name(store: Store, reopen: Reopen) 
     assert await store.metrics(job.id + 1) == []
 
 
-async def test_a_long_series_is_thinned_evenly_and_never_longer_than_it_may_be(store: Store) -> None:
+async def test_a_long_series_is_thinned_evenly_and_never_exceeds_its_limit(store: Store) -> None:
     job = await running(store)
-    total = 5 * MOST_POINTS
+    total = 5 * MAX_POINTS
     for start in range(0, total, 512):
         await report(store, job, points=points("loss", range(start, start + 512)))
         [series] = await store.metrics(job.id)
-        assert len(series.points) <= MOST_POINTS
+        assert len(series.points) <= MAX_POINTS
     steps = [point.step for point in series.points]
     assert steps == list(range(0, total, 8))
 
 
-async def test_there_are_no_more_series_and_artifacts_than_a_job_may_have(store: Store) -> None:
+async def test_the_series_and_artifacts_of_a_job_are_limited(store: Store) -> None:
     job = await running(store)
-    names = [f"m{number:04}" for number in range(MOST_SERIES + 50)]
+    names = [f"m{number:04}" for number in range(MAX_SERIES + 50)]
     await report(store, job, points=tuple(MetricPoint(name, 1, NOON, 1.0) for name in names))
     await report(store, job, points=points(names[0], range(2, 4)))
     series = await store.metrics(job.id)
-    assert [one.name for one in series] == names[:MOST_SERIES]
+    assert [one.name for one in series] == names[:MAX_SERIES]
     assert len(series[0].points) == 3
-    made = tuple(Artifact(name=name, uri="u") for name in names[: MOST_ARTIFACTS + 9])
+    made = tuple(Artifact(name=name, uri="u") for name in names[: MAX_ARTIFACTS + 9])
     await report(store, job, artifacts=made)
-    assert [one.name for one in await store.artifacts(job.id)] == names[:MOST_ARTIFACTS]
+    assert [one.name for one in await store.artifacts(job.id)] == names[:MAX_ARTIFACTS]
 
 
-async def test_an_artifact_replaces_one_of_its_name(store: Store, reopen: Reopen) -> None:
+async def test_an_artifact_replaces_one_of_the_same_name(store: Store, reopen: Reopen) -> None:
     job = await running(store)
     first = Artifact(name="model", uri="old", at=NOON)
     last = Artifact(name="model", uri="new", kind="model", size=2**40, sha256="ab" * 32, at=NOON)
@@ -84,20 +84,20 @@ async def test_an_artifact_replaces_one_of_its_name(store: Store, reopen: Reopen
     assert found[1].size == 2**40
 
 
-async def test_reports_of_many_jobs_are_taken_together_each_on_its_own_merits(store: Store) -> None:
+async def test_each_report_of_a_batch_is_accepted_or_refused_separately(store: Store) -> None:
     jobs = [await running(store) for _ in range(3)]
     ended = NOON - timedelta(seconds=9)
     await store.update(jobs[1].ended(Ending(JobState.FAILED, ended), ended))
-    told = [
+    reports = [
         AttemptReport(job_id=job.id, attempt=attempt, at=NOON, progress=Progress(step=5))
         for job, attempt in [(jobs[0], 1), (jobs[1], 1), (jobs[2], 2), (jobs[2], 1)]
     ]
-    assert await store.record_reports(told) == [True, False, False, True]
+    assert await store.record_reports(reports) == [True, False, False, True]
     assert await store.record_reports([]) == []
     assert [(await store.get(job.id)).progress for job in jobs] == [Progress(step=5), None, Progress(step=5)]
 
 
-async def test_reports_go_with_their_job(store: Store) -> None:
+async def test_reports_are_deleted_with_their_job(store: Store) -> None:
     job, other = await running(store), await running(store)
     for one in (job, other):
         await report(store, one, points=points("loss", range(3)), artifacts=(Artifact(name="m", uri="u"),))
@@ -107,7 +107,7 @@ async def test_reports_go_with_their_job(store: Store) -> None:
     assert (len(await store.metrics(other.id)), len(await store.artifacts(other.id))) == (1, 1)
 
 
-async def test_a_store_has_an_id_that_stays(store: Store, reopen: Reopen) -> None:
+async def test_the_id_of_a_store_does_not_change(store: Store, reopen: Reopen) -> None:
     store_id = await store.store_id()
     assert re.fullmatch("[0-9a-f]{8}", store_id)
     assert store_id == await store.store_id() == await (await reopen()).store_id()

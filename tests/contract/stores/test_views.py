@@ -1,4 +1,4 @@
-"""What every store owes: the queue, lists, counts, changes, and forgetting."""
+"""The contract of stores: the queue, lists, counts, changes and deletion."""
 
 import asyncio
 from dataclasses import replace
@@ -36,7 +36,7 @@ async def test_the_queue_is_first_in_first_out(store: Store, reopen: Reopen) -> 
     assert await (await reopen()).first_queued(1) == [jobs[2]]
 
 
-async def test_a_job_that_comes_back_has_its_old_place_in_the_queue(store: Store) -> None:
+async def test_a_job_that_returns_has_its_old_position_in_the_queue(store: Store) -> None:
     jobs = [await submit(store) for _ in range(3)]
     job = await store.update(jobs[1].admitted(NOON))
     job = await store.update(replace(job, state=JobState.BACKOFF))
@@ -51,7 +51,7 @@ async def test_a_job_that_comes_back_has_its_old_place_in_the_queue(store: Store
     assert await store.queue_position(jobs[2]) == 0
 
 
-async def test_what_is_due_comes_in_the_order_of_time(store: Store, reopen: Reopen) -> None:
+async def test_due_jobs_are_ordered_by_time(store: Store, reopen: Reopen) -> None:
     assert await store.next_due(10) == []
     waits = [timedelta(seconds=n) for n in (30, 10, 20)]
     jobs = [await submit(store, deadlines=Deadlines(queue=wait, run=wait)) for wait in waits]
@@ -69,7 +69,7 @@ async def test_what_is_due_comes_in_the_order_of_time(store: Store, reopen: Reop
 
 
 @pytest.mark.parametrize("count", [3, 700])
-async def test_a_position_counts_the_queued_jobs_before(store: Store, count: int) -> None:
+async def test_a_position_counts_the_queued_jobs_before_it(store: Store, count: int) -> None:
     jobs = await asyncio.gather(*(submit(store) for _ in range(count)))
     jobs.sort(key=lambda job: job.id)
     assert [await store.queue_position(job) for job in jobs] == list(range(count))
@@ -100,7 +100,7 @@ async def test_tallies_follow_every_move(store: Store, reopen: Reopen) -> None:
     assert (await store.tallies())[JobState.CANCELLED] == Tally()
 
 
-async def test_live_jobs_are_those_that_launch_or_run(store: Store) -> None:
+async def test_live_jobs_are_launching_or_running(store: Store) -> None:
     jobs = [await submit(store) for _ in range(4)]
     launching = await store.update(jobs[1].admitted(NOON))
     running = await store.update((await store.update(jobs[2].admitted(NOON))).running(NOON))
@@ -130,7 +130,7 @@ async def test_a_list_of_large_jobs_is_cut(store: Store) -> None:
         assert ids + [job.id for job in listing.jobs] == list(wanted)
 
 
-async def test_a_list_has_one_job_at_least(store: Store) -> None:
+async def test_a_list_has_at_least_one_job(store: Store) -> None:
     for _ in range(2):
         await submit(store, parameters={"NOTE": "x" * LARGEST_LIST})
     listing = await store.list_jobs(JobFilter(), limit=100)
@@ -155,7 +155,7 @@ async def test_lists_are_filtered_by_state_name_and_algorithm(store: Store) -> N
     assert await ids(JobFilter(name_prefix="x")) == []
 
 
-async def test_changes_are_told_to_those_who_ask(store: Store) -> None:
+async def test_changes_reach_their_subscribers(store: Store) -> None:
     with store.changes() as everything, store.changes(2) as of_two:
         first, second = await submit(store), await submit(store)
         assert [await anext(everything), await anext(everything)] == [
@@ -167,7 +167,7 @@ async def test_changes_are_told_to_those_who_ask(store: Store) -> None:
         assert await anext(of_two) == (second.id, JobState.LAUNCHING)
 
 
-async def test_a_writer_has_hints_of_what_others_write_alone(store: Store) -> None:
+async def test_a_writer_only_sees_the_changes_of_others(store: Store) -> None:
     first, second = await submit(store), await submit(store)
     with store.changes() as own, store.changes() as of_others, store.changes(first.id) as of_first:
         first = await store.update(first.admitted(NOON), by=own)
@@ -181,7 +181,7 @@ async def test_a_writer_has_hints_of_what_others_write_alone(store: Store) -> No
         assert await anext(own) == (third.id, JobState.QUEUED)
 
 
-async def test_a_repeated_submission_is_no_change(store: Store) -> None:
+async def test_a_repeated_submission_is_not_a_change(store: Store) -> None:
     key = RequestKey("k", b"digest")
     await store.submit(spec(), NOON, key, 10)
     with store.changes() as changes:
@@ -190,7 +190,7 @@ async def test_a_repeated_submission_is_no_change(store: Store) -> None:
         assert await anext(changes) == (job.id, JobState.QUEUED)
 
 
-async def test_old_ended_jobs_are_found_and_forgotten(store: Store, reopen: Reopen) -> None:
+async def test_old_ended_jobs_are_found_and_deleted(store: Store, reopen: Reopen) -> None:
     jobs = [await submit(store) for _ in range(4)]
     for age, job in enumerate(jobs[:3]):
         await end(store, job, after=timedelta(hours=-age))
@@ -204,7 +204,7 @@ async def test_old_ended_jobs_are_found_and_forgotten(store: Store, reopen: Reop
     assert (await submit(await reopen())).id == 5
 
 
-async def test_the_id_of_a_forgotten_job_is_not_used_again(store: Store, reopen: Reopen) -> None:
+async def test_the_id_of_a_deleted_job_is_not_reused(store: Store, reopen: Reopen) -> None:
     job = await end(store, await submit(store))
     await store.delete([job.id])
     assert (await submit(await reopen())).id == job.id + 1

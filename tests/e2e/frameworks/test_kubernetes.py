@@ -1,8 +1,7 @@
 """Every framework trains for real in pods, through the service.
 
-The pods run what is installed on this machine, which is the node's too: the image of the tests has
-mounts of it. Images with all of it in them, as users have, take minutes to build and to load;
-`python -m benchmarks.frameworks` trains in those.
+Pods run the software of this machine, which is also the node: the tests' image mounts it. Complete images,
+as users have them, take minutes to build and to load; `python -m benchmarks.frameworks` trains in those.
 """
 
 import json
@@ -32,16 +31,16 @@ else:
 ROOT = Path(__file__).parents[3]
 VENV = Path(sys.prefix)
 PYTHON = Path(sys.base_prefix)
-"""Where the Python is that environments are made of: an environment has links into it."""
+"""The Python that virtual environments are made from: they contain links to it."""
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
 def service(cluster: Cluster, namespace: str, program_image: str, server: Server) -> Server:
-    """The service on the cluster, not started yet; `server` ends all jobs afterwards."""
+    """The service on the cluster, not started yet. `server` ends all jobs afterwards."""
     if cluster.provider != "debian":
-        pytest.skip(f"pods on {cluster.provider} cannot run what is installed on this machine")
+        pytest.skip(f"pods on {cluster.provider} cannot run the software of this machine")
     storage = server.folder / "storage"
     port = free_port()
     server.address = f"0.0.0.0:{port}"
@@ -62,12 +61,12 @@ def version(server: Server) -> str:
     made = prepare_questions(server.folder / "storage")
     for folder in ("models", "checkpoints"):
         (server.folder / "storage" / folder).mkdir()
-        (server.folder / "storage" / folder).chmod(0o777)  # pods are another user
+        (server.folder / "storage" / folder).chmod(0o777)  # pods run as another user
     return made
 
 
 def _address_of_this_machine(cluster: Cluster) -> str:
-    """As the cluster sees it: from where a call to its API goes out."""
+    """Return this machine's address as the cluster sees it: the source of calls to its API."""
     [server] = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"]
     api = urlsplit(server["cluster"]["server"])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -77,7 +76,7 @@ def _address_of_this_machine(cluster: Cluster) -> str:
 
 
 def _algorithms(image: str, storage: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Those of ALGORITHMS, with what they run as processes run in pods."""
+    """Return ALGORITHMS for pods: their process commands with mounts of this machine's software."""
     for name, algorithm in tomllib.loads(ALGORITHMS.read_text())["algorithms"].items():
         process = algorithm.pop("process")
         venv = ROOT / process.get("virtual_environment", VENV)
@@ -112,7 +111,7 @@ def _algorithms(image: str, storage: Path) -> Iterator[tuple[str, dict[str, Any]
 
 
 def _tables(settings: dict[str, Any]) -> Iterator[str]:
-    """The settings as TOML."""
+    """Convert the settings to TOML."""
     for name, value in settings.items():
         yield f"{name} = {_value(value)}"
 
@@ -135,7 +134,7 @@ def test_a_framework_trains_in_pods(service: Server, version: str, case: Case) -
 
 
 @pytest.mark.timeout(300)
-def test_a_worker_s_pod_that_is_lost_is_replaced_without_ending_the_attempt(
+def test_a_lost_worker_pod_is_replaced_within_the_attempt(
     service: Server, version: str, cluster: Cluster, namespace: str
 ) -> None:
     often = {"EPOCHS": "20", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}

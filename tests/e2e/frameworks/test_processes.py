@@ -62,4 +62,4 @@ def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, ve
         assert (ended.status, ended.attempt) == (pb.succeed, 1), ended
         check(client, case, job)
         text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
-        assert "going on from step" in text
+        assert "resuming from step" in text

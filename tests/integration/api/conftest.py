@@ -1,4 +1,4 @@
-"""Services at their API."""
+"""Fixtures with running services."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -15,7 +15,7 @@ from tests.support.catalog import SETTINGS
 
 @pytest.fixture
 async def serve(tmp_path: Path, storage: Path) -> AsyncIterator[Serve]:
-    """Starts services; all of one test share the data folder, so stop one before the next."""
+    """Starts services. All services of a test share one data folder, so stop one before the next."""
     async with AsyncExitStack() as stack:
 
         async def start(
@@ -39,7 +39,7 @@ async def serve(tmp_path: Path, storage: Path) -> AsyncIterator[Serve]:
 
 @pytest.fixture
 async def service(serve: Serve) -> Service:
-    """A service whose jobs run, for no time unless they are told otherwise."""
+    """A service that runs its jobs. They end at once, unless RUN_SECONDS is set."""
     return await serve()
 
 

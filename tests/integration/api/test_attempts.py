@@ -13,13 +13,13 @@ from training_service._generated import training_service_pb2 as pb
 SHORTLY = Duration(nanos=300_000_000)
 
 
-async def test_a_job_that_says_nothing_gets_what_is_configured(door: Service) -> None:
+async def test_a_job_without_a_policy_gets_the_configured_one(door: Service) -> None:
     job = await door.store.get(await door.train())
     assert job.spec.retry == RetryPolicy(max_attempts=3)
     assert job.spec.deadlines == Deadlines(start=timedelta(hours=1))
 
 
-async def test_what_a_request_says_is_laid_over_what_is_configured(door: Service) -> None:
+async def test_values_of_a_request_override_the_configured_ones(door: Service) -> None:
     request = pb.TrainRequest(
         metadata=metadata(),
         retry_policy=pb.RetryPolicy(max_attempts=7, retry_on=["killed", "crashed", "crashed"]),
@@ -31,13 +31,13 @@ async def test_what_a_request_says_is_laid_over_what_is_configured(door: Service
     assert (await door.status(job.id)).max_attempts == 7
 
 
-async def test_any_failure_may_be_worth_another_attempt(door: Service) -> None:
+async def test_retry_on_any_covers_every_failure(door: Service) -> None:
     request = pb.TrainRequest(metadata=metadata(), retry_policy=pb.RetryPolicy(retry_on=["any"]))
     job = await door.store.get((await door.stub.Train(request)).job_id)
     assert job.spec.retry.retry_on == tuple(Category)
 
 
-async def test_a_key_means_the_same_policy_too(door: Service) -> None:
+async def test_a_repeated_request_must_have_the_same_policy(door: Service) -> None:
     first = pb.TrainRequest(metadata=metadata(), request_key="k", retry_policy=pb.RetryPolicy(max_attempts=2))
     job = (await door.stub.Train(first)).job_id
     assert (await door.stub.Train(first)).job_id == job
@@ -46,7 +46,7 @@ async def test_a_key_means_the_same_policy_too(door: Service) -> None:
     assert f"job {job}" in details
 
 
-async def test_a_job_tells_of_its_attempts(service: Service) -> None:
+async def test_the_status_shows_the_attempts(service: Service) -> None:
     request = pb.TrainRequest(
         metadata=metadata({"EXIT_CODE": "3"}),
         retry_policy=pb.RetryPolicy(max_attempts=2, backoff=SHORTLY, retry_on=["crashed"]),
@@ -73,7 +73,7 @@ async def test_a_job_tells_of_its_attempts(service: Service) -> None:
     assert not last.HasField("deadline_at")
 
 
-async def test_the_deadline_of_each_state_is_told(service: Service) -> None:
+async def test_the_status_shows_the_deadline_of_the_state(service: Service) -> None:
     deadlines = pb.Deadlines(queue=Duration(seconds=60), run=Duration(seconds=3600))
     request = pb.TrainRequest(metadata=metadata({"RUN_SECONDS": "forever"}), deadlines=deadlines)
     job_id = (await service.stub.Train(request)).job_id

@@ -1,4 +1,4 @@
-"""Programs that check parameters, over the wire: callers are told apart by their addresses."""
+"""Checks of parameters by programs take turns by the address of the caller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ async def seen(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def relay(address: str, source: str) -> AsyncIterator[str]:
-    """An address whose connections are passed on to another, from a host of our choice."""
+    """An address that forwards connections to another, from a chosen host."""
     passing: list[asyncio.Task[None]] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,7 +66,7 @@ async def test_a_flood_of_checks_from_one_address_leaves_a_turn_to_another(
         try:
             await stub.Train(pb.TrainRequest(metadata=metadata({"NAME": name})))
         except grpc.aio.AioRpcError as error:
-            # A machine that is busy may take as long as one may wait for a turn; "other" waits for none.
+            # A busy machine may need the whole time-out of a turn. "other" does not wait for one.
             if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or name == "other":
                 raise
 

@@ -1,4 +1,4 @@
-"""What every call has in common: errors that say nothing of the inside, request ids, logs, metrics."""
+"""Common behaviour of all calls: errors without internals, request ids, logs, metrics."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ SECRET = "postgres://admin:hunter2@10.0.0.7/jobs"
 
 
 def failing_with(error: Exception) -> type[SqliteStore]:
-    """A store that is a real one until a job is read."""
+    """A real store that fails when a job is read."""
 
     class FailingStore(SqliteStore):
         async def get(self, job_id: int) -> Job:
@@ -45,7 +45,7 @@ def failing_with(error: Exception) -> type[SqliteStore]:
     return FailingStore
 
 
-async def test_an_unexpected_error_reaches_the_log_and_not_the_client(
+async def test_an_unexpected_error_is_logged_and_hidden_from_the_client(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     service = await serve(failing_with(RuntimeError(SECRET)), tracked=False)
@@ -54,24 +54,24 @@ async def test_an_unexpected_error_reaches_the_log_and_not_the_client(
         service.stub.GetTrainingStatus(request, metadata=(("x-request-id", "order-66"),)),
         grpc.StatusCode.INTERNAL,
     )
-    assert details == "the service failed to answer; its log says why, under request id order-66"
+    assert details == "internal error; the service's log has the reason under request id order-66"
     (record,) = (record for record in caplog.records if record.exc_info)
     assert record.exc_info is not None
     assert SECRET in str(record.exc_info[1])
 
 
-async def test_an_unexpected_error_of_a_stream_says_no_more(serve: Serve) -> None:
+async def test_an_unexpected_error_of_a_stream_is_hidden_from_the_client(serve: Serve) -> None:
     service = await serve(failing_with(KeyError(SECRET)), tracked=False)
     for method in ("WatchTraining", "GetTrainingLogs"):
         request = pb.WatchTrainingRequest(job_id=1).SerializeToString()
         details = await service.refuses(service.first_raw(method, request), grpc.StatusCode.INTERNAL)
         assert re.fullmatch(
-            "the service failed to answer; its log says why, under request id [0-9a-f]{32}", details
+            "internal error; the service's log has the reason under request id [0-9a-f]{32}", details
         )
 
 
 @pytest.mark.parametrize("error", [StaleJob(1, 2), IllegalMove(1, "queued", "running")])
-async def test_an_error_that_no_call_should_meet_is_internal(serve: Serve, error: Exception) -> None:
+async def test_an_error_without_a_status_code_is_internal(serve: Serve, error: Exception) -> None:
     service = await serve(failing_with(error), tracked=False)
     details = await service.refuses(service.status(1), grpc.StatusCode.INTERNAL)
     assert str(error) not in details
@@ -85,7 +85,7 @@ async def test_an_error_that_no_call_should_meet_is_internal(serve: Serve, error
         (LogsNotFound("rank 0 of a-1 has no log"), grpc.StatusCode.NOT_FOUND),
     ],
 )
-async def test_an_error_that_is_meant_for_clients_reaches_them(
+async def test_an_error_for_clients_reaches_them(
     serve: Serve, error: Exception, code: grpc.StatusCode
 ) -> None:
     service = await serve(failing_with(error), tracked=False)
@@ -93,7 +93,7 @@ async def test_an_error_that_is_meant_for_clients_reaches_them(
 
 
 async def request_id_of(service: Service, given: str | None) -> str:
-    """The request id that the service says a call had which it refused."""
+    """The request id in the trailing metadata of a refused call."""
     call = service.stub.Train(
         pb.TrainRequest(), metadata=None if given is None else (("x-request-id", given),)
     )
@@ -102,26 +102,26 @@ async def request_id_of(service: Service, given: str | None) -> str:
     return str(dict(caught.value.trailing_metadata())["x-request-id"])
 
 
-async def test_a_request_id_is_given_back_as_it_was_sent(door: Service) -> None:
+async def test_a_request_id_is_returned_as_sent(door: Service) -> None:
     for given in ("order-66", "a", "x" * 64, "%s {0} \\n"):
         assert await request_id_of(door, given) == given
 
 
-async def test_an_answer_that_is_no_error_bears_its_request_id_too(door: Service) -> None:
+async def test_a_successful_call_returns_its_request_id(door: Service) -> None:
     call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), metadata=(("x-request-id", "order-66"),))
     await call
     trailing = await call.trailing_metadata()
     assert [value for key, value in trailing or () if key == "x-request-id"] == ["order-66"]
 
 
-async def test_a_request_without_an_id_gets_one_of_its_own(door: Service) -> None:
+async def test_a_request_without_an_id_gets_one(door: Service) -> None:
     first, second, of_empty = [await request_id_of(door, given) for given in (None, None, "")]
     for request_id in (first, second, of_empty):
         assert re.fullmatch("[0-9a-f]{32}", request_id)
     assert len({first, second, of_empty}) == 3
 
 
-async def test_a_request_id_is_not_without_end(door: Service) -> None:
+async def test_a_long_request_id_is_shortened(door: Service) -> None:
     assert await request_id_of(door, "x" * 1000) == "x" * 64
 
 
@@ -142,9 +142,7 @@ async def test_every_request_is_logged_with_its_own_id(
         )
 
 
-async def test_nothing_that_is_sent_makes_a_log_line_of_its_own(
-    door: Service, log_lines: Callable[[], list[Any]]
-) -> None:
+async def test_a_request_cannot_forge_a_log_line(door: Service, log_lines: Callable[[], list[Any]]) -> None:
     forged = "x\n2026-11-21 ERROR root: the disk is on fire\r\n\x1b[2J\u2028\x85"
     for changes in ({"algorithm": forged}, {"dataset_id": forged}, {"name": forged}):
         with pytest.raises(grpc.aio.AioRpcError):
@@ -159,9 +157,7 @@ async def test_nothing_that_is_sent_makes_a_log_line_of_its_own(
     assert all(line["message"].isprintable() for line in lines)
 
 
-async def test_reading_is_not_logged_and_changing_is(
-    door: Service, log_lines: Callable[[], list[Any]]
-) -> None:
+async def test_only_changes_are_logged(door: Service, log_lines: Callable[[], list[Any]]) -> None:
     job_id = await door.train()
     await door.status(job_id)
     await door.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
@@ -172,9 +168,7 @@ async def test_reading_is_not_logged_and_changing_is(
     ]
 
 
-async def test_a_line_says_which_job_the_call_was_about(
-    door: Service, log_lines: Callable[[], list[Any]]
-) -> None:
+async def test_a_log_line_has_the_job_of_the_call(door: Service, log_lines: Callable[[], list[Any]]) -> None:
     first, second = await door.train(), await door.train()
     await asyncio.gather(
         *(door.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id)) for job_id in (second, first))
@@ -184,7 +178,7 @@ async def test_a_line_says_which_job_the_call_was_about(
     assert sorted(line["job"] for line in lines[2:]) == [first, second]
 
 
-async def test_a_line_says_which_attempt_a_report_was_about(
+async def test_a_log_line_has_the_attempt_of_the_report(
     door: Service, log_lines: Callable[[], list[Any]]
 ) -> None:
     authorization = f"Bearer {door.tokens.issue(7, 2)}"
@@ -220,8 +214,8 @@ async def test_calls_are_counted_by_method_and_code(service: Service) -> None:
     assert seconds == 5
 
 
-async def test_a_call_that_the_client_gives_up_is_counted_as_cancelled(service: Service) -> None:
-    await service.seen(await service.train({"RUN_SECONDS": "forever"}), pb.running)  # and then looks away
+async def test_a_call_cancelled_by_its_client_is_counted_as_cancelled(service: Service) -> None:
+    await service.seen(await service.train({"RUN_SECONDS": "forever"}), pb.running)  # then the client leaves
     async with asyncio.timeout(10):
         while await service.metrics.ended.get() != ("WatchTraining", grpc.StatusCode.CANCELLED):
             pass
@@ -253,7 +247,7 @@ async def test_health_is_known_for_the_service_and_not_for_others(door: Service)
     await door.refuses(unknown, grpc.StatusCode.NOT_FOUND)
 
 
-async def test_streams_are_told_to_come_again_when_the_service_ends(service: Service) -> None:
+async def test_streams_end_with_unavailable_when_the_service_stops(service: Service) -> None:
     job_id = await service.train({"RUN_SECONDS": "forever"})
     watch = service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id))
     statuses = aiter(watch)
@@ -264,11 +258,11 @@ async def test_streams_are_told_to_come_again_when_the_service_ends(service: Ser
             async for _ in stream:
                 pass
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert caught.value.details() == "the service is being restarted; connect again"
+        assert caught.value.details() == "the service is restarting; connect again"
 
 
-async def test_a_stream_whose_client_reads_slowly_is_told_to_come_again(service: Service) -> None:
-    """The service is closed while it sends: what is to end is the waiting, not the sending."""
+async def test_a_stream_of_a_slow_client_ends_with_unavailable(service: Service) -> None:
+    """The service closes while it sends: it must end the wait, not the send."""
     job_id = await service.train({"RUN_SECONDS": "forever"})
     folder = Path((await service.status(job_id)).model_uri)
     folder.mkdir(parents=True)
@@ -276,18 +270,18 @@ async def test_a_stream_whose_client_reads_slowly_is_told_to_come_again(service:
     request = pb.FetchTrainingArtifactRequest(job_id=job_id, name="model.pt")
     pieces = aiter(service.stub.FetchTrainingArtifact(request))
     await anext(pieces)
-    await asyncio.sleep(0.2)  # nobody tells when a connection is full
+    await asyncio.sleep(0.2)  # there is no event for a full connection
     service.servicer.close()
     await asyncio.sleep(0.2)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for _ in pieces:
             pass
-    assert caught.value.details() == "the service is being restarted; connect again"
+    assert caught.value.details() == "the service is restarting; connect again"
 
 
 @pytest.fixture
 def log_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[Any]]]:
-    """The service's log as a machine reads it."""
+    """The service's log as JSON records."""
     root, written = logging.getLogger(), io.StringIO()
     level = root.level
     with monkeypatch.context() as patched:

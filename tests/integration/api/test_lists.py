@@ -1,4 +1,4 @@
-"""Lists of jobs, and large statuses, over the API: each takes memory until its client has read it."""
+"""Lists of jobs and large statuses take memory until their clients have read them, which is bounded."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ STATUS = "/training.TrainingService/GetTrainingStatus"
 
 
 class CountingStore(SqliteStore):
-    """Counts the lists, and the jobs, that are asked for."""
+    """A store that counts reads of lists and of jobs."""
 
     lists = 0
 
@@ -39,7 +39,7 @@ async def large_jobs(service: Service, count: int) -> list[int]:
     return [await service.train({f"P{n}": "x" * 4_000 for n in range(15)}) for _ in range(count)]
 
 
-async def test_a_page_of_large_jobs_ends_early_and_the_next_one_goes_on(door: Service) -> None:
+async def test_a_page_of_large_jobs_is_shorter(door: Service) -> None:
     ids = await large_jobs(door, 40)
     found: list[int] = []
     request = pb.ListTrainingJobsRequest(page_size=1000)
@@ -53,19 +53,19 @@ async def test_a_page_of_large_jobs_ends_early_and_the_next_one_goes_on(door: Se
     assert found == ids[::-1]
 
 
-async def test_lists_that_are_not_read_are_made_up_to_a_bound_only(serve: Serve) -> None:
+async def test_the_number_of_unread_lists_is_bounded(serve: Serve) -> None:
     service = await serve(CountingStore, tracked=False)
     await large_jobs(service, 2)
     assert isinstance(service.store, CountingStore)
     with unread_calls(service.address, 40, LIST, b""):
         while service.store.lists < servicer._LISTS_OF_ONE:
             await asyncio.sleep(0.01)
-        for _ in range(20):  # calls that come after all of those have been taken up
+        for _ in range(20):  # calls after all others have been accepted
             await service.status(1)
         assert service.store.lists == servicer._LISTS_OF_ONE
 
 
-async def test_lists_that_one_address_does_not_read_hold_up_no_other_address(serve: Serve) -> None:
+async def test_unread_lists_of_one_address_do_not_delay_another(serve: Serve) -> None:
     service = await serve(CountingStore, tracked=False)
     ids = await large_jobs(service, 2)
     assert isinstance(service.store, CountingStore)
@@ -76,7 +76,7 @@ async def test_lists_that_one_address_does_not_read_hold_up_no_other_address(ser
         assert [job.job_id for job in page.jobs] == ids[::-1]
 
 
-async def test_lists_that_are_not_read_hold_up_others_for_a_while_only(
+async def test_unread_lists_delay_others_only_for_a_while(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(servicer, "_SEND_SECONDS", 0.2)
@@ -87,7 +87,7 @@ async def test_lists_that_are_not_read_hold_up_others_for_a_while_only(
         assert [job.job_id for job in page.jobs] == ids[::-1]
 
 
-async def test_large_statuses_that_are_not_read_are_made_up_to_a_bound_only(serve: Serve) -> None:
+async def test_the_number_of_unread_large_statuses_is_bounded(serve: Serve) -> None:
     service = await serve(CountingStore, tracked=False)
     [large] = await large_jobs(service, 1)
     small = await service.train()
@@ -95,7 +95,7 @@ async def test_large_statuses_that_are_not_read_are_made_up_to_a_bound_only(serv
     asked = 200
     request = pb.GetTrainingStatusRequest(job_id=large).SerializeToString()
     with unread_calls(service.address, asked, STATUS, request, source="127.0.0.2"):
-        # Each is made once to see how large it is, and again to be sent.
+        # Each is built twice: once for its size, and again to be sent.
         while service.store.reads < asked + servicer._OF_ONE:
             await asyncio.sleep(0.01)
         before = service.store.reads

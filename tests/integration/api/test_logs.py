@@ -1,4 +1,4 @@
-"""Logs over the wire: of one rank or all, with times, from a time or a position on, and what is refused."""
+"""Logs over the API: of one or all ranks, with times, from a time or a position; and refused requests."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,18 +49,18 @@ async def text(service: Service, job_id: int, **wanted: Any) -> str:
     return "".join(piece.text for piece in await logs(service, job_id, **wanted))
 
 
-async def test_the_log_of_a_job_that_ended_long_ago_is_served(service: Service, job: int) -> None:
+async def test_the_log_of_an_ended_job_is_served(service: Service, job: int) -> None:
     assert await text(service, job) == "a\nc\ne\n"
     assert await text(service, job, rank=1, follow=True) == "b\nd\n"
     assert await text(service, job, tail_lines=2) == "c\ne\n"
 
 
-async def test_all_ranks_are_interleaved_by_time_each_with_its_rank(service: Service, job: int) -> None:
+async def test_all_ranks_are_merged_by_time(service: Service, job: int) -> None:
     found = [(piece.rank, piece.attempt, piece.text) for piece in await logs(service, job, all_ranks=True)]
     assert found == [(0, 1, "a\n"), (1, 1, "b\n"), (0, 1, "c\n"), (1, 1, "d\n"), (0, 1, "e\n")]
 
 
-async def test_lines_come_with_their_times_if_that_is_asked(service: Service, job: int) -> None:
+async def test_lines_have_their_times_on_request(service: Service, job: int) -> None:
     assert await text(service, job, rank=1, timestamps=True) == (
         "2026-11-21T12:00:00.500000000Z b\n2026-11-21T12:00:01.500000000Z d\n"
     )
@@ -78,16 +78,19 @@ async def test_reading_begins_after_a_time_or_a_position(service: Service, job: 
 @pytest.mark.parametrize(
     ("wanted", "details"),
     [
-        ({"position": "x"}, "position: 'x' is not the position of an earlier response"),
-        ({"position": "1", "tail_lines": 3}, "tail_lines: a reader that goes on at a position has no use"),
-        ({"position": "7"}, "position: '7' is not of the attempt that is asked for"),
-        *(({"position": text}, f"position: {quoted(text)} is not the position") for text in NO_POSITIONS),
-        ({"position": f"1 0={TIME} 2={TIME}"}, "position: it has rank 2, which job 1 lacks: it has 0 to 1"),
-        ({"rank": 1, "all_ranks": True}, "rank: 1 was given together with all_ranks"),
-        ({"since": Timestamp(seconds=2**60)}, "since: 1152921504606846976 s, 0 ns is no time"),
+        ({"position": "x"}, "position: 'x' is not allowed; send the position of an earlier response"),
+        ({"position": "1", "tail_lines": 3}, "tail_lines: 3 is not allowed with position"),
+        ({"position": "7"}, "position: '7' is of another attempt than the request"),
+        *(({"position": text}, f"position: {quoted(text)} is not allowed") for text in NO_POSITIONS),
+        (
+            {"position": f"1 0={TIME} 2={TIME}"},
+            "position: rank 2 is not a rank of job 1; send the position of an",
+        ),
+        ({"rank": 1, "all_ranks": True}, "rank: 1 is not allowed with all_ranks"),
+        ({"since": Timestamp(seconds=2**60)}, "since: 1152921504606846976 s, 0 ns is not allowed"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_invalid_requests_are_refused(
     service: Service, job: int, wanted: dict[str, Any], details: str
 ) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -97,7 +100,7 @@ async def test_what_makes_no_sense_is_refused(
 
 
 @pytest.mark.parametrize("written", [b"\xff\xb4" * 15, b"thirty bytes that are not time"])
-async def test_a_log_that_training_has_written_into_is_read_and_gives_positions_to_go_on_from(
+async def test_a_log_with_foreign_bytes_is_read_and_gives_valid_positions(
     service: Service, job: int, archive: LogArchive, written: bytes
 ) -> None:
     group = (await service.store.get(job)).group
@@ -107,7 +110,7 @@ async def test_a_log_that_training_has_written_into_is_read_and_gives_positions_
     assert await text(service, job, position=piece.position) == "a\nb\n"
 
 
-async def test_storage_that_cannot_be_read_is_to_be_asked_again(service: Service, job: int) -> None:
+async def test_unreadable_storage_is_unavailable(service: Service, job: int) -> None:
     of_job = (await service.store.get(job)).folder
     folder = service.settings.storage.data_dir / "storage" / "logs" / of_job / "1"
     (folder / "0.log.gz").write_bytes(b"damaged")

@@ -1,4 +1,4 @@
-"""The sentence for people in a status: what it says is so."""
+"""The message of a status is correct."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ async def failed(service: Service, why: Diagnosis) -> str:
     return (await service.status(job.id)).message
 
 
-async def test_a_failure_is_told_with_the_last_line_of_its_cause(door: Service) -> None:
+async def test_the_message_of_a_failure_has_the_last_line_of_the_log(door: Service) -> None:
     message = await failed(door, replace(CRASHED, detail=TRACEBACK))
     assert message == (
         'Rank 1 exited with code 1. Last line: "ValueError: LR is 40,\\x1b[2J which diverges". '
@@ -44,7 +44,7 @@ async def test_a_failure_is_told_with_the_last_line_of_its_cause(door: Service) 
         assert "Last line" not in await failed(door, replace(CRASHED, detail=nothing))
 
 
-async def test_a_model_is_at_its_place_only_if_it_is_there(service: Service) -> None:
+async def test_the_message_says_if_there_is_no_model(service: Service) -> None:
     without = await service.seen(await service.train(), pb.succeed)
     assert without.HasField("has_model")
     assert not without.has_model
@@ -61,10 +61,10 @@ async def test_a_model_is_at_its_place_only_if_it_is_there(service: Service) -> 
     assert (made.has_model, made.message) == (True, f"Training succeeded; the model is at {made.model_uri}.")
 
 
-async def test_it_does_not_claim_a_model_of_which_nothing_is_known(
+async def test_the_message_says_if_the_model_is_unknown(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_tracker.files.artifacts._PROMPT_SECONDS", 0.0)  # storage never answers so soon
+    monkeypatch.setattr("job_tracker.files.artifacts._PROMPT_SECONDS", 0.0)  # storage always takes longer
     ended = await service.seen(await service.train(), pb.succeed)
     assert not ended.HasField("has_model")
     assert ended.message == f"Training succeeded; its model, if it has written one, is at {ended.model_uri}."

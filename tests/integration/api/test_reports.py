@@ -1,4 +1,4 @@
-"""Reports over the wire: who may report what, and how it is shown."""
+"""Reports over the API: their tokens, checks and effects."""
 
 import asyncio
 import math
@@ -61,12 +61,12 @@ async def test_a_report_is_shown_in_the_status_and_kept_as_series(service: Servi
 
 
 @pytest.mark.parametrize("token", [None, "", "rubbish", "1.1." + "x" * 43])
-async def test_nobody_reports_without_a_token(service: Service, token: str | None) -> None:
+async def test_a_report_without_a_token_is_refused(service: Service, token: str | None) -> None:
     await running(service)
     await service.refuses(send(service, reporter_pb.ReportRequest(step=7), token=token), UNAUTHENTICATED)
 
 
-async def test_a_token_is_good_for_its_own_attempt_of_its_own_job_only(service: Service) -> None:
+async def test_a_token_is_valid_only_for_its_attempt(service: Service) -> None:
     mine, other = await running(service), await running(service)
     await send(service, reporter_pb.ReportRequest(step=7), token=service.tokens.issue(mine, 1))
     _, _, mac = service.tokens.issue(mine, 1).split(".")
@@ -77,16 +77,16 @@ async def test_a_token_is_good_for_its_own_attempt_of_its_own_job_only(service: 
     assert (await service.status(other)).progress.step == 0
 
 
-async def test_an_attempt_that_has_ended_reports_no_more(service: Service) -> None:
+async def test_a_report_of_an_ended_attempt_is_refused(service: Service) -> None:
     job_id = await running(service)
     await service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
     await service.seen(job_id, pb.cancelled)
     request = reporter_pb.ReportRequest(step=9)
     details = await service.refuses(send(service, request, token=service.tokens.issue(job_id, 1)), OVER)
-    assert details == f"attempt 1 of job {job_id} does not run any more; its reports are not kept"
+    assert details == f"attempt 1 of job {job_id} no longer runs; its reports are not kept"
 
 
-async def test_rubbish_is_left_out_and_named(service: Service) -> None:
+async def test_invalid_values_are_dropped_and_named(service: Service) -> None:
     job_id = await running(service)
     request = reporter_pb.ReportRequest(
         step=-1,
@@ -106,7 +106,7 @@ async def test_rubbish_is_left_out_and_named(service: Service) -> None:
     assert sorted(await series_of(service, job_id)) == ["good", "when"]
 
 
-async def test_thousands_of_names_are_too_many(service: Service) -> None:
+async def test_the_number_of_names_is_bounded(service: Service) -> None:
     job_id = await running(service)
     token = service.tokens.issue(job_id, 1)
     many = reporter_pb.ReportRequest(metrics=values(**{f"m{n}": 1.0 for n in range(20_000)}))
@@ -119,7 +119,7 @@ async def test_thousands_of_names_are_too_many(service: Service) -> None:
     assert len((await service.status(job_id)).progress.metrics) == 64
 
 
-async def test_lines_and_calls_end_up_in_the_same_place(service: Service) -> None:
+async def test_lines_and_calls_have_the_same_effect(service: Service) -> None:
     line = '::progress:: {"step": 3, "metrics": {"loss": 0.75}}'
     job_id = await service.train({"RUN_SECONDS": "forever", "PRINT": line})
     async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
@@ -128,7 +128,7 @@ async def test_lines_and_calls_end_up_in_the_same_place(service: Service) -> Non
     assert await series_of(service, job_id) == {"loss": [(3, 0.75, 1)]}
 
 
-async def test_the_pace_is_shown_while_the_job_runs_and_not_afterwards(service: Service) -> None:
+async def test_the_speed_is_shown_only_while_the_job_runs(service: Service) -> None:
     job_id = await running(service)
     group = (await service.store.get(job_id)).group
     lines = [f'::progress:: {{"step": {36 * n}, "total_steps": 360}}' for n in range(6)]
@@ -150,14 +150,14 @@ async def test_the_pace_is_shown_while_the_job_runs_and_not_afterwards(service: 
     await follower.close()
 
 
-async def test_a_job_that_never_was_has_no_series_and_no_artifacts(service: Service) -> None:
+async def test_an_unknown_job_has_no_metrics_or_artifacts(service: Service) -> None:
     request = pb.GetTrainingMetricsRequest(job_id=99)
     await service.refuses(anext(aiter(service.stub.GetTrainingMetrics(request))), grpc.StatusCode.NOT_FOUND)
     made = service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=99))
     await service.refuses(made, grpc.StatusCode.NOT_FOUND)
 
 
-async def test_artifacts_are_the_model_s_files_and_what_was_reported(
+async def test_artifacts_are_the_files_of_the_model_and_the_reported_ones(
     service: Service, tmp_path: Path
 ) -> None:
     job_id = await running(service)
@@ -166,13 +166,13 @@ async def test_artifacts_are_the_model_s_files_and_what_was_reported(
     (folder / "sub").mkdir(parents=True)
     (folder / "model.pt").write_bytes(b"m" * 700_000)
     (folder / "sub" / "labels.json").write_text("[]")
-    told = [
+    reported = [
         reporter_pb.ReportedArtifact(
-            name="model.pt", uri="told", kind="model", size=700_000, sha256="ab" * 32
+            name="model.pt", uri="reported", kind="model", size=700_000, sha256="ab" * 32
         ),
         reporter_pb.ReportedArtifact(name="curve", uri="s3://elsewhere/curve.png"),
     ]
-    await send(service, reporter_pb.ReportRequest(artifacts=told), token=token)
+    await send(service, reporter_pb.ReportRequest(artifacts=reported), token=token)
     await service.reports.write()
     answer = await service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=job_id))
     found = {made.name: (made.kind, made.size, made.fetchable) for made in answer.artifacts}
@@ -199,7 +199,7 @@ async def test_artifacts_are_the_model_s_files_and_what_was_reported(
         await service.refuses(fetch(name), grpc.StatusCode.NOT_FOUND)
 
 
-async def test_reports_are_taken_while_many_come_at_once(service: Service) -> None:
+async def test_many_concurrent_reports_are_accepted(service: Service) -> None:
     job_id = await running(service)
     token = service.tokens.issue(job_id, 1)
     requests = [

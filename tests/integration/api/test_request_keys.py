@@ -1,4 +1,4 @@
-"""A request that is repeated with its key is the same job: at once, later, and after a restart."""
+"""A request repeated with its key gives the same job: concurrently, later, and after a restart."""
 
 import asyncio
 
@@ -39,24 +39,24 @@ async def test_another_request_with_the_same_key_is_refused_naming_the_job(door:
         )
 
 
-async def test_a_request_that_is_refused_does_not_use_its_key_up(door: Service) -> None:
+async def test_a_refused_request_does_not_use_its_key(door: Service) -> None:
     await door.refuses(door.train({"EPOCHS": "0"}, "monday"), grpc.StatusCode.INVALID_ARGUMENT)
     assert await door.train({"EPOCHS": "1"}, "monday") == 1
 
 
 @pytest.mark.parametrize("key", ["k", "x" * 128, "🔑 of Zoë's", "'; DROP TABLE jobs; --", "a" * 64 + "%s{}"])
-async def test_a_key_is_any_text_that_can_be_printed(door: Service, key: str) -> None:
+async def test_a_key_may_be_any_printable_text(door: Service, key: str) -> None:
     assert await door.train({}, key) == await door.train({}, key) == 1
 
 
-async def test_64_requests_at_once_with_one_key_are_one_job(door: Service) -> None:
+async def test_64_concurrent_requests_with_one_key_are_one_job(door: Service) -> None:
     job_ids = await asyncio.gather(*(door.train({"EPOCHS": "2"}, "monday") for _ in range(64)))
     assert set(job_ids) == {1}
     (_, newest, _) = await door.written()
     assert newest == 1
 
 
-async def test_of_64_different_requests_at_once_with_one_key_one_wins(door: Service) -> None:
+async def test_one_of_64_different_concurrent_requests_with_one_key_wins(door: Service) -> None:
     answers = await asyncio.gather(
         *(door.train({"EPOCHS": str(n + 1)}, "monday") for n in range(64)), return_exceptions=True
     )
@@ -66,7 +66,7 @@ async def test_of_64_different_requests_at_once_with_one_key_one_wins(door: Serv
     assert (await door.written())[1] == 1
 
 
-async def test_64_requests_at_once_without_a_key_are_64_jobs(door: Service) -> None:
+async def test_64_concurrent_requests_without_a_key_are_64_jobs(door: Service) -> None:
     assert sorted(await asyncio.gather(*(door.train() for _ in range(64)))) == list(range(1, 65))
 
 
@@ -80,7 +80,7 @@ async def test_a_key_is_remembered_after_a_restart(serve: Serve) -> None:
     assert await again.train({"EPOCHS": "3"}, "tuesday") == 2
 
 
-async def test_a_repeated_request_gets_its_job_even_when_it_would_not_be_let_in_any_more(
+async def test_a_repeated_request_gets_its_job_even_if_it_would_now_be_refused(
     serve: Serve,
 ) -> None:
     service = await serve(tracked=False, scheduling={"max_queued": 1})

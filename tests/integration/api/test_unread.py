@@ -1,4 +1,4 @@
-"""Answers that their clients do not read: what is kept of them is bounded, and others get theirs."""
+"""Answers that clients do not read take a bounded amount of memory, and do not block other clients."""
 
 import asyncio
 from contextlib import AbstractContextManager
@@ -25,7 +25,7 @@ LOG = "".join(f"{line}\n" for line in LINES)
 
 
 async def large_log(service: Service) -> int:
-    """A job that has ended, with a log that is larger than what gRPC buffers for a client."""
+    """An ended job with a log that is larger than gRPC's buffer for a client."""
     job_id = await service.train()
     await service.seen(job_id, pb.succeed)
     group = (await service.store.get(job_id)).group
@@ -56,14 +56,14 @@ async def are_held(places: Places, count: int) -> None:
 
 
 async def calls_of_grpc(count: int) -> None:
-    """Wait until gRPC serves so many calls."""
+    """Wait until gRPC has this number of calls."""
     async with asyncio.timeout(30):
         while len([task for task in asyncio.all_tasks() if task.get_name() == "rpc_task"]) != count:
             await asyncio.sleep(0.01)
 
 
 async def paused(service: Service) -> asyncio.Task[Any]:
-    """The only call that sends a log, once its client takes no more of it."""
+    """The only call that sends a log, once its client has stopped reading."""
     clock = asyncio.get_running_loop().time
     async with asyncio.timeout(30):
         while True:
@@ -74,7 +74,7 @@ async def paused(service: Service) -> asyncio.Task[Any]:
 
 
 async def that_call_is_ended(service: Service, job_id: int) -> None:
-    """End the call that has a place, as others from its own address wait for one."""
+    """End the call that has a place, by making others from its address wait for one."""
     call = await paused(service)
     request = pb.GetTrainingLogsRequest(job_id=job_id).SerializeToString()
     with unread_calls(service.address, 4, f"{PATH}/GetTrainingLogs", request):
@@ -89,13 +89,13 @@ async def text(service: Service, job_id: int) -> str:
 
 @pytest.fixture
 async def narrow(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Service:
-    """A service that ends calls soon, and keeps the messages of two at once."""
+    """A service with two places, which ends unread calls soon."""
     monkeypatch.setattr(servicer, "_SEND_SECONDS", 0.2)
     monkeypatch.setattr(servicer, "_SENT", 2)
     return await serve()
 
 
-async def test_logs_that_a_stranger_does_not_read_keep_nobody_from_reading_one(service: Service) -> None:
+async def test_unread_logs_of_one_address_do_not_block_another(service: Service) -> None:
     job_id = await large_log(service)
     request = pb.GetTrainingLogsRequest(job_id=job_id).SerializeToString()
     with unread(service, "GetTrainingLogs", request):
@@ -105,7 +105,7 @@ async def test_logs_that_a_stranger_does_not_read_keep_nobody_from_reading_one(s
     await are_held(service.servicer._logs, 0)
 
 
-async def test_watches_that_a_stranger_does_not_read_keep_nobody_from_watching(serve: Serve) -> None:
+async def test_unread_watches_of_one_address_do_not_block_another(serve: Serve) -> None:
     service = await serve(tracked=False)
     job_id = await large_job(service)
     request = pb.WatchTrainingRequest(job_id=job_id)
@@ -117,7 +117,7 @@ async def test_watches_that_a_stranger_does_not_read_keep_nobody_from_watching(s
     await are_held(service.servicer._statuses, 0)
 
 
-async def test_files_that_a_stranger_does_not_read_keep_nobody_from_fetching(serve: Serve) -> None:
+async def test_unread_downloads_of_one_address_do_not_block_another(serve: Serve) -> None:
     service = await serve(tracked=False)
     request = pb.FetchTrainingArtifactRequest(job_id=await large_model(service), name="model.pt")
     with unread(service, "FetchTrainingArtifact", request.SerializeToString()):
@@ -127,31 +127,29 @@ async def test_files_that_a_stranger_does_not_read_keep_nobody_from_fetching(ser
     await are_held(service.servicer._files, 0)
 
 
-async def test_a_reader_that_pauses_goes_on_where_it_was_as_long_as_no_other_waits(narrow: Service) -> None:
+async def test_a_reader_may_pause_while_no_other_waits(narrow: Service) -> None:
     job_id = await large_log(narrow)
     call = narrow.stub.GetTrainingLogs(pb.GetTrainingLogsRequest(job_id=job_id))
     pieces = aiter(call)
     read = [(await anext(pieces)).text]
     await paused(narrow)
-    await asyncio.sleep(2 * servicer._SEND_SECONDS)  # what must not happen has had time to
+    await asyncio.sleep(2 * servicer._SEND_SECONDS)  # time for the error to happen
     read += [piece.text async for piece in pieces]
     assert "".join(read) == LOG
 
 
-async def test_where_others_wait_calls_that_are_not_read_are_ended_and_grpc_forgets_them(
+async def test_unread_calls_are_ended_and_freed_if_others_wait(
     narrow: Service,
 ) -> None:
     job_id = await large_log(narrow)
     request = pb.GetTrainingLogsRequest(job_id=job_id).SerializeToString()
     with unread(narrow, "GetTrainingLogs", request, 20):
-        await calls_of_grpc(2)  # of these nobody wants the place
+        await calls_of_grpc(2)  # no other call wants a place of these
         assert await text(narrow, job_id) == LOG
     await calls_of_grpc(0)
 
 
-async def test_lists_that_are_ended_are_forgotten_by_grpc(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ended_lists_are_freed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servicer, "_SEND_SECONDS", 0.2)
     service = await serve(tracked=False)
     await large_job(service)
@@ -159,7 +157,7 @@ async def test_lists_that_are_ended_are_forgotten_by_grpc(
         await calls_of_grpc(servicer._LISTS_OF_ONE)
 
 
-async def test_our_client_reads_on_after_its_stream_was_ended_while_it_paused(narrow: Service) -> None:
+async def test_our_client_continues_after_its_stream_was_ended(narrow: Service) -> None:
     job_id = await large_log(narrow)
     async with AsyncTrainingClient(narrow.address) as client:
         pieces = client.logs(job_id)
@@ -169,7 +167,7 @@ async def test_our_client_reads_on_after_its_stream_was_ended_while_it_paused(na
     assert "".join(read) == LOG
 
 
-async def test_a_client_is_told_that_its_stream_was_ended(narrow: Service) -> None:
+async def test_a_client_gets_cancelled_when_its_stream_is_ended(narrow: Service) -> None:
     job_id = await large_log(narrow)
     request = pb.GetTrainingLogsRequest(job_id=job_id)
     call = narrow.stub.GetTrainingLogs(request)
@@ -180,7 +178,7 @@ async def test_a_client_is_told_that_its_stream_was_ended(narrow: Service) -> No
 
 
 @pytest.mark.parametrize("way", ["cancel", "disconnect", "end"])
-async def test_a_place_is_given_back_however_the_call_ends(service: Service, way: str) -> None:
+async def test_a_place_is_freed_after_every_end_of_a_call(service: Service, way: str) -> None:
     job_id = await large_log(service)
     async with grpc.aio.insecure_channel(service.address) as channel:
         call = TrainingServiceStub(channel).GetTrainingLogs(pb.GetTrainingLogsRequest(job_id=job_id))

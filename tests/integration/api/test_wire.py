@@ -1,4 +1,4 @@
-"""Clients of the MiniAutoML training service go on working: their stubs are built from its table alone."""
+"""Old clients of the MiniAutoML training service still work. Their stubs are built from the table below."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ from job_tracker.domain.job import Ending, Job, JobState
 from tests.support.api_service import Serve, Service
 from training_service.client import AsyncTrainingClient, TrainingClient
 
-# As the contract has it (fixed for ever); nothing here is taken from proto/.
+# The fixed contract. It does not use proto/.
 TABLE = """
 | TrainRequest | metadata | 1 | TrainingJobMetadata |
 | TrainResponse | job_id | 1 | int32 |
@@ -34,13 +34,13 @@ TABLE = """
 | | output_model_name | 6 | string |
 """
 STATUSES = {"queuing": 0, "launch": 1, "running": 2, "succeed": 3, "failure": 4}
-CANCELLED = 5  # new: old clients have no name for it
+CANCELLED = 5  # a new status, unknown to old clients
 
 Field = descriptor_pb2.FieldDescriptorProto
 
 
 class OldClient:
-    """What the book's stubs do: two calls, with messages that know the old fields only."""
+    """A client with the two old calls, and messages with the old fields only."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         classes = message_classes()
@@ -55,12 +55,12 @@ class OldClient:
         return await self._train(self._train_request(metadata=self.metadata(**metadata)))
 
     async def status(self, job_id: int) -> Any:
-        """The job now."""
+        """Get the status of a job."""
         return await self._status(self._status_request(job_id=job_id))
 
 
 def unary(channel: Any, method: str, response: type[Message]) -> Callable[[Message], Any]:
-    """A call of the service, with messages of our own."""
+    """A call of the service with the messages of the table."""
     call: Callable[[Message], Any] = channel.unary_unary(
         f"/training.TrainingService/{method}",
         request_serializer=lambda message: message.SerializeToString(),
@@ -89,7 +89,7 @@ def message_classes() -> Mapping[str, Any]:
 
 
 def add_field(message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str) -> None:
-    """One row of the table."""
+    """A row of the table."""
     scalars = {"int32": Field.TYPE_INT32, "string": Field.TYPE_STRING}
     field = message.field.add(name=name, number=number, label=Field.LABEL_OPTIONAL, json_name=name)
     if kind in scalars:
@@ -117,7 +117,7 @@ REQUEST: Mapping[str, Any] = {
 }
 
 
-async def test_the_first_job_of_an_old_client_is_number_1_and_waits_behind_nobody(door: Service) -> None:
+async def test_the_first_job_has_id_1_and_position_0(door: Service) -> None:
     client = OldClient(door.channel)
     assert (await client.train(**REQUEST)).job_id == 1
     status = await client.status(1)
@@ -126,7 +126,7 @@ async def test_the_first_job_of_an_old_client_is_number_1_and_waits_behind_nobod
     assert status.metadata == client.metadata(**REQUEST, output_model_name="test1")
 
 
-async def test_an_old_client_is_told_how_many_wait_before_its_job(door: Service) -> None:
+async def test_an_old_client_gets_the_position_in_the_queue(door: Service) -> None:
     client = OldClient(door.channel)
     for _ in range(3):
         job_id = (await client.train(**REQUEST)).job_id
@@ -174,7 +174,7 @@ async def test_an_old_client_survives_a_cancelled_job(door: Service) -> None:
     assert type(status).FromString(status.SerializeToString()) == status
 
 
-async def test_a_setting_reports_a_cancelled_job_as_a_failure_to_clients_that_do_not_know_better(
+async def test_a_setting_reports_cancelled_jobs_as_failures_to_old_clients(
     serve: Serve,
 ) -> None:
     door = await serve(tracked=False, server={"cancelled_as_failure": True})
@@ -191,7 +191,7 @@ async def test_a_setting_reports_a_cancelled_job_as_a_failure_to_clients_that_do
         assert (await asyncio.to_thread(blocking.status, job.id)).status == CANCELLED
 
 
-async def test_an_unknown_job_is_not_found_in_the_old_words(door: Service) -> None:
+async def test_an_unknown_job_gives_the_old_message(door: Service) -> None:
     client = OldClient(door.channel)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.status(51)
@@ -201,7 +201,7 @@ async def test_an_unknown_job_is_not_found_in_the_old_words(door: Service) -> No
     )
 
 
-async def test_an_old_client_is_told_which_field_is_empty(door: Service) -> None:
+async def test_an_old_client_gets_the_name_of_an_empty_field(door: Service) -> None:
     client = OldClient(door.channel)
     for field in ("algorithm", "dataset_id", "train_data_version_hash"):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -210,8 +210,8 @@ async def test_an_old_client_is_told_which_field_is_empty(door: Service) -> None
         assert re.search(rf"\b{field}\b", caught.value.details() or "")
 
 
-async def test_the_json_of_a_notebook_is_a_request(door: Service) -> None:
-    # grpcurl and json_format take numbers for strings of no field: parameters come as strings.
+async def test_json_of_a_notebook_is_a_valid_request(door: Service) -> None:
+    # grpcurl and json_format do not accept numbers for string fields, so parameters are strings.
     client = OldClient(door.channel)
     text = (
         '{"metadata": {"algorithm": "program", "dataset_id": "1", "name": "test1",'
@@ -228,7 +228,7 @@ async def test_parameters_may_be_left_out(door: Service) -> None:
     assert (await client.status(1)).metadata.parameters == {}
 
 
-async def test_fields_that_the_service_does_not_know_are_ignored(door: Service) -> None:
+async def test_unknown_fields_are_ignored(door: Service) -> None:
     client = OldClient(door.channel)
     request = client._train_request(metadata=client.metadata(**REQUEST)).SerializeToString()
     await door.call_raw("Train", request + b"\xfa\x3f\x03abc")  # field 1023

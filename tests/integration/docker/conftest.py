@@ -1,4 +1,4 @@
-"""Groups on an engine, and a look at what is left there."""
+"""Fixtures of the integration tests with a Docker engine."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

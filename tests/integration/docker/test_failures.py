@@ -1,4 +1,4 @@
-"""Every way in which a group fails on an engine, provoked for real, and that nothing of it is left."""
+"""Real failures of groups on an engine. None leaves an object there."""
 
 import asyncio
 import gc
@@ -45,35 +45,35 @@ async def stop(backend: DockerBackend) -> list[Phase]:
 
 
 @pytest.mark.parametrize("pull", ["missing", "always", "never"])
-async def test_an_image_that_cannot_be_had_fails_the_launch(world: DockerGroups, pull: str) -> None:
+async def test_a_missing_image_fails_the_launch(world: DockerGroups, pull: str) -> None:
     world.add("program", image="127.0.0.1:1/nothing:1")
     diagnosis = await refusal(world, 2, pull=pull)
     assert diagnosis.category is Category.IMAGE_PULL_FAILED
     assert "127.0.0.1:1/nothing:1" in diagnosis.summary
 
 
-async def test_a_folder_that_is_not_there_is_named(world: DockerGroups) -> None:
+async def test_a_missing_folder_is_in_the_diagnosis(world: DockerGroups) -> None:
     world.add("program", volumes=[{"source": "/no/such/folder", "mount_path": "/data"}])
     diagnosis = await refusal(world, 2)
     assert diagnosis.category is Category.CONTAINER_CONFIG
     assert "/no/such/folder" in diagnosis.detail
 
 
-async def test_a_secret_that_cannot_be_read_is_named(world: DockerGroups, tmp_path: Path) -> None:
+async def test_an_unreadable_secret_is_in_the_diagnosis(world: DockerGroups, tmp_path: Path) -> None:
     world.add("program", secret_files={"KEY": str(tmp_path / "key")})
     diagnosis = await refusal(world)
     assert diagnosis.category is Category.CONTAINER_CONFIG
     assert "KEY" in diagnosis.summary
 
 
-async def test_gpus_that_the_engine_does_not_have_fail_the_launch(world: DockerGroups) -> None:
+async def test_missing_gpus_fail_the_launch(world: DockerGroups) -> None:
     world.add("program", resources={"nvidia.com/gpu": "1"})
     diagnosis = await refusal(world, 2)
     assert diagnosis.category is Category.CONTAINER_NOT_CREATED
     assert "GPU" in diagnosis.summary
 
 
-async def test_more_cpus_than_the_machine_has_are_refused_in_the_engine_s_words(world: DockerGroups) -> None:
+async def test_too_many_cpus_are_refused_with_the_message_of_the_engine(world: DockerGroups) -> None:
     world.add("program", resources={"cpu": "5000"})
     diagnosis = await refusal(world)
     assert diagnosis.category is Category.INVALID_OBJECT
@@ -84,7 +84,7 @@ async def test_more_cpus_than_the_machine_has_are_refused_in_the_engine_s_words(
     ("command", "category"),
     [("no-such-program", Category.COMMAND_NOT_FOUND), ("/etc/passwd", Category.COMMAND_NOT_EXECUTABLE)],
 )
-async def test_a_program_that_cannot_run_is_named(
+async def test_a_program_that_cannot_run_is_in_the_diagnosis(
     world: DockerGroups, command: str, category: Category
 ) -> None:
     world.add("program", command)
@@ -96,7 +96,7 @@ async def test_a_program_that_cannot_run_is_named(
     assert world.engine.left() == []
 
 
-async def test_more_memory_than_the_limit_is_out_of_memory(world: DockerGroups) -> None:
+async def test_a_rank_that_exceeds_its_memory_limit_is_out_of_memory(world: DockerGroups) -> None:
     world.add("program", "python3", "-c", "x = bytearray(500 << 20)", resources={"memory": "64Mi"})
     backend = world.open()
     assert (await failure_of(backend)).category is Category.OUT_OF_MEMORY
@@ -104,7 +104,7 @@ async def test_more_memory_than_the_limit_is_out_of_memory(world: DockerGroups) 
     assert world.engine.left() == []
 
 
-async def test_a_failure_shows_the_end_of_the_log(world: DockerGroups) -> None:
+async def test_a_diagnosis_contains_the_end_of_the_log(world: DockerGroups) -> None:
     world.add("program", "python3", "-c", "import sys; print('begin', file=sys.stderr); 1 / 0")
     diagnosis = await failure_of(world.open())
     assert diagnosis.category is Category.CRASHED
@@ -113,7 +113,7 @@ async def test_a_failure_shows_the_end_of_the_log(world: DockerGroups) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-async def test_a_rank_that_is_killed_ends_as_killed(world: DockerGroups, rank: int) -> None:
+async def test_a_killed_rank_has_the_category_killed(world: DockerGroups, rank: int) -> None:
     backend = world.open()
     asked = job(FOREVER, instances=2)
     plan = world.plan(asked)
@@ -129,7 +129,7 @@ async def test_a_rank_that_is_killed_ends_as_killed(world: DockerGroups, rank: i
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-async def test_a_container_removed_by_hand_is_a_failure(world: DockerGroups, rank: int) -> None:
+async def test_a_container_that_a_user_removes_is_a_failure(world: DockerGroups, rank: int) -> None:
     backend = world.open()
     asked = job(FOREVER, instances=2)
     plan = world.plan(asked)
@@ -143,7 +143,7 @@ async def test_a_container_removed_by_hand_is_a_failure(world: DockerGroups, ran
     assert await groups_of(backend) == {}
 
 
-async def test_a_paused_rank_says_so(world: DockerGroups) -> None:
+async def test_a_paused_rank_has_a_note(world: DockerGroups) -> None:
     backend = world.open()
     await started(backend, job(FOREVER))
     await asyncio.to_thread(world.engine.docker, "pause", "program-1-master")
@@ -153,11 +153,11 @@ async def test_a_paused_rank_says_so(world: DockerGroups) -> None:
     assert world.engine.left() == []
 
 
-async def test_what_is_printed_during_the_grace_is_kept(world: DockerGroups) -> None:
-    told = "import signal, sys, time\n"
-    told += "signal.signal(15, lambda *_: (print('bye', flush=True), sys.exit(0)))\n"
-    told += "print('up', flush=True)\ntime.sleep(1000)"
-    world.add("program", "python3", "-c", told)
+async def test_output_during_the_grace_is_kept(world: DockerGroups) -> None:
+    program = "import signal, sys, time\n"
+    program += "signal.signal(15, lambda *_: (print('bye', flush=True), sys.exit(0)))\n"
+    program += "print('up', flush=True)\ntime.sleep(1000)"
+    world.add("program", "python3", "-c", program)
     backend = world.open()
     await started(backend, job())
     await anext(backend.logs(job().group, 0, follow=True))
@@ -165,12 +165,12 @@ async def test_what_is_printed_during_the_grace_is_kept(world: DockerGroups) -> 
     assert await text_of(backend.logs(job().group, 0)) == "up\nbye\n"
 
 
-async def test_a_log_of_a_container_that_is_gone_keeps_no_connection(world: DockerGroups) -> None:
+async def test_reading_the_log_of_a_removed_container_closes_its_connection(world: DockerGroups) -> None:
     client = DockerClient(world.engine.url)
-    await client.ping()
+    await client.connect()
     for _ in range(3):
         with pytest.raises(NotFound):
             async for _ in client.logs("gone", follow=True, since=None, tail_lines=None, silence=None):
                 pass
-        gc.collect()  # a socket that is left to it is a warning, which fails the test
+        gc.collect()  # an open socket is a warning, which fails the test
     await client.close()

@@ -1,4 +1,4 @@
-"""Launches that are cut short, refused, or meet what is there already."""
+"""Launches that are interrupted or refused, or that find existing objects."""
 
 import asyncio
 from dataclasses import replace
@@ -20,7 +20,7 @@ SHORT = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("made", [(0,), (0, 2), (0, 1, 2)])
-async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
+async def test_an_interrupted_launch_is_completed_by_the_next(
     world: DockerGroups, made: tuple[int, ...]
 ) -> None:
     asked = job(FOREVER, instances=3)
@@ -33,7 +33,7 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
     await client.close()
     second = world.open()
     found = (await groups_of(second))[job().group]
-    assert found.first_failure is None  # what is not there yet was not removed by anybody
+    assert found.first_failure is None  # a container that does not exist yet was not removed
     running = await started(second, asked)
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 3
     assert world.engine.inspect("program-1-master")[0]["Id"] == master
@@ -41,7 +41,7 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
     assert world.engine.left() == []
 
 
-async def test_a_launch_that_is_cancelled_is_completed_by_the_next(world: DockerGroups) -> None:
+async def test_a_cancelled_launch_is_completed_by_the_next(world: DockerGroups) -> None:
     backend = world.open()
     await groups_of(backend)
     asked = job(FOREVER, instances=3)
@@ -74,7 +74,7 @@ async def test_containers_of_another_plan_are_replaced(world: DockerGroups) -> N
 
 
 @pytest.mark.parametrize("removed", ["program-1-master", "program-1-1-worker"])
-async def test_what_was_removed_of_a_group_that_has_started_is_not_made_again(
+async def test_a_removed_container_of_a_started_group_is_not_created_again(
     world: DockerGroups, removed: str
 ) -> None:
     first, asked = world.open(), job(FOREVER, instances=2)
@@ -91,7 +91,7 @@ async def test_what_was_removed_of_a_group_that_has_started_is_not_made_again(
     assert world.engine.left() == []
 
 
-async def test_a_group_of_an_earlier_configuration_is_adopted_as_it_is(world: DockerGroups) -> None:
+async def test_a_group_of_an_earlier_configuration_is_adopted_unchanged(world: DockerGroups) -> None:
     first, asked = world.open(), job(FOREVER, instances=2)
     await started(first, asked)
     names = ("program-1-master", "program-1-1-worker")
@@ -104,7 +104,7 @@ async def test_a_group_of_an_earlier_configuration_is_adopted_as_it_is(world: Do
     assert world.engine.left() == []
 
 
-async def test_containers_that_are_kept_are_replaced_by_a_group_of_their_name(world: DockerGroups) -> None:
+async def test_kept_containers_are_replaced_by_a_group_with_the_same_name(world: DockerGroups) -> None:
     first = world.open()
     lost = replace(job({"EXIT_CODE": "3"}), submitted_at=NOON - timedelta(days=1))
     await first.launch(lost)
@@ -118,10 +118,12 @@ async def test_containers_that_are_kept_are_replaced_by_a_group_of_their_name(wo
 
 
 @pytest.mark.parametrize("name", ["program-1-master", "program-1-2-worker"])
-async def test_a_stranger_under_our_name_is_left_alone(world: DockerGroups, name: str) -> None:
+async def test_a_foreign_container_with_a_name_of_the_group_is_left_alone(
+    world: DockerGroups, name: str
+) -> None:
     engine = world.engine
     image: Any = world.algorithms["program"].recipes["docker"]
-    stranger = engine.docker("create", "--name", name, image.image).strip()
+    foreign = engine.docker("create", "--name", name, image.image).strip()
     try:
         backend = world.open()
         with pytest.raises(LaunchFailed) as refused:
@@ -130,12 +132,12 @@ async def test_a_stranger_under_our_name_is_left_alone(world: DockerGroups, name
         assert name in refused.value.diagnosis.summary
         await backend.stop(job().group, SHORT)
         assert engine.left() == []
-        assert engine.inspect(name)[0]["Id"] == stranger
+        assert engine.inspect(name)[0]["Id"] == foreign
     finally:
-        engine.docker("rm", stranger)
+        engine.docker("rm", foreign)
 
 
-async def test_a_network_of_a_stranger_is_left_alone(world: DockerGroups) -> None:
+async def test_a_foreign_network_is_left_alone(world: DockerGroups) -> None:
     network = world.engine.docker("network", "create", "program-1").strip()
     try:
         backend = world.open()
@@ -148,7 +150,7 @@ async def test_a_network_of_a_stranger_is_left_alone(world: DockerGroups) -> Non
         world.engine.docker("network", "rm", network)
 
 
-async def test_ranks_find_each_other_by_name_and_keep_secrets_out_of_the_plan(
+async def test_ranks_find_each_other_by_name_and_secrets_are_not_in_the_plan(
     world: DockerGroups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "key").write_text("s3cret\n")
@@ -176,7 +178,7 @@ async def test_ranks_find_each_other_by_name_and_keep_secrets_out_of_the_plan(
     assert world.engine.left() == []
 
 
-async def test_an_engine_that_is_away_is_waited_for(tmp_path: Path) -> None:
-    nobody = DockerClient(f"unix://{tmp_path}/nobody.sock")
-    await nobody.connect()  # it may come up
-    await nobody.close()
+async def test_connecting_to_a_stopped_engine_is_no_error(tmp_path: Path) -> None:
+    client = DockerClient(f"unix://{tmp_path}/missing.sock")
+    await client.connect()  # it may start later
+    await client.close()

@@ -1,4 +1,4 @@
-"""The engine goes away for a while, and so does the service."""
+"""Outages and restarts of the engine and of the service."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -19,11 +19,11 @@ IGNORES = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up', f
 @pytest.fixture
 def ours(world: DockerGroups) -> DockerGroups:
     if not world.engine.is_ours:
-        pytest.skip("the Docker engine was handed in, and is not stopped")
+        pytest.skip("the tests did not start this Docker engine, so they must not stop it")
     return world
 
 
-async def test_an_engine_that_is_restarted_ends_its_groups_and_says_so(ours: DockerGroups) -> None:
+async def test_ranks_of_a_restarted_engine_have_the_category_killed(ours: DockerGroups) -> None:
     backend = ours.open()
     await started(backend, job(FOREVER, instances=2))
     await printed(backend, job().group)
@@ -43,7 +43,7 @@ async def test_an_engine_that_is_restarted_ends_its_groups_and_says_so(ours: Doc
     assert ours.engine.left() == []
 
 
-async def test_a_service_that_starts_before_its_engine_waits_for_it(ours: DockerGroups) -> None:
+async def test_a_service_may_start_before_its_engine(ours: DockerGroups) -> None:
     await asyncio.to_thread(ours.engine.stop)
     backend = ours.open()
     await backend.connect()
@@ -54,9 +54,7 @@ async def test_a_service_that_starts_before_its_engine_waits_for_it(ours: Docker
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
-    world: DockerGroups, keeps: bool
-) -> None:
+async def test_a_stop_that_a_crash_interrupts_is_not_a_failure(world: DockerGroups, keeps: bool) -> None:
     world.add("program", "python3", "-c", IGNORES)
     first = world.open()
     await started(first, job(instances=3))
@@ -69,7 +67,8 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
     await first.close()
     with pytest.raises(asyncio.CancelledError):
         await stopping
-    await asyncio.to_thread(world.engine.docker, "kill", "program-1-1-worker")  # as the stop was about to
+    # The interrupted stop would have done the same.
+    await asyncio.to_thread(world.engine.docker, "kill", "program-1-1-worker")
     second = world.open()
     found = (await groups_of(second))[job().group]
     assert found.first_failure is None
@@ -80,7 +79,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
     assert world.engine.left() == []
 
 
-async def test_a_rank_that_had_failed_before_the_stop_is_remembered_as_failed(world: DockerGroups) -> None:
+async def test_a_rank_that_failed_before_an_interrupted_stop_has_failed(world: DockerGroups) -> None:
     ends = "import os, sys\nif os.environ['RANK'] == '1': sys.exit(3)\n"
     world.add("program", "python3", "-c", ends + IGNORES)
     first = world.open()
@@ -97,7 +96,7 @@ async def test_a_rank_that_had_failed_before_the_stop_is_remembered_as_failed(wo
     assert [rank.phase for rank in end.statuses] == [Phase.STOPPED, Phase.FAILED]
 
 
-async def test_what_stops_that_were_cut_short_have_left_is_swept_away(world: DockerGroups) -> None:
+async def test_a_sweep_removes_the_rest_of_interrupted_stops(world: DockerGroups) -> None:
     first = world.open()
     await started(first, job(FOREVER, instances=2))
     await first.stop(job().group, SHORT, NOON)
@@ -108,7 +107,7 @@ async def test_what_stops_that_were_cut_short_have_left_is_swept_away(world: Doc
     assert world.engine.left() == []
 
 
-async def test_a_log_is_read_on_from_any_of_its_lines(world: DockerGroups) -> None:
+async def test_a_log_can_be_read_from_any_of_its_lines_on(world: DockerGroups) -> None:
     count = "import time\nfor i in range(20):\n    print(i, flush=True); time.sleep(0.05)"
     world.add("program", "python3", "-c", count)
     backend = world.open()

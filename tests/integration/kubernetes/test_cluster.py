@@ -1,4 +1,4 @@
-"""The cluster of the tests is a real one, and can be broken."""
+"""The cluster of the tests is real, and its parts can be stopped."""
 
 import time
 from typing import Any

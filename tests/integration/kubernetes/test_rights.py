@@ -1,4 +1,4 @@
-"""The Role that is deployed: enough for all that the backend does, each right needed, and nothing else."""
+"""The deployed Role: the backend needs each of its rights and no other, and it allows nothing else."""
 
 import asyncio
 import json
@@ -46,8 +46,8 @@ _DENIAL = re.compile(r'User "system:serviceaccount:[^:]+:([^"]+)" cannot (\w+) r
 
 
 @dataclass(frozen=True)
-class Life:
-    """All that the backend ever does, by one account, with jobs of its own."""
+class Scenario:
+    """Everything that the backend does, by one account and with separate jobs."""
 
     account: str
     world: KubernetesGroups
@@ -60,20 +60,20 @@ class Life:
         return job(FOREVER, algorithm=algorithm, instances=instances, job_id=self.first_job + number)
 
     def others(self) -> list[Manifest]:
-        """What is there before: a Service whose pods are gone, and a stranger under a name of ours."""
+        """Return foreign objects: a Service without pods, and an object under a name that we will need."""
         jobs = (self.job(number, instances=2) for number in (4, 5))
         left, taken = (self.world.plan(each, instance=self.account).service for each in jobs)
         assert left is not None
         assert taken is not None
-        stranger = {"name": taken["metadata"]["name"], "namespace": self.world.namespace}
-        return [left, {**taken, "metadata": stranger}]
+        foreign = {"name": taken["metadata"]["name"], "namespace": self.world.namespace}
+        return [left, {**taken, "metadata": foreign}]
 
-    async def live(self) -> None:
-        """Raises whatever goes wrong."""
-        await self.live_on(await self.youth())
+    async def run(self) -> None:
+        """Run the whole scenario. Raises the first error."""
+        await self.run_failures(await self.run_basics())
 
-    async def youth(self) -> KubernetesBackend:
-        """A group launched, found again by another service, and stopped; that service's backend."""
+    async def run_basics(self) -> KubernetesBackend:
+        """Launch a group, adopt it by another service, and stop it. Return that service's backend."""
         first = self.open()
         await first.connect()
         together = self.job(1, instances=2)
@@ -84,7 +84,7 @@ class Life:
         assert await printed(first, together.group, 1) == "up\n"
         await first.close()
 
-        # Another service goes on with it, and a launch that it repeats finds all of it there.
+        # Another service adopts the group, and a repeated launch finds all of its objects.
         second = self.open()
         adopted = await started(second, together)
         assert [rank.phase for rank in adopted.statuses] == [Phase.RUNNING] * 2
@@ -92,11 +92,11 @@ class Life:
         assert stopped is not None
         assert [rank.phase for rank in stopped.statuses] == [Phase.STOPPED] * 2
         assert await text_of(second.logs(together.group, 1)) == "up\n"
-        await second.sweep(NOON)  # of the Service whose pods are gone
+        await second.sweep(NOON)  # removes the Service without pods
         return second
 
-    async def live_on(self, second: KubernetesBackend) -> None:
-        """A group that ends by itself, one whose node is lost, one that cannot be launched."""
+    async def run_failures(self, second: KubernetesBackend) -> None:
+        """Run a group that ends by itself, one on a lost node, and one that cannot be launched."""
         by_itself = job({"PRINT": "done"}, job_id=self.first_job + 2)
         await second.launch(by_itself)
         await seen(second, by_itself.group, lambda o: o.master.status.phase is Phase.SUCCEEDED)
@@ -118,46 +118,46 @@ class Life:
         assert await groups_of(second) == {}
 
 
-class Lives:
-    """Lives in one namespace, at once."""
+class Scenarios:
+    """Concurrent scenarios in one namespace."""
 
     def __init__(self, cluster: Cluster, namespace: str, image: str, folder: Path) -> None:
         self.cluster, self.namespace, self.image, self.folder = cluster, namespace, image, folder
         self.worlds: list[KubernetesGroups] = []
 
-    async def live(self, rights_by_account: dict[str, list[Right]], *, whole: bool = True) -> dict[str, str]:
-        """What went wrong in each account's life, or in its first part; nothing if nothing did."""
-        made = [self._life(account) for account in rights_by_account]
+    async def run(self, rights_by_account: dict[str, list[Right]], *, whole: bool = True) -> dict[str, str]:
+        """Run a scenario, or its first part, for each account. Return the error of each, or ""."""
+        made = [self._scenario(account) for account in rights_by_account]
         roles = [accounts.account(name, rules_of(rights)) for name, rights in rights_by_account.items()]
         objects = [
             *(each for role in roles for each in role),
-            *(each for life in made for each in life.others()),
+            *(each for scenario in made for each in scenario.others()),
         ]
         self.cluster.apply(self.namespace, *objects)
         tokens = [
-            asyncio.to_thread(accounts.token, self.cluster, self.namespace, life.account) for life in made
+            asyncio.to_thread(accounts.token, self.cluster, self.namespace, each.account) for each in made
         ]
-        for life, token in zip(made, await asyncio.gather(*tokens), strict=True):
-            accounts.kubeconfig(self.cluster, life.world.kubeconfig, token)
+        for scenario, token in zip(made, await asyncio.gather(*tokens), strict=True):
+            accounts.kubeconfig(self.cluster, scenario.world.kubeconfig, token)
         ends = await asyncio.gather(
-            *(life.live() if whole else life.youth() for life in made), return_exceptions=True
+            *(each.run() if whole else each.run_basics() for each in made), return_exceptions=True
         )
-        return {life.account: _words(end) for life, end in zip(made, ends, strict=True)}
+        return {each.account: _error_text(end) for each, end in zip(made, ends, strict=True)}
 
     async def end(self) -> None:
         for world in self.worlds:
             await world.end()
 
-    def _life(self, account: str) -> Life:
+    def _scenario(self, account: str) -> Scenario:
         kubeconfig = self.folder / f"{account}.kubeconfig"
         world = KubernetesGroups(kubeconfig, self.namespace, self.image, self.folder / account)
-        # A pod on a node that does not exist: nobody ever tells that it has ended.
+        # A pod on a node that does not exist: its end is never reported.
         world.add("lost", pod_template={"spec": {"nodeName": "no-such-node"}})
         self.worlds.append(world)
-        return Life(account, world, first_job=10 * len(self.worlds))
+        return Scenario(account, world, first_job=10 * len(self.worlds))
 
 
-def _words(end: object) -> str:
+def _error_text(end: object) -> str:
     match end:
         case LaunchFailed():
             return f"{end}: {end.diagnosis.detail}"
@@ -170,43 +170,45 @@ def _words(end: object) -> str:
 
 
 @pytest.fixture
-async def lives(cluster: Cluster, namespace: str, program_image: str, tmp_path: Path) -> Any:
-    made = Lives(cluster, namespace, program_image, tmp_path)
+async def scenarios(cluster: Cluster, namespace: str, program_image: str, tmp_path: Path) -> Any:
+    made = Scenarios(cluster, namespace, program_image, tmp_path)
     yield made
     await made.end()
 
 
-async def test_the_role_is_enough_for_a_whole_life(lives: Lives, caplog: pytest.LogCaptureFixture) -> None:
-    assert await lives.live({"whole": RIGHTS}) == {"whole": ""}
+async def test_the_role_is_enough_for_the_whole_scenario(
+    scenarios: Scenarios, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await scenarios.run({"whole": RIGHTS}) == {"whole": ""}
     assert "forbidden" not in caplog.text
     assert "Traceback" not in caplog.text
-    left = lives.cluster.kubectl("get", "pods,services", "-n", lives.namespace, "-o", "name").split()
-    assert left == ["service/program-15-master-service"]  # the stranger's
+    left = scenarios.cluster.kubectl("get", "pods,services", "-n", scenarios.namespace, "-o", "name").split()
+    assert left == ["service/program-15-master-service"]  # the foreign one
 
 
-async def test_without_any_right_of_the_role_something_is_denied(
-    lives: Lives, caplog: pytest.LogCaptureFixture
+async def test_each_right_of_the_role_is_needed(
+    scenarios: Scenarios, caplog: pytest.LogCaptureFixture
 ) -> None:
     def without(right: Right) -> str:
         return "without-" + "-".join(right).replace("/", "-")
 
     rights = {without(right): [each for each in RIGHTS if each != right] for right in RIGHTS}
-    ends = await lives.live(rights, whole=False)
+    ends = await scenarios.run(rights, whole=False)
     denied: dict[str, set[Right]] = {account: set() for account in ends}
     for account, verb, resource in _DENIAL.findall("\n".join([caplog.text, *ends.values()])):
         denied[account].add((verb, resource))
     assert denied == {without(right): {right} for right in RIGHTS}
 
 
-def test_with_the_role_nothing_else_may_be_done(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_the_role_allows_nothing_else(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     cluster.apply(namespace, *accounts.account("whole", ROLE["rules"]), *accounts.account("nobody", []))
-    ours, anybodys = (_may_do(cluster, namespace, name, tmp_path) for name in ("whole", "nobody"))
-    assert anybodys <= ours
-    assert ours - anybodys == {("", *right) for right in RIGHTS}
+    ours, default = (_may_do(cluster, namespace, name, tmp_path) for name in ("whole", "nobody"))
+    assert default <= ours
+    assert ours - default == {("", *right) for right in RIGHTS}
 
 
 FORBIDDEN = [
-    # Who may run programs in pods, or look over a shoulder, is more than a tracker.
+    # Running programs in pods, or watching their terminals, is not a tracker's business.
     ("create", "pods", "exec", None),
     ("create", "pods", "attach", None),
     ("create", "pods", "portforward", None),
@@ -229,7 +231,7 @@ FORBIDDEN = [
 ]
 
 
-def test_with_the_role_others_are_left_in_peace(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_the_role_gives_no_access_to_other_objects(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     cluster.apply(namespace, *accounts.account("whole", ROLE["rules"]))
     asked = [("create", "pods", None, None), *FORBIDDEN]
     reviews = [
@@ -256,7 +258,7 @@ def test_with_the_role_others_are_left_in_peace(cluster: Cluster, namespace: str
 
 
 def _may_do(cluster: Cluster, namespace: str, account: str, folder: Path) -> set[tuple[str, str, str]]:
-    """Everything that the account may do in the namespace: group, verb and resource."""
+    """Return everything that the account may do in the namespace: group, verb and resource."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -280,11 +282,11 @@ def _kubeconfig(cluster: Cluster, namespace: str, account: str, folder: Path) ->
 
 
 def _ask(cluster: Cluster, kubeconfig: Path, *reviews: Manifest) -> list[dict[str, Any]]:
-    """What the API server answers to reviews, asked by whom the kubeconfig is of."""
+    """Send reviews with the kubeconfig's account, and return the answers."""
     stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": reviews})
     command = ("--kubeconfig", str(kubeconfig), "create", "-f", "-", "-o", "json")
     text, answers, at = cluster.kubectl(*command, stdin=stdin), [], 0
-    while at < len(text):  # one after the other, and a list of them in later versions
+    while at < len(text):  # concatenated objects, or in later versions a list
         answer, at = json.JSONDecoder().raw_decode(text, at)
         answers += [each["status"] for each in answer.get("items", [answer])]
         at += len(text[at:]) - len(text[at:].lstrip())

@@ -1,6 +1,6 @@
-"""The service dies while it works on a group's files: the next one finishes that, and nothing stays.
+"""The service dies during work on a group's files; the next one completes it and leaves nothing behind.
 
-tests/crash kills it at every call; what that found is here.
+tests/crash kills the service at every call. The tests here repeat what it found.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 
 
 class Died(Exception):
-    """Stands for the end of the service, so nothing tidies up after it."""
+    """Stands for the end of the service: no handler in the service catches it."""
 
 
 def dies(*args: object, **kwargs: object) -> NoReturn:
@@ -35,12 +35,12 @@ def fails(*args: object, **kwargs: object) -> NoReturn:
 
 
 def files(world: ProcessGroups) -> set[str]:
-    """The names of all that the backend has."""
+    """Return the names of all files and folders of the backend."""
     return {path.name for path in world.root.rglob("*")}
 
 
 @pytest.mark.parametrize("call", ["rename", "rmdir", "unlink"])
-async def test_a_stop_that_was_cut_short_is_finished_by_the_next(
+async def test_an_interrupted_stop_is_completed_by_the_next_service(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     first = world.open()
@@ -61,7 +61,7 @@ async def test_a_stop_that_was_cut_short_is_finished_by_the_next(
 
 @pytest.mark.parametrize("is_launched_again", [True, False])
 @pytest.mark.parametrize("name", ["group.json", "command"])
-async def test_a_file_that_was_being_written_does_not_stay(
+async def test_a_partly_written_file_is_removed(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, name: str, is_launched_again: bool
 ) -> None:
     call = "link" if name == "group.json" else "rename"
@@ -75,7 +75,7 @@ async def test_a_file_that_was_being_written_does_not_stay(
     first = world.open()
     with monkeypatch.context() as patched:
         patched.setattr(os, call, dies_at_it)
-        patched.setattr(os, "unlink", dies)  # the dead tidy nothing up
+        patched.setattr(os, "unlink", dies)  # a dead service cleans nothing up
         with pytest.raises(Died):
             await first.launch(job(FOREVER))
     second = world.open()
@@ -88,7 +88,7 @@ async def test_a_file_that_was_being_written_does_not_stay(
     assert list((world.root / "live").iterdir()) == []
 
 
-async def test_a_stop_whose_folder_cannot_be_moved_is_to_be_repeated(
+async def test_a_stop_that_cannot_move_the_folder_can_be_repeated(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = world.open()
@@ -105,7 +105,7 @@ async def test_a_stop_whose_folder_cannot_be_moved_is_to_be_repeated(
     assert await groups_of(backend) == {}
 
 
-async def test_what_a_stop_cannot_delete_the_next_sweep_does(
+async def test_the_next_sweep_deletes_files_that_a_stop_could_not(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = world.open()
@@ -131,7 +131,7 @@ runpy.run_path({supervisor!r}, run_name="__main__")
 """
 
 
-async def test_a_look_leaves_a_supervisor_alone_that_is_slow_to_start(
+async def test_an_observation_leaves_a_slowly_starting_supervisor_alone(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     go, slow = tmp_path / "go", tmp_path / "slow" / "supervisor.py"
@@ -150,7 +150,7 @@ async def test_a_look_leaves_a_supervisor_alone_that_is_slow_to_start(
     assert [each.phase for each in (await groups_of(backend))[job().group].statuses] == [Phase.RUNNING]
 
 
-async def test_an_end_that_cannot_be_read_as_none_foresaw_is_read_later(
+async def test_an_end_is_read_again_after_an_unexpected_error(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "_RETRY_SECONDS", 0.01)

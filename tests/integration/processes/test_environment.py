@@ -1,4 +1,4 @@
-"""What a process finds when it starts: what it is told, and nothing else."""
+"""The environment of a process, which holds nothing but the specified variables."""
 
 import json
 import os
@@ -25,16 +25,18 @@ async def quoted(world: ProcessGroups, instances: int = 1, **settings: Any) -> l
     return [json.loads(text) for text in texts]
 
 
-async def test_a_process_is_told_exactly_this(world: ProcessGroups, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_gets_exactly_these_variables(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET_OF_THE_SERVICE", "x")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    told = (await quoted(world, instances=3, inherit=("LANG", "NOT_SET")))[2]
+    found = (await quoted(world, instances=3, inherit=("LANG", "NOT_SET")))[2]
     folder = world.root / "live" / "program-1" / "program-1-2-worker"
-    port = told["env"].pop("MASTER_PORT")
-    assert told["env"].pop("PET_MASTER_PORT") == port
+    port = found["env"].pop("MASTER_PORT")
+    assert found["env"].pop("PET_MASTER_PORT") == port
     assert 20000 <= int(port) <= 29999
-    told["env"].pop("LC_CTYPE", None)  # Python's own (PEP 538)
-    assert told["env"] == {
+    found["env"].pop("LC_CTYPE", None)  # set by Python (PEP 538)
+    assert found["env"] == {
         "LR": "4",
         "JOB_ID": "1",
         "JOB_ATTEMPT": "1",
@@ -62,17 +64,17 @@ async def test_a_process_is_told_exactly_this(world: ProcessGroups, monkeypatch:
         "HOME": str(folder / "work"),
         "TMPDIR": str(folder / "tmp"),
     }
-    assert told["cwd"] == str(folder / "work")
+    assert found["cwd"] == str(folder / "work")
 
 
-async def test_ranks_have_folders_of_their_own_and_one_master(world: ProcessGroups) -> None:
-    told = await quoted(world, instances=3)
-    assert len({each["cwd"] for each in told}) == 3
-    assert len({each["env"]["MASTER_PORT"] for each in told}) == 1
-    assert [each["env"]["RANK"] for each in told] == ["0", "1", "2"]
+async def test_each_rank_has_its_own_folder_and_all_share_one_master(world: ProcessGroups) -> None:
+    found = await quoted(world, instances=3)
+    assert len({each["cwd"] for each in found}) == 3
+    assert len({each["env"]["MASTER_PORT"] for each in found}) == 1
+    assert [each["env"]["RANK"] for each in found] == ["0", "1", "2"]
 
 
-async def test_groups_that_run_together_have_ports_of_their_own(world: ProcessGroups) -> None:
+async def test_concurrent_groups_have_different_ports(world: ProcessGroups) -> None:
     backend = world.open()
     for number in (1, 2, 3):
         await backend.launch(job({"RUN_SECONDS": "forever"}, job_id=number))
@@ -80,7 +82,7 @@ async def test_groups_that_run_together_have_ports_of_their_own(world: ProcessGr
     assert len(ports) == 3
 
 
-async def test_no_file_of_a_group_can_be_read_by_others(world: ProcessGroups) -> None:
+async def test_other_users_cannot_read_files_of_a_group(world: ProcessGroups) -> None:
     backend = world.open()
     await backend.launch(job({"RUN_SECONDS": "forever"}))
     [folder] = world.root.glob("live/*")
@@ -90,9 +92,7 @@ async def test_no_file_of_a_group_can_be_read_by_others(world: ProcessGroups) ->
 
 
 @pytest.mark.parametrize("half", ["no record", "no supervisors", "one rank"])
-async def test_a_launch_that_was_cut_short_is_completed(
-    world: ProcessGroups, half: str, tmp_path: Path
-) -> None:
+async def test_an_interrupted_launch_is_completed(world: ProcessGroups, half: str, tmp_path: Path) -> None:
     first = world.open()
     asked = job({"RUN_SECONDS": "forever", "PRINT": "up"}, instances=2)
     folder = world.root / "live" / asked.group.name
@@ -112,7 +112,7 @@ async def test_a_launch_that_was_cut_short_is_completed(
 
 
 async def _undo_start(folder: Path, group: str, ranks: list[int]) -> None:
-    """As if the service had been killed before it started these ranks."""
+    """Restore the state of a service that was killed before it started these ranks."""
     import shutil
 
     import psutil
@@ -127,7 +127,7 @@ async def _undo_start(folder: Path, group: str, ranks: list[int]) -> None:
         shutil.rmtree(place)
 
 
-async def test_signals_that_somebody_above_ignores_are_not_ignored(world: ProcessGroups) -> None:
+async def test_ranks_do_not_inherit_ignored_signals(world: ProcessGroups) -> None:
     code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, flush=True)"
     world.add("program", "python", "-c", code)
     backend = world.open()

@@ -1,4 +1,4 @@
-"""Every way in which a process fails here, provoked for real, and what the user is told."""
+"""All failures of processes, provoked for real, and the diagnoses that users see."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ async def test_the_end_of_the_log_is_in_the_diagnosis_of_a_crash(world: ProcessG
     assert diagnosis.detail.endswith("RuntimeError: the labels do not fit")
 
 
-async def test_of_a_rank_with_several_processes_the_error_is_in_the_diagnosis_and_not_torchruns_report(
+async def test_the_diagnosis_of_a_multi_process_rank_has_the_error_and_not_torchruns_report(
     world: ProcessGroups,
 ) -> None:
     world.add("program", "python", "-c", "raise MemoryError('the model is too large')", nproc_per_node=2)
@@ -50,7 +50,7 @@ async def test_of_a_rank_with_several_processes_the_error_is_in_the_diagnosis_an
     assert diagnosis.detail.endswith("MemoryError: the model is too large")
 
 
-async def test_a_rank_killed_by_hand_is_told_from_a_crash(world: ProcessGroups) -> None:
+async def test_a_rank_killed_by_hand_is_not_diagnosed_as_a_crash(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "echo up; sleep 1000")
     backend = world.open()
     await backend.launch(job())
@@ -63,10 +63,10 @@ async def test_a_rank_killed_by_hand_is_told_from_a_crash(world: ProcessGroups) 
     assert end.ranks[0].status.exit_code == 128 + signal.SIGKILL
 
 
-async def test_a_rank_that_saved_its_work_when_it_was_told_to_end_is_worth_another_try(
+async def test_a_rank_that_exits_as_terminated_is_retryable(
     world: ProcessGroups,
 ) -> None:
-    """Somebody else told it to: a checkpoint was written, and the exit code says why it ended."""
+    """Another program sent SIGTERM: the rank wrote a checkpoint, and its exit code reports the signal."""
     world.add("program", "sh", "-c", "exit 143")
     diagnosis = await run_to_failure(world.open())
     assert (diagnosis.category, diagnosis.retryable) == (Category.KILLED, True)
@@ -116,7 +116,7 @@ EAT = 'python -c "x = bytearray(300 << 20)"'
 
 @pytest.fixture
 def small_cgroup() -> Iterator[Path]:
-    """A memory control group of 64 MiB, in either version of the hierarchy."""
+    """Create a memory control group of 64 MiB, in either version of the hierarchy."""
     root = Path("/sys/fs/cgroup")
     version_1 = (root / "memory").is_dir()
     group = (root / "memory" if version_1 else root) / f"training-service-test-{os.getpid()}"
@@ -127,10 +127,8 @@ def small_cgroup() -> Iterator[Path]:
     group.rmdir()
 
 
-@pytest.mark.skipif(
-    not os.access("/sys/fs/cgroup", os.W_OK), reason="control groups can be made by root only"
-)
-async def test_a_kill_while_others_run_out_of_memory_is_no_want_of_memory(
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup", os.W_OK), reason="only root can create control groups")
+async def test_a_kill_while_other_processes_run_out_of_memory_is_not_out_of_memory(
     world: ProcessGroups, small_cgroup: Path
 ) -> None:
     elsewhere = f"(echo $(exec sh -c 'echo $PPID') > {small_cgroup}/cgroup.procs; {EAT}) & wait"
@@ -139,13 +137,11 @@ async def test_a_kill_while_others_run_out_of_memory_is_no_want_of_memory(
     assert diagnosis.category is Category.KILLED
 
 
-@pytest.mark.skipif(
-    not os.access("/sys/fs/cgroup", os.W_OK), reason="control groups can be made by root only"
-)
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup", os.W_OK), reason="only root can create control groups")
 async def test_a_kill_by_the_kernel_for_memory_is_out_of_memory(
     world: ProcessGroups, small_cgroup: Path
 ) -> None:
-    # With its supervisor, as all of a container would be.
+    # Include the supervisor, as in a container.
     enter = f"for pid in $PPID $$; do echo $pid > {small_cgroup}/cgroup.procs; done"
     world.add("program", "sh", "-c", f"{enter}; exec {EAT}")
     diagnosis = await run_to_failure(world.open())
@@ -153,7 +149,7 @@ async def test_a_kill_by_the_kernel_for_memory_is_out_of_memory(
     assert "kernel" in diagnosis.summary
 
 
-async def test_a_port_in_use_is_worth_another_try(world: ProcessGroups) -> None:
+async def test_a_port_in_use_is_retryable(world: ProcessGroups) -> None:
     world.add("program", "python", "-c", "raise OSError(98, 'Address already in use')")
     diagnosis = await run_to_failure(world.open())
     assert (diagnosis.category, diagnosis.retryable) == (Category.PORT_IN_USE, True)
@@ -170,7 +166,7 @@ async def test_a_folder_that_cannot_be_written_fails_the_launch(tmp_path: Path) 
     assert await groups_of(backend) == {}
 
 
-async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_away(
+async def test_a_partly_failed_launch_has_a_diagnosis_and_its_stop_can_be_repeated(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add("program", "sleep", "1000")
@@ -188,7 +184,7 @@ async def test_a_launch_that_fails_half_way_says_why_also_when_it_cannot_be_put_
     assert raised.value.diagnosis.category is Category.LAUNCH_FAILED
     in_the_way = world.root / "kept"
     in_the_way.touch()
-    with pytest.raises(BackendUnavailable, match="cannot be put away"):
+    with pytest.raises(BackendUnavailable, match="cannot be moved"):
         await backend.stop(job().group, timedelta(seconds=1))
     in_the_way.unlink()
     end = await backend.stop(job().group, timedelta(seconds=1))
@@ -227,7 +223,7 @@ async def test_a_killed_supervisor_takes_its_rank_along_grandchildren_included(w
     await backend.stop(job().group, timedelta(seconds=1))
 
 
-async def test_a_supervisor_lost_while_no_service_ran_is_noticed_afterwards(world: ProcessGroups) -> None:
+async def test_a_supervisor_lost_while_no_service_ran_is_noticed_later(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "echo up; sleep 1000")
     first = world.open()
     await first.launch(job())
@@ -242,7 +238,7 @@ async def test_a_supervisor_lost_while_no_service_ran_is_noticed_afterwards(worl
     assert end.first_failure.category is Category.SUPERVISOR_LOST
 
 
-async def test_the_rank_that_failed_first_is_the_one_that_is_diagnosed(world: ProcessGroups) -> None:
+async def test_the_rank_that_failed_first_is_diagnosed(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", '[ "$RANK" = 1 ] || sleep 0.3; exit $((RANK + 1))')
     backend = world.open()
     await backend.launch(job(instances=2))
@@ -251,7 +247,7 @@ async def test_the_rank_that_failed_first_is_the_one_that_is_diagnosed(world: Pr
     assert end.first_failure.rank == 1
 
 
-async def test_a_supervisor_that_is_killed_takes_also_those_who_hide_with_it(world: ProcessGroups) -> None:
+async def test_a_killed_supervisor_takes_hidden_processes_along(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "env -i sh -c 'echo up; exec sleep 7781' & sleep 1000")
     backend = world.open()
     await backend.launch(job())
@@ -269,7 +265,7 @@ async def test_a_supervisor_that_is_killed_takes_also_those_who_hide_with_it(wor
     ("name", "content"),
     [("exit.json", '{"code": 0}'), ("exit.json", "[]"), ("exit.json", "{"), ("process.json", '"me"')],
 )
-async def test_records_that_training_has_spoilt_fail_that_job_alone(
+async def test_records_damaged_by_training_fail_only_that_job(
     world: ProcessGroups, name: str, content: str
 ) -> None:
     world.add("spoiler", "sh", "-c", f"echo up; echo '{content}' > ../{name}; kill -9 $PPID; sleep 1000")
@@ -285,7 +281,7 @@ async def test_records_that_training_has_spoilt_fail_that_job_alone(
     assert (await seen(other, group, lambda o: o.has_ended)).first_failure is not None
 
 
-async def test_a_running_rank_whose_record_is_lost_is_ended_and_holds_nobody_up(world: ProcessGroups) -> None:
+async def test_a_running_rank_without_a_record_is_stopped_and_delays_no_other(world: ProcessGroups) -> None:
     first = world.open()
     await first.launch(job({"RUN_SECONDS": "forever"}))
     rank = rank_process()
@@ -305,7 +301,7 @@ async def test_a_result_is_kept_when_the_disk_is_full(
     world: ProcessGroups, tmp_path: Path, keep_until: datetime | None
 ) -> None:
     if os.geteuid() != 0:
-        pytest.skip("mounting takes root")
+        pytest.skip("mounting needs root")
     world.root.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(world.root)], check=True)
     try:

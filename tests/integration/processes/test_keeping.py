@@ -1,4 +1,4 @@
-"""What is left on the disk of a stopped group, and when it goes."""
+"""The files of a stopped group, and how long they stay."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -18,11 +18,11 @@ RECORDS = {"exit.json", "lock", "log", "process.json"}
 
 
 class Killed(BaseException):
-    """Nothing that the service does catches this."""
+    """An exception that the service never catches."""
 
 
 async def failed(world: ProcessGroups, program: str = MESS) -> ProcessBackend:
-    """A backend with a group whose only rank has failed, and left something in each of its folders."""
+    """Return a backend with a failed group of one rank that left a file in each of its folders."""
     world.add("program", "sh", "-c", program)
     backend = world.open(secret_environment={"KEY": "secret"})
     await backend.launch(job())
@@ -31,7 +31,7 @@ async def failed(world: ProcessGroups, program: str = MESS) -> ProcessBackend:
 
 
 def left(world: ProcessGroups, place: str) -> set[str]:
-    """The files of the rank in that place, without their folders."""
+    """Return the relative paths of the rank's files in that place."""
     rank = world.root / place / "program-1" / "program-1-master"
     return {str(path.relative_to(rank)) for path in rank.rglob("*") if path.is_file() or path.name == "log"}
 
@@ -54,7 +54,7 @@ async def test_the_working_folders_stay_and_the_secrets_go(world: ProcessGroups)
 
 @pytest.mark.parametrize("until", [None, LATER])
 @pytest.mark.parametrize("step", ["_move", "_remove_secrets", "remove", "second _move"])
-async def test_what_a_service_that_was_killed_left_is_cleaned_up_by_the_next(
+async def test_the_next_service_cleans_up_after_a_killed_one(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch, step: str, until: Any
 ) -> None:
     first = await failed(world)
@@ -82,7 +82,7 @@ async def test_what_a_service_that_was_killed_left_is_cleaned_up_by_the_next(
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"until": "tomorrow"}'])
-async def test_a_damaged_record_keeps_nothing(world: ProcessGroups, content: str) -> None:
+async def test_a_group_with_a_damaged_keep_record_is_not_kept(world: ProcessGroups, content: str) -> None:
     backend = await failed(world)
     await backend.stop(job().group, SHORT, LATER)
     (world.root / "kept" / "program-1" / "keep.json").write_text(content)
@@ -90,7 +90,7 @@ async def test_a_damaged_record_keeps_nothing(world: ProcessGroups, content: str
     assert left(world, "ended") == RECORDS
 
 
-async def test_what_is_kept_again_under_the_same_name_replaces_what_was_kept(world: ProcessGroups) -> None:
+async def test_a_kept_group_replaces_an_earlier_one_of_the_same_name(world: ProcessGroups) -> None:
     for program in (f"touch first; {MESS}", MESS):
         backend = await failed(world, program)
         await backend.stop(job().group, SHORT, LATER)
@@ -98,7 +98,7 @@ async def test_what_is_kept_again_under_the_same_name_replaces_what_was_kept(wor
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
-    """Have the service killed before that call of a function of files.py."""
+    """Kill the service before the given call of a function of files.py."""
     place: Any = Place if name == "remove" else files
     real, calls = getattr(place, name), []
 

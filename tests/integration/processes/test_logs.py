@@ -1,4 +1,4 @@
-"""What the processes of a rank print is in its log, with times, within a bound, whoever prints it and how."""
+"""The output of a rank's processes is in its log, with times and within a bound."""
 
 import sys
 from contextlib import suppress
@@ -17,7 +17,7 @@ GRACE = timedelta(seconds=5)
 
 
 async def logged(world: ProcessGroups, program: str, **options: Any) -> bytes:
-    """The log of a program that runs to its end."""
+    """Run a program to its end and return its log."""
     world.add("program", sys.executable, "-c", program)
     backend = world.open(**options)
     await backend.launch(job())
@@ -41,12 +41,12 @@ async def test_standard_error_is_in_the_same_log_and_in_order(world: ProcessGrou
     assert text_of(await logged(world, program)).split() == [str(n) for n in range(50)]
 
 
-async def test_what_is_printed_without_an_end_or_as_rubbish_is_there(world: ProcessGroups) -> None:
+async def test_unterminated_and_invalid_output_is_logged(world: ProcessGroups) -> None:
     program = "import os\nos.write(1, b'\\xff\\x00\\r\\n' + 'é'.encode() * 100_000)"
     assert text_of(await logged(world, program)) == "\ufffd\x00\r\n" + "é" * 100_000
 
 
-async def test_what_its_own_children_print_until_they_are_ended_is_there(world: ProcessGroups) -> None:
+async def test_output_of_child_processes_is_logged(world: ProcessGroups) -> None:
     child = "import time; print('child', flush=True); time.sleep(100)"
     program = (
         "import subprocess, sys\n"
@@ -58,7 +58,7 @@ async def test_what_its_own_children_print_until_they_are_ended_is_there(world: 
     assert sorted(text_of(await logged(world, program)).split()) == ["child", "grandchild"]
 
 
-async def test_much_that_is_printed_just_before_the_end_is_there(world: ProcessGroups) -> None:
+async def test_much_output_just_before_the_end_is_logged(world: ProcessGroups) -> None:
     program = (
         "import os\nos.write(1, b'x' * 99 + b'\\n')\nfor n in range(9): os.write(1, b'%0999d\\n' % n * 60)"
     )
@@ -66,7 +66,7 @@ async def test_much_that_is_printed_just_before_the_end_is_there(world: ProcessG
 
 
 def size_of(log: Path) -> int:
-    """How much of a log there is; a segment may go while the others are looked at."""
+    """Return the size of a log. A segment may disappear in the meantime."""
     size = 0
     for segment in log.iterdir():
         with suppress(FileNotFoundError):
@@ -74,14 +74,14 @@ def size_of(log: Path) -> int:
     return size
 
 
-async def test_a_rank_that_prints_for_ever_does_not_fill_the_disk(world: ProcessGroups) -> None:
+async def test_a_rank_that_prints_endlessly_does_not_fill_the_disk(world: ProcessGroups) -> None:
     world.add("program", sys.executable, "-c", "n = 0\nwhile True:\n    n += 1; print(n, 'x' * 1000)")
     backend = world.open(most_log=SMALLEST_LOG)
     await started(backend, job())
     log = next(world.root.glob("live/*/*/log"))
     while len(list(log.iterdir())) < 7 or max(int(each.name) for each in log.iterdir()) < 2 * SMALLEST_LOG:
         pieces = [piece async for piece in backend.logs(job().group, 0, tail_lines=1)]
-        for first in pieces[:1]:  # a gap may only come later, where the rank was faster than the reader
+        for first in pieces[:1]:  # the rank may outrun the reader and leave a gap, but only later
             assert len(first) > 1000
     assert size_of(log) <= SMALLEST_LOG
     end = await backend.stop(job().group, GRACE)
@@ -93,7 +93,7 @@ async def test_a_rank_that_prints_for_ever_does_not_fill_the_disk(world: Process
     assert len(text) <= SMALLEST_LOG
 
 
-async def test_a_follower_of_a_group_that_is_stopped_reads_to_its_end(world: ProcessGroups) -> None:
+async def test_a_follower_of_a_stopped_group_reads_the_complete_log(world: ProcessGroups) -> None:
     program = (
         "import signal, sys\n"
         "signal.signal(15, lambda *_: (print('bye'), sys.exit(0)))\n"

@@ -1,4 +1,4 @@
-"""Services that share the files of groups: who only reads touches nothing, and who was late does no harm."""
+"""Services that share the files of groups: readers change nothing, and latecomers do no harm."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.support.processes import rank_process
 GRACE = timedelta(seconds=5)
 
 
-async def test_who_only_reads_does_not_clear_up_after_a_killed_supervisor(world: ProcessGroups) -> None:
+async def test_a_reader_does_not_clean_up_after_a_killed_supervisor(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "setsid sh -c 'echo up; exec sleep 1000' & sleep 1000")
     first = world.open()
     await first.launch(job())
@@ -43,11 +43,11 @@ async def test_who_only_reads_does_not_clear_up_after_a_killed_supervisor(world:
 
 
 def is_leader(process: psutil.Process) -> bool:
-    """Of a session of its own."""
+    """Return whether the process leads a session."""
     return os.getsid(process.pid) == process.pid
 
 
-async def test_a_late_stop_leaves_the_logs_that_another_has_kept(world: ProcessGroups) -> None:
+async def test_a_late_stop_leaves_the_logs_that_another_service_has_kept(world: ProcessGroups) -> None:
     world.add("program", "sh", "-c", "echo up; sleep 1000")
     one, other = world.open(), world.open()
     await one.launch(job())
@@ -58,10 +58,10 @@ async def test_a_late_stop_leaves_the_logs_that_another_has_kept(world: ProcessG
     assert await text_of(other.logs(job().group, 0)) == "up\n"
 
 
-async def test_a_late_launch_does_not_start_a_group_that_another_has_stopped(
+async def test_a_late_launch_does_not_start_a_group_that_another_service_has_stopped(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service is stopped in the middle of a launch (SIGSTOP), and goes on when all is over."""
+    """The service is paused in the middle of a launch (SIGSTOP), and continues when the group has ended."""
     world.add("program", "sh", "-c", "echo up")
     late, other = world.open(), world.open()
     prepare = backend_module._prepare
@@ -77,7 +77,7 @@ async def test_a_late_launch_does_not_start_a_group_that_another_has_stopped(
     assert not list((world.root / "live").glob("*"))
 
 
-async def test_a_group_whose_launch_another_has_completed_is_followed_to_its_end(
+async def test_a_group_whose_launch_another_service_completed_is_followed_to_its_end(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add("program", "sh", "-c", "echo up")
@@ -97,7 +97,7 @@ async def test_a_group_whose_launch_another_has_completed_is_followed_to_its_end
     assert rank.phase is Phase.SUCCEEDED
 
 
-async def test_two_that_launch_at_once_make_one_group(
+async def test_two_concurrent_launches_make_one_group(
     world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add("program", "sh", "-c", 'echo "$MASTER_PORT $RANK" >> ../../../../ranks; echo up; sleep 1000')
@@ -105,7 +105,7 @@ async def test_two_that_launch_at_once_make_one_group(
     await groups_of(one)
     await groups_of(other)
     await one.launch(job(instances=2))
-    monkeypatch.setattr(other._folders, "find", lambda group: None)  # it looked a moment before
+    monkeypatch.setattr(other._folders, "find", lambda group: None)  # as if it had looked just before
     await other.launch(job(instances=2))
     for rank in range(2):
         await printed(one, job().group, rank)

@@ -1,4 +1,4 @@
-"""A store that was restored from a backup catches up with the groups of processes that are there."""
+"""A store restored from a backup catches up with the existing groups of processes."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ async def submitted(store: Store) -> Job:
     return await store.submit(spec({}, home=naming.home(await store.store_id())), NOON, None, 100)
 
 
-async def test_a_group_that_was_being_stopped_is_stopped_and_not_taken_up(
+async def test_a_partly_stopped_group_is_stopped_and_not_adopted(
     world: ProcessGroups, tmp_path: Path
 ) -> None:
     world.add("program", "sleep", "1000")

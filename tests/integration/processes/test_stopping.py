@@ -1,6 +1,6 @@
-"""Nothing is left behind: whatever a rank started, however it tries to get away.
+"""A stop leaves no process behind, even if the rank's processes try to escape.
 
-That nothing is left is what tests/conftest.py checks after every test; here it is provoked.
+tests/conftest.py checks after every test that no process is left. The tests here provoke escapes.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from tests.support.logs import texts_of
 SLEEPERS = """
 import os, signal, subprocess, sys, time
 subprocess.Popen(["sleep", "1000"])                               # a child
-subprocess.Popen(["sleep", "1000"], start_new_session=True)       # ... in a session of its own
+subprocess.Popen(["sleep", "1000"], start_new_session=True)       # ... in another session
 if os.fork() == 0:                                                # a daemon: forked twice
     os.setsid()
     if os.fork() == 0:
@@ -26,7 +26,7 @@ os.wait()
 WAIT = "print('up', flush=True); time.sleep(1000)"
 
 
-async def test_children_and_grandchildren_and_daemons_are_stopped(world: ProcessGroups) -> None:
+async def test_children_grandchildren_and_daemons_are_stopped(world: ProcessGroups) -> None:
     world.add("program", "python", "-c", SLEEPERS + WAIT)
     backend = world.open()
     await backend.launch(job(instances=2))
@@ -37,7 +37,7 @@ async def test_children_and_grandchildren_and_daemons_are_stopped(world: Process
     assert [rank.status.phase for rank in end.ranks] == [Phase.STOPPED] * 2
 
 
-async def test_what_a_rank_leaves_behind_when_it_ends_is_ended_too(world: ProcessGroups) -> None:
+async def test_processes_that_outlive_their_rank_are_stopped(world: ProcessGroups) -> None:
     world.add("program", "python", "-c", SLEEPERS)
     backend = world.open()
     await backend.launch(job())
@@ -60,7 +60,7 @@ async def test_a_rank_may_use_its_grace(world: ProcessGroups) -> None:
     assert await text_of(backend.logs(job().group, 0)) == "up\nsaved\n"
 
 
-async def test_who_ignores_the_request_is_killed_after_the_grace(world: ProcessGroups) -> None:
+async def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace_period(world: ProcessGroups) -> None:
     world.add("program", "python", "-c", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\n" + WAIT)
     backend = world.open()
     await backend.launch(job())
@@ -72,7 +72,7 @@ async def test_who_ignores_the_request_is_killed_after_the_grace(world: ProcessG
     assert (end.ranks[0].status.phase, end.ranks[0].status.exit_code) == (Phase.STOPPED, 128 + 9)
 
 
-async def test_stopping_goes_on_without_the_service(world: ProcessGroups) -> None:
+async def test_a_stop_continues_without_the_service(world: ProcessGroups) -> None:
     asked = "import signal, time\nsignal.signal(15, lambda *_: print('asked', flush=True))\n"
     world.add("program", "python", "-c", asked + "print('up', flush=True)\nwhile True: time.sleep(1000)")
     first = world.open()

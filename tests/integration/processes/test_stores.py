@@ -1,4 +1,4 @@
-"""Several stores have their groups in one folder: each begins at job 1, and none touches another's."""
+"""Several stores share one folder of groups: each begins at job 1, and none touches another's groups."""
 
 import logging
 from datetime import timedelta
@@ -19,12 +19,12 @@ ONE, OTHER = "1a2b3c4d", "deadbeef"
 
 
 def job_1(store_id: str) -> Job:
-    """The first job of a store; of one that did not know itself by an id for ""."""
+    """Return the first job of a store, or with "" of a store without an id."""
     return job_of(spec(home=naming.home(store_id) if store_id else ""))
 
 
 async def running(world: ProcessGroups, store_id: str) -> ProcessBackend:
-    """A service's backend that runs the first job of its store, which prints the store's id."""
+    """Run the first job of a store, which prints the store's id, and return the backend."""
     world.add("program", "sh", "-c", f"echo of {store_id or 'none'}; exec sleep 1000")
     backend = world.open(store_id=store_id)
     await backend.launch(job_1(store_id))
@@ -40,7 +40,7 @@ def folders(world: ProcessGroups, place: str) -> list[str]:
     return sorted(path.name for path in (world.root / place).glob("*"))
 
 
-async def test_each_store_sees_and_ends_its_own_groups_alone(
+async def test_each_store_sees_and_stops_only_its_own_groups(
     world: ProcessGroups, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = await running(world, ONE)
@@ -56,11 +56,11 @@ async def test_each_store_sees_and_ends_its_own_groups_alone(
         }
     assert await groups_of(other) == {}
     assert await log_of(one, ONE) == f"of {ONE}\n"
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert any(f"1 groups are of other job stores than {OTHER}" in text for text in said)
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert any(f"ignoring 1 groups of job stores other than {OTHER}" in text for text in messages)
 
 
-async def test_what_is_kept_of_another_store_is_neither_swept_nor_collected_nor_removed(
+async def test_kept_groups_of_another_store_are_left_alone(
     world: ProcessGroups,
 ) -> None:
     one = await running(world, ONE)
@@ -77,7 +77,7 @@ async def test_what_is_kept_of_another_store_is_neither_swept_nor_collected_nor_
     assert await log_of(one, ONE) == f"of {ONE}\n"
 
 
-async def test_what_a_job_wrote_into_its_record_gives_it_no_other_store(world: ProcessGroups) -> None:
+async def test_a_job_cannot_change_its_store_by_editing_its_record(world: ProcessGroups) -> None:
     one = await running(world, ONE)
     [record] = world.root.glob("live/*/group.json")
     record.write_text(record.read_text().replace(ONE, OTHER))
@@ -87,7 +87,7 @@ async def test_what_a_job_wrote_into_its_record_gives_it_no_other_store(world: P
     await one.stop(job_1(ONE).group, GRACE)
 
 
-async def test_a_group_of_the_version_before_belongs_to_who_is_there(world: ProcessGroups) -> None:
+async def test_a_group_of_the_previous_version_belongs_to_any_store(world: ProcessGroups) -> None:
     before = await running(world, "")
     await before.close()
     now = world.open(store_id=ONE)
@@ -97,7 +97,7 @@ async def test_a_group_of_the_version_before_belongs_to_who_is_there(world: Proc
     assert folders(world, "live") == []
 
 
-async def test_a_new_job_does_not_take_over_the_group_of_an_old_one_of_its_number(
+async def test_a_new_job_does_not_adopt_an_earlier_group_with_its_number(
     world: ProcessGroups, tmp_path: Path
 ) -> None:
     before = await running(world, "")

@@ -1,4 +1,4 @@
-"""A Redis server of the test's own, to be stopped, killed, paused and emptied."""
+"""A Redis server for each test, which may stop, kill, pause and empty it."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -13,7 +13,7 @@ from tests.support.stores import Open
 
 @pytest.fixture
 def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
-    """Not started yet."""
+    """Return a server that has not been started."""
     made = server_or_skip(tmp_path / "redis")
     yield made
     made.end()
@@ -21,20 +21,20 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def server(redis_server: RedisServer) -> RedisServer:
-    """A running one. What it has answered is there after a kill, however busy the disk is."""
+    """Return a running server whose acknowledged writes survive a kill, however busy the disk is."""
     redis_server.start("--appendfsync", "always")
     return redis_server
 
 
 @pytest.fixture
 def answer_seconds() -> float:
-    """How long a store waits: as services do, for a busy machine may well take a second."""
+    """The time limit of calls: as in services, since a busy machine may take a second."""
     return 5.0
 
 
 @pytest.fixture
 async def connect(redis_server: RedisServer, answer_seconds: float) -> AsyncIterator[Open]:
-    """Opens stores, each as another service would."""
+    """Return a function that opens stores, each like a replica."""
     async with AsyncExitStack() as stack:
 
         async def connect(url: str = "", *, memory: Path | None = None) -> RedisStore:

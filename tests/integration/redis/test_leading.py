@@ -1,4 +1,4 @@
-"""Several services on one server: they hear of resignations, and a server that lost data misleads nobody."""
+"""Replicas on one server: resignations, and terms after a loss of data."""
 
 import asyncio
 from datetime import timedelta
@@ -15,11 +15,11 @@ LONG = timedelta(minutes=1)
 
 @pytest.fixture
 def answer_seconds() -> float:
-    """Less than services have, so that calls fail soon."""
+    """The time limit of calls: shorter than in services, so that calls fail soon."""
     return 1.0
 
 
-async def test_all_who_wait_hear_of_a_resignation(server: RedisServer, connect: Open) -> None:
+async def test_a_resignation_reaches_all_waiting_replicas(server: RedisServer, connect: Open) -> None:
     leader, *others = [await connect() for _ in range(3)]
     term = await leader.lead("leader", LONG)
     assert term is not None
@@ -30,7 +30,9 @@ async def test_all_who_wait_hear_of_a_resignation(server: RedisServer, connect: 
     assert await others[0].lead("another", LONG) is not None
 
 
-async def test_a_resignation_during_an_outage_is_told_afterwards(server: RedisServer, connect: Open) -> None:
+async def test_a_resignation_during_an_outage_is_announced_afterwards(
+    server: RedisServer, connect: Open
+) -> None:
     waiting = await connect()
     with waiting.resignations() as resignations:
         server.kill()
@@ -38,7 +40,7 @@ async def test_a_resignation_during_an_outage_is_told_afterwards(server: RedisSe
         await asyncio.wait_for(anext(resignations), 10)
 
 
-async def test_an_operator_sees_who_leads(server: RedisServer, connect: Open) -> None:
+async def test_an_operator_sees_the_leader(server: RedisServer, connect: Open) -> None:
     store = await connect()
     term = await store.lead("host/1", LONG)
     assert term is not None
@@ -56,7 +58,7 @@ async def test_a_server_that_lost_its_last_second_gives_no_token_twice(
     job = await one.submit(spec(), NOON, None, 10)
     first = await one.lead("one", LONG)
     assert first is not None
-    # As it stood a moment before: nobody had ever led.
+    # The state of a moment before, when no replica had ever led.
     server.ask("DEL", "{t}:leader")
     server.ask("HDEL", "{t}:meta", "term", "term_token")
     second = await other.lead("other", LONG)

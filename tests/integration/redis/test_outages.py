@@ -1,4 +1,4 @@
-"""The server goes away, and comes back: calls fail in time, nothing is half done, and all goes on."""
+"""Outages of the server: calls fail in time, nothing is half done, and work continues afterwards."""
 
 import asyncio
 import time
@@ -26,12 +26,12 @@ from tests.support.stores import Open
 
 @pytest.fixture
 def answer_seconds() -> float:
-    """Less than services have, so that calls fail soon."""
+    """The time limit of calls: shorter than in services, so that calls fail soon."""
     return 1.0
 
 
 async def answers(store: RedisStore, job_id: int) -> Job:
-    """The job, once the server is back."""
+    """Return the job once the server is back."""
     async with asyncio.timeout(15):
         while True:
             try:
@@ -86,7 +86,7 @@ async def test_an_id_is_not_given_twice_by_a_server_that_lost_its_last_second(
     store = await connect()
     for _ in range(3):
         job = await store.submit(spec(), NOON, None, 10)
-    server.ask("SET", "{t}:last-id", "1")  # as it stood a moment before
+    server.ask("SET", "{t}:last-id", "1")  # the state of a moment before
     assert (await store.submit(spec(), NOON, None, 10)).id == job.id + 1
 
 
@@ -121,7 +121,7 @@ async def test_a_full_server_refuses_whole_writes(server: RedisServer, connect: 
     assert (await store.submit(spec(), NOON, None, 10)).id == 2
 
 
-async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open, tmp_path: Path) -> None:
+async def test_the_tracker_pauses_and_continues(server: RedisServer, connect: Open, tmp_path: Path) -> None:
     store = await connect()
     options = TrackerOptions(capacity=1)
     backend = FakeBackend()
@@ -145,7 +145,7 @@ async def test_the_tracker_pauses_and_goes_on(server: RedisServer, connect: Open
         await asyncio.wait([tracker])
 
 
-async def test_who_watches_hears_of_what_changed_during_an_outage(server: RedisServer, connect: Open) -> None:
+async def test_watchers_get_the_changes_of_an_outage_afterwards(server: RedisServer, connect: Open) -> None:
     here, there = await connect(), await connect()
     job = await here.submit(spec(), NOON, None, 10)
     with here.changes(job.id) as changes:
@@ -158,7 +158,7 @@ async def test_who_watches_hears_of_what_changed_during_an_outage(server: RedisS
                 pass
 
 
-async def test_who_is_queued_hears_that_the_queue_moved_during_an_outage(
+async def test_watchers_of_queued_jobs_get_the_moves_of_an_outage_afterwards(
     server: RedisServer, connect: Open
 ) -> None:
     here, there = await connect(), await connect()
@@ -176,7 +176,7 @@ async def test_who_is_queued_hears_that_the_queue_moved_during_an_outage(
         moves.leave(changes)
 
 
-async def test_a_write_whose_caller_has_gone_is_told_all_the_same(server: RedisServer, connect: Open) -> None:
+async def test_a_write_of_a_cancelled_caller_is_announced(server: RedisServer, connect: Open) -> None:
     store = await connect()
     job = await store.submit(spec(), NOON, None, 10)
     with store.changes() as changes:
@@ -188,10 +188,10 @@ async def test_a_write_whose_caller_has_gone_is_told_all_the_same(server: RedisS
         assert await asyncio.wait_for(anext(changes), 5) == (job.id, JobState.LAUNCHING)
 
 
-async def test_a_store_is_closed_though_its_library_loses_a_cancel(
+async def test_a_store_closes_although_its_library_loses_a_cancel(
     server: RedisServer, connect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As asyncio.wait_for does, in Python 3.11, with one that comes as the call ends."""
+    """As asyncio.wait_for in Python 3.11 does, if the cancel comes as the call ends."""
     lost = asyncio.Event()
 
     async def follow(*_: object) -> None:

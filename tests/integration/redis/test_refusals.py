@@ -1,4 +1,4 @@
-"""Servers that jobs are not trusted to, each with its reason, and left as they were."""
+"""Servers that are refused, with a reason and unchanged."""
 
 import logging
 import socket
@@ -22,20 +22,20 @@ async def refused(url: str, memory: Path | None = None) -> str:
     return str(raised.value)
 
 
-async def test_a_server_that_is_not_there_is_refused() -> None:
+async def test_an_unreachable_server_is_refused() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         assert "cannot be reached" in await refused(f"redis://127.0.0.1:{port}/0")
 
 
-async def test_a_server_that_keeps_nothing_is_refused(redis_server: RedisServer) -> None:
+async def test_a_server_without_persistence_is_refused(redis_server: RedisServer) -> None:
     redis_server.start(aof=False)
     assert "set appendonly yes" in await refused(redis_server.url)
     assert redis_server.ask("DBSIZE") == 0
 
 
-async def test_snapshots_alone_are_warned_of(
+async def test_a_server_with_snapshots_only_gets_a_warning(
     redis_server: RedisServer, connect: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis_server.start("--save", "60 1", aof=False)
@@ -64,7 +64,7 @@ async def test_a_wrong_password_is_refused_and_not_repeated(redis_server: RedisS
     redis_server.start("--requirepass", "right")
     for url in (redis_server.url, redis_server.url.replace("//", "//:wr0ng@")):
         message = await refused(url)
-        assert "does not let us in" in message
+        assert "denies access" in message
         assert "wr0ng" not in message
     store = await RedisStore.open(Address(redis_server.url.replace("//", "//:right@"), "t"))
     assert "right" not in str(store._connection.address)
@@ -97,26 +97,26 @@ async def test_a_server_that_has_lost_its_data_is_refused_after_a_restart_too(
     server.ask("FLUSHALL")
     assert "has lost its data" in await refused(server.url, memory)
     assert server.ask("DBSIZE") == 0
-    await connect()  # somebody else begins anew
+    await connect()  # another service makes a new store
     assert "has lost its data" in await refused(server.url, memory)
     memory.unlink()
     await connect(memory=memory)
 
 
-async def test_a_managed_server_that_hides_its_settings_is_warned_of(
+async def test_a_managed_server_that_hides_its_settings_gets_a_warning(
     redis_server: RedisServer, connect: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis_server.start("--rename-command", "CONFIG", "", aof=False)
     with caplog.at_level(logging.WARNING):
         await (await connect()).submit(spec(), NOON, None, 10)
-    assert "does not say whether it keeps data" in caplog.text
+    assert "unknown whether it takes snapshots" in caplog.text
 
 
-async def test_a_url_that_is_none_is_refused() -> None:
+async def test_an_invalid_url_is_refused() -> None:
     assert "store.url" in await refused("redis://127.0.0.1:port/0")
 
 
-def test_what_a_server_says_of_itself_is_judged() -> None:
+def test_the_info_of_a_server_is_checked() -> None:
     good = {"role": "master", "aof_enabled": 1, "maxmemory": 0, "maxmemory_policy": "allkeys-lru"}
     assert problem_of(good, None) is None
     assert problem_of({}, None) is None

@@ -1,4 +1,4 @@
-"""Several services on one server: they hear of each other, and no two of them win the same job."""
+"""Replicas on one server: they receive each other's changes, and only one wins a job."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.stores import Open
 
 
-async def test_one_hears_of_what_the_other_writes(server: RedisServer, connect: Open) -> None:
+async def test_a_replica_receives_the_changes_of_another(server: RedisServer, connect: Open) -> None:
     here, there = await connect(), await connect()
     with here.changes() as changes, here.changes(2) as of_two:
         async with asyncio.timeout(5):
@@ -31,7 +31,7 @@ async def test_one_hears_of_what_the_other_writes(server: RedisServer, connect: 
             assert await anext(of_two) == (second.id, JobState.QUEUED)
 
 
-async def test_who_waits_here_is_hinted_when_the_queue_is_moved_there(
+async def test_watchers_are_woken_when_another_replica_moves_the_queue(
     server: RedisServer, connect: Open
 ) -> None:
     here, there = await connect(), await connect()
@@ -46,7 +46,7 @@ async def test_who_waits_here_is_hinted_when_the_queue_is_moved_there(
         moves.leave(changes)
 
 
-async def test_messages_of_others_on_the_channel_do_no_harm(server: RedisServer, connect: Open) -> None:
+async def test_foreign_messages_on_the_channel_are_ignored(server: RedisServer, connect: Open) -> None:
     store = await connect()
     with store.changes() as changes:
         for text in ("", "hello", "1 lost x", "x queued y"):
@@ -55,7 +55,7 @@ async def test_messages_of_others_on_the_channel_do_no_harm(server: RedisServer,
         assert await asyncio.wait_for(anext(changes), 5) == (7, JobState.QUEUED)
 
 
-async def test_of_updates_by_several_services_one_wins(server: RedisServer, connect: Open) -> None:
+async def test_one_of_several_concurrent_updates_wins(server: RedisServer, connect: Open) -> None:
     stores = [await connect() for _ in range(3)]
     for _ in range(20):
         job = await stores[0].submit(spec(), NOON, None, 100)
@@ -66,7 +66,7 @@ async def test_of_updates_by_several_services_one_wins(server: RedisServer, conn
         assert sum(isinstance(result, StaleJob) for result in results) == 8
 
 
-async def test_many_submissions_at_once_get_an_id_each(server: RedisServer, connect: Open) -> None:
+async def test_concurrent_submissions_get_different_ids(server: RedisServer, connect: Open) -> None:
     stores = [await connect(), await connect()]
     jobs = await asyncio.gather(*(stores[number % 2].submit(spec(), NOON, None, 100) for number in range(64)))
     assert sorted(job.id for job in jobs) == list(range(1, 65))
@@ -76,7 +76,7 @@ async def test_many_submissions_at_once_get_an_id_each(server: RedisServer, conn
 
 
 async def test_an_operator_sees_the_lists(server: RedisServer, connect: Open) -> None:
-    """What docs/redis.md shows."""
+    """The commands in docs/redis.md."""
     store = await connect()
     jobs = [await store.submit(spec(instances=2), NOON, RequestKey(f"k{n}", b"d"), 10) for n in range(4)]
     await store.update(jobs[0].admitted(NOON))
@@ -104,7 +104,7 @@ async def test_an_operator_sees_the_lists(server: RedisServer, connect: Open) ->
     assert all(key.startswith("{t}:") for key in server.ask("KEYS", "*"))
 
 
-async def test_nothing_of_a_forgotten_job_is_left(server: RedisServer, connect: Open) -> None:
+async def test_no_key_of_a_deleted_job_is_left(server: RedisServer, connect: Open) -> None:
     store = await connect()
     before = set(server.ask("KEYS", "*"))
     job = await store.submit(spec(), NOON, RequestKey("k", b"d"), 10)
@@ -114,7 +114,7 @@ async def test_nothing_of_a_forgotten_job_is_left(server: RedisServer, connect: 
 
 
 @pytest.mark.parametrize("spread", [1, 7])
-async def test_long_lists_are_walked_in_pieces(server: RedisServer, connect: Open, spread: int) -> None:
+async def test_long_lists_are_read_in_parts(server: RedisServer, connect: Open, spread: int) -> None:
     store = await connect()
     count = 2500
     jobs = await asyncio.gather(
@@ -149,7 +149,7 @@ async def test_long_lists_are_walked_in_pieces(server: RedisServer, connect: Ope
         assert [*pages, *page.jobs] == wanted
 
 
-async def test_a_node_of_a_cluster_serves_as_well(redis_server: RedisServer, connect: Open) -> None:
+async def test_a_node_of_a_cluster_works_too(redis_server: RedisServer, connect: Open) -> None:
     redis_server.start("--cluster-enabled", "yes")
     redis_server.ask("CLUSTER", "ADDSLOTS", *(str(slot) for slot in range(16384)))
     async with asyncio.timeout(10):

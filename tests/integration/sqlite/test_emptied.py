@@ -1,4 +1,4 @@
-"""A job store that is empty beside folders that jobs have used: these are of jobs that it does not know."""
+"""An empty job store beside folders of jobs that it does not know."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ async def opened(folder: Path, **storage: object) -> Store:
 
 
 async def with_a_job(folder: Path) -> str:
-    """A store that has had a job; its id."""
+    """Make a store that has had a job; return its id."""
     store = await opened(folder)
     await store.submit(spec(), NOON, None, 10)
     store_id = await store.store_id()
@@ -64,7 +64,7 @@ async def test_an_empty_store_beside_used_folders_is_refused_untouched(
     assert (file.read_bytes() if file.exists() else None) == before
 
 
-async def test_it_starts_anew_if_that_is_wanted(tmp_path: Path) -> None:
+async def test_an_empty_store_is_accepted_with_start_anew(tmp_path: Path) -> None:
     (tmp_path / USED[0]).mkdir(parents=True)
     store = await opened(tmp_path, start_anew=True)
     assert (await store.submit(spec(), NOON, None, 10)).id == 1
@@ -73,25 +73,25 @@ async def test_it_starts_anew_if_that_is_wanted(tmp_path: Path) -> None:
     assert (tmp_path / USED[0]).is_dir()
 
 
-async def test_data_sets_are_no_used_folder(tmp_path: Path) -> None:
+async def test_folders_of_datasets_do_not_count_as_used(tmp_path: Path) -> None:
     (tmp_path / "storage" / "versionedDatasets" / "1" / "v1").mkdir(parents=True)
     await (await opened(tmp_path)).close()
 
 
-async def test_nor_are_folders_of_storage_elsewhere_or_empty_ones(tmp_path: Path) -> None:
+async def test_empty_folders_and_storage_elsewhere_do_not_count_as_used(tmp_path: Path) -> None:
     (tmp_path / "shared" / "models" / "a-model").mkdir(parents=True)
     (tmp_path / "data" / "groups" / "live").mkdir(parents=True)
     await (await opened(tmp_path / "data", uri=str(tmp_path / "shared"))).close()
 
 
 @pytest.mark.parametrize("uri", ["{}/mine", "file://{}/mine"])
-async def test_storage_that_is_named_and_in_the_data_folder_counts(tmp_path: Path, uri: str) -> None:
+async def test_configured_storage_in_the_data_folder_counts_as_used(tmp_path: Path, uri: str) -> None:
     (tmp_path / "mine" / "models" / "a-model").mkdir(parents=True)
     with pytest.raises(StoreRefused, match="mine/models"):
         await opened(tmp_path, uri=uri.format(tmp_path))
 
 
-async def test_a_store_of_which_all_jobs_were_pruned_is_not_empty(tmp_path: Path) -> None:
+async def test_a_store_whose_jobs_were_all_pruned_is_not_empty(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     job = await store.submit(spec(), NOON, None, 10)
     await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))

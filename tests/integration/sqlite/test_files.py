@@ -1,4 +1,4 @@
-"""Files that the SQLite store refuses, and that it leaves as they were."""
+"""Files that the SQLite store refuses and does not change."""
 
 import sqlite3
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.support.jobs import NOON, spec
 
 @pytest.fixture
 async def file(tmp_path: Path) -> Path:
-    """A store with one job in it, closed."""
+    """Return the file of a closed store with one job."""
     path = tmp_path / "jobs.db"
     store = await SqliteStore.open(path)
     await store.submit(spec(), NOON, None, 10)
@@ -53,7 +53,7 @@ async def test_a_damaged_file_is_refused(file: Path, where: int) -> None:
     assert "Nothing in it was changed" in await refused(file)
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     path.write_text("my notes, which are rather longer than the header of a database would be\n" * 20)
     await refused(path)
@@ -67,7 +67,7 @@ async def test_a_file_in_use_is_refused_until_it_is_free(file: Path) -> None:
     await (await SqliteStore.open(file)).close()
 
 
-async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreRefused, match="folder cannot be written"):
         await SqliteStore.open(tmp_path / "file" / "jobs.db")
@@ -104,7 +104,7 @@ async def test_a_file_that_is_a_link_is_refused(file: Path, tmp_path: Path, name
     assert not (tmp_path / "nothing").exists()
 
 
-async def test_a_folder_that_is_a_link_is_one_place_with_the_folder(file: Path, tmp_path: Path) -> None:
+async def test_a_link_to_a_folder_shares_the_lock_of_the_folder(file: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     first = await SqliteStore.open(file)
     with pytest.raises(StoreRefused, match="another training service"):

@@ -1,4 +1,4 @@
-"""A log of writes that is lost, or meets another database, while no service runs: no id is given twice."""
+"""No id is given twice if the write-ahead log is lost, or meets another database, while no service runs."""
 
 import logging
 import shutil
@@ -16,7 +16,7 @@ async def submit(store: SqliteStore) -> int:
 
 
 async def killed(folder: Path, jobs: int) -> Path:
-    """The files of a store as a kill leaves them, after so many jobs in a first life and in a second."""
+    """Return the store that a kill leaves after so many jobs in each of two runs."""
     path = folder / "running" / "jobs.db"
     for _ in range(2):
         store = await SqliteStore.open(path)
@@ -34,7 +34,9 @@ def criticals(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
 
 
-async def test_after_a_kill_ids_go_on_without_a_gap(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_ids_continue_without_a_gap_after_a_kill(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = await SqliteStore.open(await killed(tmp_path, 3))
     assert await submit(store) == 7
     await store.close()
@@ -63,7 +65,7 @@ async def test_ids_of_a_lost_log_are_not_given_again(
     assert len(criticals(caplog)) == 1
 
 
-async def test_an_older_copy_in_the_place_of_a_closed_store_leaves_out_what_was_given(
+async def test_an_older_copy_of_a_closed_store_skips_the_ids_given_since(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, copy = tmp_path / "jobs.db", tmp_path / "copy"

@@ -1,4 +1,4 @@
-"""The secret in the store forges reports: its files and its folder are one user's alone."""
+"""The store contains the secret of reports, so its files and folder are closed to other users."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from tests.support.jobs import NOON, spec
 
 @pytest.fixture(autouse=True)
 def careless() -> Iterator[None]:
-    """A umask that takes nothing away."""
+    """Set a umask that removes no rights."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -39,13 +39,13 @@ PRIVATE = {
 }
 
 
-async def test_what_a_store_makes_is_private(tmp_path: Path) -> None:
+async def test_new_files_of_a_store_are_private(tmp_path: Path) -> None:
     store = await used(tmp_path / "data" / "jobs.db")
     assert modes(tmp_path / "data") == PRIVATE
     await store.close()
 
 
-async def test_what_is_there_becomes_private_also_after_a_kill(tmp_path: Path) -> None:
+async def test_existing_files_become_private_also_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "data" / "jobs.db"
     killed = await used(path)
     left = {file.name: file.read_bytes() for file in path.parent.iterdir()}
@@ -60,7 +60,7 @@ async def test_what_is_there_becomes_private_also_after_a_kill(tmp_path: Path) -
     await store.close()
 
 
-async def test_a_folder_that_users_share_stays_as_it_is_and_that_is_said(
+async def test_a_shared_folder_stays_unchanged_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "shared"

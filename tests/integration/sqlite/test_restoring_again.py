@@ -1,4 +1,4 @@
-"""A backup that is restored a second time: ids that were given since the first time stay given."""
+"""After a second restore of a backup, the ids given since the first one are not given again."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from training_service.settings import Settings
 
 
 async def given(data_dir: Path) -> int:
-    """The id that a service on this folder gives next."""
+    """Return the next id that a service on this folder gives."""
     store = await SqliteStore.open(data_dir / "jobs.db")
     try:
         home = naming.home(await store.store_id())
@@ -27,7 +27,7 @@ def settings_of(data_dir: Path) -> Settings:
     return made
 
 
-async def test_no_id_is_given_twice_by_a_backup_that_is_restored_again(tmp_path: Path) -> None:
+async def test_a_backup_that_is_restored_again_gives_no_id_twice(tmp_path: Path) -> None:
     data_dir, backup = tmp_path / "data", tmp_path / "backup.db"
     settings = settings_of(data_dir)
     ids = [await given(data_dir)]
@@ -36,7 +36,7 @@ async def test_no_id_is_given_twice_by_a_backup_that_is_restored_again(tmp_path:
         await restore(settings, backup)
         ids += [await given(data_dir), await given(data_dir)]
     assert ids == sorted(set(ids))
-    (data_dir / "jobs.db").unlink()  # the stores that were replaced before are still there
+    (data_dir / "jobs.db").unlink()  # the replaced stores still exist
     await restore(settings, backup)
     assert await given(data_dir) > max(ids)
 

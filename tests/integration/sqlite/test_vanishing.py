@@ -1,4 +1,4 @@
-"""Files that are removed or replaced below an open store: it stops acknowledging, and says what is lost."""
+"""An open store whose files are removed or replaced stops acknowledging, and says what is lost."""
 
 import asyncio
 import fcntl
@@ -32,7 +32,7 @@ async def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
-    """With a job in it."""
+    """Return a store with one job."""
     opened = await SqliteStore.open(path)
     await submit(opened)
     yield opened
@@ -54,7 +54,7 @@ def replaced(path: Path) -> None:
 
 
 async def overwritten(path: Path) -> None:
-    """In place, as `cat other.db > jobs.db` does."""
+    """Overwrite the database in place, as `cat other.db > jobs.db` does."""
     other = await SqliteStore.open(path.with_name("other") / "jobs.db")
     await other.close()
     path.write_bytes((path.with_name("other") / "jobs.db").read_bytes())
@@ -105,7 +105,7 @@ async def test_nothing_is_acknowledged_after_a_file_was_emptied_in_place(
     path: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await SqliteStore.open(path)
-    for _ in range(300):  # so that there have been checkpoints, which a database grows by
+    for _ in range(300):  # enough for checkpoints, which make the database grow
         await submit(store)
     await store.close()
     store = await SqliteStore.open(path)
@@ -122,7 +122,7 @@ async def test_nothing_is_acknowledged_after_a_file_was_emptied_in_place(
     assert len(critical) == 1
 
 
-async def test_a_database_that_another_overwrote_is_lost(path: Path) -> None:
+async def test_an_overwritten_database_is_a_loss(path: Path) -> None:
     store = await SqliteStore.open(path)
     await submit(store)
     await overwritten(path)
@@ -133,7 +133,7 @@ async def test_a_database_that_another_overwrote_is_lost(path: Path) -> None:
     assert path.read_bytes() == left, "nothing may be added to the file of another store"
 
 
-async def test_a_checkpoint_of_another_process_is_no_loss(store: SqliteStore, path: Path) -> None:
+async def test_a_checkpoint_by_another_process_is_not_a_loss(store: SqliteStore, path: Path) -> None:
     for mode in ("PASSIVE", "RESTART", "TRUNCATE"):
         script = (
             f"import sqlite3; print(sqlite3.connect({str(path)!r}).execute('PRAGMA wal_checkpoint({mode})'))"
@@ -147,7 +147,7 @@ async def test_a_checkpoint_of_another_process_is_no_loss(store: SqliteStore, pa
     assert await submit(store) == 11
 
 
-async def test_what_another_process_vacuums_is_no_loss_while_it_is_in_the_log_alone(
+async def test_a_vacuum_by_another_process_is_not_a_loss_while_it_is_only_in_the_log(
     store: SqliteStore, path: Path
 ) -> None:
     with closing(sqlite3.connect(path)) as other:
@@ -160,7 +160,7 @@ async def test_what_another_process_vacuums_is_no_loss_while_it_is_in_the_log_al
         await submit(store)
 
 
-async def test_a_database_that_was_made_smaller_grows_again_and_is_no_loss(path: Path) -> None:
+async def test_a_database_that_shrinks_and_grows_again_is_not_a_loss(path: Path) -> None:
     store = await SqliteStore.open(path)
     await asyncio.gather(*(submit(store) for _ in range(500)))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -176,7 +176,7 @@ async def test_a_database_that_was_made_smaller_grows_again_and_is_no_loss(path:
 
 @pytest.mark.parametrize("way", ["wal", "wal-replaced", "lock", "lock-replaced"])
 @pytest.mark.parametrize("orderly", [True, False])
-async def test_what_is_said_to_be_safe_is_there_afterwards(
+async def test_jobs_that_are_reported_as_safe_exist_afterwards(
     path: Path, tmp_path: Path, way: str, orderly: bool
 ) -> None:
     store = await SqliteStore.open(path)
@@ -185,7 +185,7 @@ async def test_what_is_said_to_be_safe_is_there_afterwards(
     vanish(path)
     with pytest.raises(StoreLost, match=says):
         await submit(store)
-    if not orderly:  # as it is on the disk, were the process killed now
+    if not orderly:  # the files as they would be after a kill now
         kept = shutil.copytree(path.parent, tmp_path / "kept", ignore=shutil.ignore_patterns("*-shm"))
         if way == "wal-replaced":
             files.wal_of(kept / "jobs.db").unlink()
@@ -196,7 +196,7 @@ async def test_what_is_said_to_be_safe_is_there_afterwards(
     await again.close()
 
 
-async def test_a_store_whose_files_cannot_be_looked_at_acknowledges_nothing_until_they_can(
+async def test_a_store_acknowledges_nothing_while_its_files_cannot_be_checked(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: Path) -> os.stat_result:
@@ -206,10 +206,10 @@ async def test_a_store_whose_files_cannot_be_looked_at_acknowledges_nothing_unti
         patch.setattr(Path, "stat", fails)
         with pytest.raises(StoreUnavailable, match="cannot see its files"):
             await submit(store)
-    assert await submit(store) == 2  # nor was anything written
+    assert await submit(store) == 2  # the refused write left nothing
 
 
-async def test_leading_ends_when_the_store_is_lost_also_while_nothing_is_written(
+async def test_leadership_ends_with_the_loss_of_the_store_even_without_writes(
     store: SqliteStore, path: Path
 ) -> None:
     leads: list[Tenure] = []
@@ -224,7 +224,7 @@ async def test_leading_ends_when_the_store_is_lost_also_while_nothing_is_written
     assert len(leads) == 1
 
 
-async def test_a_lock_that_is_removed_as_it_is_taken_is_taken_anew(
+async def test_a_lock_file_that_is_removed_while_it_is_locked_is_locked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, flock = tmp_path / "jobs.db", fcntl.flock

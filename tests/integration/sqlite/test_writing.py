@@ -1,4 +1,4 @@
-"""Writes that wait together are committed together, and none of them can harm another."""
+"""Waiting writes are committed together, and do not affect each other."""
 
 import asyncio
 import sqlite3
@@ -48,14 +48,14 @@ def texts(connection: sqlite3.Connection) -> list[str]:
     return [row["text"] for row in connection.execute("SELECT text FROM notes ORDER BY rowid")]
 
 
-async def test_writes_are_done_in_the_order_in_which_they_came(
+async def test_writes_are_done_in_order_of_arrival(
     writer: GroupCommitter, connection: sqlite3.Connection
 ) -> None:
     await asyncio.gather(*(writer.run(note(str(number))) for number in range(2000)))
     assert texts(connection) == [str(number) for number in range(2000)]
 
 
-async def test_a_write_that_fails_takes_no_other_with_it(
+async def test_a_failed_write_does_not_affect_others(
     writer: GroupCommitter, connection: sqlite3.Connection
 ) -> None:
     written = [f"{number}" for number in range(50)]
@@ -71,9 +71,7 @@ async def test_a_write_that_fails_takes_no_other_with_it(
     assert texts(connection) == written
 
 
-async def test_a_refusal_reaches_the_one_who_asked(
-    writer: GroupCommitter, connection: sqlite3.Connection
-) -> None:
+async def test_a_refusal_reaches_its_caller(writer: GroupCommitter, connection: sqlite3.Connection) -> None:
     def refuse(_: sqlite3.Connection) -> int:
         raise JobNotFound(7)
 
@@ -83,7 +81,7 @@ async def test_a_refusal_reaches_the_one_who_asked(
     assert texts(connection) == ["a"]
 
 
-async def test_what_waits_is_written_before_the_end_and_later_calls_are_refused(
+async def test_waiting_writes_are_done_on_close_and_later_calls_are_refused(
     connection: sqlite3.Connection,
 ) -> None:
     writer = GroupCommitter(connection)
@@ -95,7 +93,7 @@ async def test_what_waits_is_written_before_the_end_and_later_calls_are_refused(
         await writer.run(note("late"))
 
 
-async def test_a_caller_that_goes_away_hides_nothing_from_the_others(store: SqliteStore) -> None:
+async def test_a_write_of_a_cancelled_caller_is_announced_to_others(store: SqliteStore) -> None:
     job = await store.submit(spec(), NOON, None, 10)
     with store.changes() as changes:
         impatient = asyncio.ensure_future(store.update(job.admitted(NOON)))
@@ -106,7 +104,7 @@ async def test_a_caller_that_goes_away_hides_nothing_from_the_others(store: Sqli
     assert (await store.get(job.id)).state is JobState.LAUNCHING
 
 
-async def test_what_is_written_but_cannot_be_promised_is_no_success_and_is_seen_by_readers(
+async def test_a_write_that_may_not_be_durable_fails_but_readers_see_it(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await store.submit(spec(), NOON, None, 10)
@@ -127,7 +125,7 @@ async def test_what_is_written_but_cannot_be_promised_is_no_success_and_is_seen_
     assert (await store.update(written.running(NOON))).state is JobState.RUNNING
 
 
-async def test_a_write_that_fails_as_none_foresaw_takes_no_other_with_it_and_later_ones_are_done(
+async def test_an_unforeseen_failure_of_a_write_does_not_affect_other_or_later_writes(
     writer: GroupCommitter, connection: sqlite3.Connection
 ) -> None:
     def fail(db: sqlite3.Connection) -> int:
@@ -143,7 +141,7 @@ async def test_a_write_that_fails_as_none_foresaw_takes_no_other_with_it_and_lat
     assert texts(connection) == ["a", "b", "c"]
 
 
-async def test_a_look_at_the_files_that_fails_as_none_foresaw_ends_no_later_write(
+async def test_an_unforeseen_failure_of_a_check_does_not_end_later_writes(
     connection: sqlite3.Connection,
 ) -> None:
     looks = iter([MemoryError("no room to look")])
@@ -159,7 +157,7 @@ async def test_a_look_at_the_files_that_fails_as_none_foresaw_ends_no_later_writ
     await writer.close()
 
 
-async def test_a_job_that_another_program_changed_is_read_again_once_its_write_is_refused(
+async def test_a_job_that_another_program_changed_is_read_again_after_a_refused_write(
     store: SqliteStore, tmp_path: Path
 ) -> None:
     job = await store.submit(spec(), NOON, None, 10)
@@ -177,7 +175,7 @@ async def test_a_job_that_another_program_changed_is_read_again_once_its_write_i
         await store.get(job.id)
 
 
-async def test_who_stands_for_election_beside_a_write_that_fails_is_elected(store: SqliteStore) -> None:
+async def test_a_campaign_in_the_same_batch_as_a_failed_write_succeeds(store: SqliteStore) -> None:
     def fail(_: sqlite3.Connection) -> int:
         raise sqlite3.IntegrityError("not allowed")
 

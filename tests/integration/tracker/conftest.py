@@ -1,4 +1,4 @@
-"""A tracker that runs."""
+"""Fixtures with a running tracker."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Attempts and deadlines: what is tried again, when, and what ends it."""
+"""Attempts, back-offs and deadlines."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ SHORTLY, AT_LENGTH = timedelta(seconds=0.05), timedelta(hours=1)
 ON_CRASH = RetryPolicy(max_attempts=3, backoff=SHORTLY, retry_on=(Category.CRASHED,))
 
 
-async def test_a_failed_group_is_started_again_as_a_whole(service: Service) -> None:
+async def test_a_failed_group_is_restarted_as_a_whole(service: Service) -> None:
     job = await service.submit(FOREVER, instances=3, retry=ON_CRASH)
     first = await service.reaches(job.id, JobState.RUNNING)
     service.world.end_rank(first.group, 2, 9)
@@ -63,7 +63,7 @@ async def test_the_log_names_the_failure_of_each_attempt_and_none_for_a_success(
     assert f"job {job.id}: running -> succeeded, attempt 2" in caplog.messages
 
 
-async def test_an_attempt_begins_only_when_the_one_before_is_gone(service: Service) -> None:
+async def test_an_attempt_begins_only_when_the_previous_one_is_gone(service: Service) -> None:
     alive: list[set[int]] = []
     launch = service.backend.launch
 
@@ -80,7 +80,7 @@ async def test_an_attempt_begins_only_when_the_one_before_is_gone(service: Servi
     assert job.diagnosis.category is Category.CRASHED
 
 
-async def test_a_launch_that_fails_for_now_is_another_attempt(service: Service) -> None:
+async def test_a_launch_with_a_retryable_failure_is_followed_by_another_attempt(service: Service) -> None:
     launch, refusals = service.backend.launch, iter([True, False])
     full = Diagnosis(category=Category.QUOTA_EXCEEDED, summary="Full.", resolution="Wait.", retryable=True)
 
@@ -95,7 +95,7 @@ async def test_a_launch_that_fails_for_now_is_another_attempt(service: Service) 
     assert failures(job) == [(1, full)]
 
 
-async def test_others_run_while_a_job_is_in_backoff_and_then_it_is_first_again(service: Service) -> None:
+async def test_other_jobs_run_during_a_back_off_and_then_the_job_is_first_again(service: Service) -> None:
     patient = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.3), retry_on=(Category.CRASHED,))
     failing = await service.submit({"EXIT_CODE": "1"}, instances=4, retry=patient)
     await service.reaches(failing.id, JobState.BACKOFF)
@@ -137,7 +137,7 @@ async def test_a_cancel_while_a_failed_group_is_stopped_wins(service: Service) -
     assert (job.attempt, [why.category for _, why in failures(job)]) == (1, [Category.CRASHED])
 
 
-async def test_a_backoff_goes_on_over_a_restart(service: Service) -> None:
+async def test_a_back_off_continues_after_a_restart(service: Service) -> None:
     policy = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.5), retry_on=(Category.CRASHED,))
     job = await service.submit({"EXIT_CODE": "1"}, retry=policy)
     waiting = await service.reaches(job.id, JobState.BACKOFF)
@@ -157,7 +157,7 @@ async def test_a_backoff_goes_on_over_a_restart(service: Service) -> None:
         (Deadlines(queue=SHORTLY), Category.QUEUED_TOO_LONG),
     ],
 )
-async def test_a_job_whose_time_is_over_fails(
+async def test_a_job_fails_at_its_deadline(
     service: Service, deadlines: Deadlines, category: Category
 ) -> None:
     if deadlines.queue:
@@ -169,7 +169,7 @@ async def test_a_job_whose_time_is_over_fails(
     assert job.group not in service.world.live
 
 
-async def test_a_deadline_that_passed_while_the_service_was_away_counts(service: Service) -> None:
+async def test_a_deadline_that_passed_while_the_service_was_down_counts(service: Service) -> None:
     job = await service.submit(FOREVER, deadlines=Deadlines(run=timedelta(seconds=0.3)))
     running = await service.reaches(job.id, JobState.RUNNING)
     await service.stop()
@@ -179,7 +179,7 @@ async def test_a_deadline_that_passed_while_the_service_was_away_counts(service:
     assert (await service.reaches(job.id, JobState.FAILED)).diagnosis is not None
 
 
-async def test_logs_are_those_of_the_attempt_that_is_asked_for(service: Service) -> None:
+async def test_logs_are_those_of_the_requested_attempt(service: Service) -> None:
     patient = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.2), retry_on=(Category.CRASHED,))
     job = await service.submit({"EXIT_CODE": "1", "PRINT": "hello"}, retry=patient)
 
@@ -195,7 +195,7 @@ async def test_logs_are_those_of_the_attempt_that_is_asked_for(service: Service)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_pause_is_not_longer_for_a_clock_that_is_set_back(
+async def test_a_clock_that_is_set_back_does_not_extend_a_back_off(
     service: Service, is_restarted: bool
 ) -> None:
     await service.stop()
@@ -211,7 +211,7 @@ async def test_a_pause_is_not_longer_for_a_clock_that_is_set_back(
     assert failed.attempt == 2
 
 
-async def test_writes_whose_answers_are_lost_hold_no_job_up(
+async def test_writes_with_lost_answers_delay_no_job(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await service.stop()
@@ -226,12 +226,12 @@ async def test_writes_whose_answers_are_lost_hold_no_job_up(
         raise StoreUnavailable("the answer is lost")
 
     monkeypatch.setattr(SqliteStore, "update", losing)
-    # So that no look at deadlines that the submission has caused finds the pause by chance.
+    # So that the look at deadlines after the submission does not find the back-off by chance.
     monkeypatch.setattr(tracker, "_DEADLINE_TOLERANCE", timedelta(0))
     await service.start()
     longer_than_a_step_takes = replace(ON_CRASH, backoff=timedelta(seconds=1))
     job = await service.submit(FOREVER, retry=longer_than_a_step_takes)
-    async with asyncio.timeout(10):  # a period of repair is longer
+    async with asyncio.timeout(10):  # shorter than the period of repair
         first = await service.reaches(job.id, JobState.RUNNING)
         service.world.end_rank(first.group, 0, 9)
         second = await service.until(job.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
@@ -242,7 +242,7 @@ async def test_writes_whose_answers_are_lost_hold_no_job_up(
 
 
 @pytest.mark.parametrize("refused", [*(state for state in JobState if state is not JobState.CANCELLED)])
-async def test_writes_that_fail_again_and_again_are_tried_after_pauses(
+async def test_writes_that_keep_failing_are_retried_after_pauses(
     service: Service, monkeypatch: pytest.MonkeyPatch, refused: JobState
 ) -> None:
     await service.stop()

@@ -1,4 +1,4 @@
-"""Whole lives of jobs: every way to the end."""
+"""Jobs from submission to each kind of end."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -37,10 +37,10 @@ async def test_a_job_is_launched_runs_and_succeeds(service: Service) -> None:
     assert service.world.live == {}
 
 
-async def test_what_the_tracker_writes_is_not_read_back(service: Service) -> None:
+async def test_the_tracker_does_not_read_back_its_own_writes(service: Service) -> None:
     job = await service.submit({"RUN_SECONDS": "0.1"}, instances=3)
     await service.reaches(job.id, JobState.SUCCEEDED)
-    # One when it is admitted, one at most for each of three observations, and one when the group is stopped.
+    # One for the admission, at most one for each of three observations, and one for the stop of the group.
     assert service.store_calls["get"] <= 5
 
 
@@ -74,7 +74,7 @@ async def test_the_failure_of_any_rank_ends_the_job_and_stops_the_others(service
     assert service.world.live == {}
 
 
-async def test_a_lost_worker_of_an_elastic_group_is_started_anew_and_the_log_says_why(
+async def test_a_lost_worker_of_an_elastic_group_is_restarted_and_the_log_says_why(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     elastic = Elastic(min_instances=1, max_restarts=3)
@@ -88,9 +88,9 @@ async def test_a_lost_worker_of_an_elastic_group_is_started_anew_and_the_log_say
     assert [(attempt, why.rank, why.summary) for attempt, why in failures(job)] == [
         (1, 2, "Rank 2 exited with code 9.")
     ]
-    told = [record.getMessage() for record in caplog.records if "rank 2" in record.getMessage()]
-    assert len(told) == 1
-    assert "started anew" in told[0]
+    logged = [record.getMessage() for record in caplog.records if "rank 2" in record.getMessage()]
+    assert len(logged) == 1
+    assert "Restarting" in logged[0]
 
 
 async def test_workers_may_end_by_themselves_after_the_master(service: Service) -> None:
@@ -176,7 +176,7 @@ async def test_a_launch_that_cannot_succeed_fails_the_job_with_its_reason(
     assert job.started_at is None
 
 
-async def test_a_launch_that_fails_half_way_is_told_with_its_reason_though_stopping_fails_at_first(
+async def test_a_launch_that_fails_half_way_ends_with_its_reason_although_the_stop_fails_at_first(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     diagnosis = Diagnosis(category=Category.NO_FREE_PORT, summary="None.", resolution="Wait.")
@@ -197,7 +197,7 @@ async def test_a_launch_that_fails_half_way_is_told_with_its_reason_though_stopp
     assert (job.diagnosis, failures, service.world.live) == (diagnosis, [], {})
 
 
-async def test_a_backend_that_is_away_is_waited_for(
+async def test_the_tracker_waits_for_an_unavailable_backend(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch, failures = FakeBackend.launch, [BackendUnavailable("away"), RuntimeError("a bug")]
@@ -226,7 +226,7 @@ async def test_a_group_that_no_live_job_owns_is_stopped(service: Service) -> Non
     assert len(service.world.live) == 2
 
 
-async def test_ended_jobs_are_forgotten_after_their_time(service: Service) -> None:
+async def test_ended_jobs_are_deleted_after_their_time(service: Service) -> None:
     job = await service.reaches((await service.submit()).id, JobState.SUCCEEDED)
     assert await service.archive.has(job.group, 0)
     service.options["keep_finished"] = timedelta(0)
@@ -245,7 +245,7 @@ async def test_ended_jobs_are_forgotten_after_their_time(service: Service) -> No
         ("keep_succeeded_group", "0", JobState.SUCCEEDED),
     ],
 )
-async def test_a_group_is_kept_as_its_outcome_demands_and_then_removed(
+async def test_a_group_is_kept_as_long_as_its_outcome_requires(
     service: Service, kept: str, code: str, state: JobState
 ) -> None:
     service.options[kept] = timedelta(hours=1)
@@ -274,7 +274,7 @@ async def test_nothing_is_kept_of_a_cancelled_job(service: Service) -> None:
     assert service.world.kept == {}
 
 
-async def test_what_the_master_reports_is_the_job_s_progress(service: Service) -> None:
+async def test_the_reports_of_the_master_are_the_progress_of_the_job(service: Service) -> None:
     line = '::progress:: {"step": 3, "total_steps": 9, "metrics": {"loss": 0.5}}'
     job = await service.submit({"PRINT": line, "RUN_SECONDS": "0.2"})
     job = await service.reaches(job.id, JobState.SUCCEEDED)

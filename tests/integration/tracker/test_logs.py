@@ -1,4 +1,4 @@
-"""Logs outlive their group: they are brought into storage when it has been stopped, or as soon as may be."""
+"""Logs outlive their group: they move into storage after its stop, or as soon as possible."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -38,12 +38,12 @@ async def text(reader: LogReader, of: Job, **wanted: Any) -> str:
 
 
 def another_replica(service: Service) -> LogReader:
-    """The reader of one on another machine: it shares the store and the storage, and sees no group."""
+    """Return the log reader of another replica: it shares store and storage, but sees no groups."""
     return LogReader(service.store, FakeBackend(), service.archive)
 
 
 class Away:
-    """Storage that does not let anything in, until it is `back`."""
+    """Storage that refuses all writes until `back` is called."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -65,7 +65,7 @@ async def test_any_replica_reads_the_log_of_a_job_that_has_ended(service: Servic
         assert await text(another_replica(service), ended, rank=rank, follow=True) == "hello\n"
 
 
-async def test_a_log_is_read_alike_while_the_job_runs_and_afterwards(service: Service) -> None:
+async def test_a_log_reads_the_same_while_the_job_runs_and_afterwards(service: Service) -> None:
     running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
     reader = LogReader(service.store, service.backend, service.archive)
     (piece,) = [each async for each in reader.read(BUILT_IN, running.id, LogRequest())]
@@ -78,7 +78,7 @@ async def test_a_log_is_read_alike_while_the_job_runs_and_afterwards(service: Se
     assert await text(reader, running, position=str(piece.position)) == ""
 
 
-async def test_storage_that_is_away_does_not_hold_the_end_up_and_loses_nothing(
+async def test_unavailable_storage_does_not_delay_the_end_and_loses_nothing(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = Away(monkeypatch)
@@ -91,7 +91,7 @@ async def test_storage_that_is_away_does_not_hold_the_end_up_and_loses_nothing(
     assert await text(another_replica(service), ended) == "hello\n"
 
 
-async def test_storage_that_hangs_does_not_hold_the_end_up(
+async def test_storage_that_hangs_does_not_delay_the_end(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = asyncio.Event()
@@ -106,13 +106,13 @@ async def test_storage_that_hangs_does_not_hold_the_end_up(
     ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
     assert ended.group in service.world.stopped
     answers.set()
-    await asyncio.gather(*service.logs._collecting.values())
+    await service.logs._collecting.wait()
     assert await text(another_replica(service), ended) == "hello\n"
     assert service.world.stopped == {}
 
 
 async def look(service: Service) -> None:
-    """One round of a collector, as every replica has one."""
+    """Run one round of a collector, as every replica does."""
     collector = LogCollector(service.store, service.world, service.archive)
     collecting = asyncio.create_task(collector.run())
     while service.world.stopped and not collecting.done():
@@ -121,7 +121,7 @@ async def look(service: Service) -> None:
     await asyncio.wait([collecting])
 
 
-async def test_what_a_service_that_was_killed_left_behind_is_collected(service: Service) -> None:
+async def test_logs_that_a_killed_service_left_behind_are_collected(service: Service) -> None:
     running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
     await service.stop()
     await service.backend.stop(running.group, service.options["stop_grace"])
@@ -164,17 +164,17 @@ async def test_a_log_that_cannot_be_read_does_not_keep_others_from_storage(
     await asyncio.wait([collecting])
 
 
-async def test_nothing_that_was_never_finished_stays_in_storage(service: Service) -> None:
+async def test_unfinished_files_are_removed_from_storage(service: Service) -> None:
     running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
     folder = service.folder / "storage" / "logs" / running.group.job_folder / "1"
     folder.mkdir(parents=True)
-    (folder / "0.log.gz.1234abcd.part").touch()  # of a service that was killed
+    (folder / "0.log.gz.1234abcd.part").touch()  # from a killed service
     service.world.end_rank(running.group, 0, 0)
     await service.reaches(running.id, JobState.SUCCEEDED)
     assert [file.name for file in folder.iterdir()] == ["0.log.gz"]
 
 
-async def test_the_logs_of_a_live_group_and_those_in_storage_are_left_alone(service: Service) -> None:
+async def test_logs_of_live_groups_and_logs_in_storage_stay_untouched(service: Service) -> None:
     ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
     await service.backend.launch(ended)  # a stray that prints something else
     service.world.live[ended.group].printed = [records("other")]
@@ -188,7 +188,7 @@ async def test_the_logs_of_a_live_group_and_those_in_storage_are_left_alone(serv
     assert not await service.archive.has(running.group, 0)
 
 
-async def test_the_logs_of_a_job_that_is_forgotten_go(service: Service) -> None:
+async def test_the_logs_of_a_deleted_job_are_deleted(service: Service) -> None:
     stranger = GroupRef("program-77", 77, 1)
     await service.backend.launch(job(HELLO, job_id=77))
     await service.backend.stop(stranger, service.options["stop_grace"])
@@ -197,7 +197,7 @@ async def test_the_logs_of_a_job_that_is_forgotten_go(service: Service) -> None:
         await anext(service.backend.logs(stranger, 0))
 
 
-async def test_the_logs_of_a_job_of_that_number_in_an_earlier_store_are_not_those_of_the_job(
+async def test_a_job_does_not_get_the_logs_of_the_same_id_in_an_earlier_store(
     service: Service,
 ) -> None:
     ended = await service.reaches(
@@ -213,7 +213,7 @@ async def test_the_logs_of_a_job_of_that_number_in_an_earlier_store_are_not_thos
     assert len(folders) == 1
 
 
-async def test_storage_that_cannot_be_read_is_told_and_not_taken_for_an_empty_log(
+async def test_unreadable_storage_is_an_error_and_not_an_empty_log(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
@@ -226,7 +226,7 @@ async def test_storage_that_cannot_be_read_is_told_and_not_taken_for_an_empty_lo
         await text(another_replica(service), ended)
 
 
-async def test_all_ranks_are_read_by_time_with_positions_to_go_on_from(service: Service) -> None:
+async def test_all_ranks_are_read_in_order_of_time_with_positions_to_continue_from(service: Service) -> None:
     ended = await service.reaches((await service.submit(HELLO, instances=2)).id, JobState.SUCCEEDED)
     await service.archive.write(ended.group, 0, pieces_of([records("a", "c", "e")]))
     await service.archive.write(ended.group, 1, pieces_of([records("b", "d", first=0.5)]))
@@ -245,7 +245,7 @@ async def test_all_ranks_are_read_by_time_with_positions_to_go_on_from(service: 
     assert await text(reader, ended, all_ranks=True, tail_lines=1) == "d\ne\n"
 
 
-async def test_a_log_that_moves_into_storage_while_it_is_read_is_read_on_there(
+async def test_reading_continues_when_a_log_moves_into_storage(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
@@ -277,23 +277,21 @@ async def test_a_log_that_moves_into_storage_while_it_is_read_is_read_on_there(
         ({"position": "1", "tail_lines": 1}, "tail_lines"),
     ],
 )
-async def test_what_a_job_does_not_have_is_refused(
-    service: Service, wanted: dict[str, Any], field: str
-) -> None:
+async def test_invalid_log_requests_are_refused(service: Service, wanted: dict[str, Any], field: str) -> None:
     ended = await service.reaches((await service.submit(instances=2)).id, JobState.SUCCEEDED)
     with pytest.raises(InvalidField) as caught:
         await text(another_replica(service), ended, **wanted)
     assert caught.value.field == field
 
 
-def test_a_position_is_what_it_was_after_it_was_written_down() -> None:
+def test_a_position_survives_encoding() -> None:
     position = Position(3).moved(0, time(1)).moved(12, time(2)).moved(0, time(3))
     assert Position.parse(str(position)) == position
     assert (position.after(0), position.after(12), position.after(1)) == (time(3), time(2), b"")
 
 
 @pytest.mark.parametrize("bound", ["in_all", "for_caller", "of_job"])
-async def test_only_so_many_logs_of_running_jobs_are_read_at_once(service: Service, bound: str) -> None:
+async def test_concurrent_reads_of_logs_of_running_jobs_are_limited(service: Service, bound: str) -> None:
     running = await service.reaches((await service.submit(RUNNING, instances=3)).id, JobState.RUNNING)
     other = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
     reader = LogReader(service.store, service.backend, service.archive, LogBounds(**{bound: 3}))
@@ -305,9 +303,7 @@ async def test_only_so_many_logs_of_running_jobs_are_read_at_once(service: Servi
 
     following = await asyncio.create_task(begin(running, "a", all_ranks=True))
     too_many = asyncio.create_task(begin(other if bound == "for_caller" else running, "a"))
-    with pytest.raises(
-        LimitExceeded, match=r"^3 logs of running jobs are being read .* ask for single ranks"
-    ):
+    with pytest.raises(LimitExceeded, match=r"^3 logs of running jobs are being read .* read single ranks"):
         await too_many
     if bound != "in_all":
         another = other if bound == "of_job" else running
@@ -317,14 +313,14 @@ async def test_only_so_many_logs_of_running_jobs_are_read_at_once(service: Servi
     assert not reader._live._open
 
 
-async def test_only_so_many_logs_of_ended_jobs_are_read_at_once(service: Service) -> None:
+async def test_concurrent_reads_of_logs_of_ended_jobs_are_limited(service: Service) -> None:
     ended = await service.reaches((await service.submit(instances=3)).id, JobState.SUCCEEDED)
     for rank in range(3):
         await service.archive.write(ended.group, rank, pieces_of([records("a")]))
     reader = LogReader(service.store, service.backend, service.archive, ended=LogBounds(for_caller=3))
     following = reader.read(BUILT_IN, ended.id, LogRequest(all_ranks=True))
     await anext(following)
-    with pytest.raises(LimitExceeded, match=r"^3 logs of ended jobs are being read .* ask for single ranks"):
+    with pytest.raises(LimitExceeded, match=r"^3 logs of ended jobs are being read .* read single ranks"):
         await anext(reader.read(BUILT_IN, ended.id, LogRequest()))
     await following.aclose()
     assert [piece.text async for piece in reader.read(BUILT_IN, ended.id, LogRequest())] == ["a\n"]

@@ -1,4 +1,4 @@
-"""Who runs when: order, capacity, and what a restart leaves of both."""
+"""Order and capacity of the queue, also after a restart."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ async def test_a_large_job_at_the_head_is_not_overtaken(service: Service) -> Non
     await service.reaches(small.id, JobState.SUCCEEDED)
 
 
-async def test_who_watches_a_queued_job_sees_it_come_forward(service: Service) -> None:
+async def test_a_watcher_of_a_queued_job_sees_its_position_change(service: Service) -> None:
     running = await service.submit(FOREVER, instances=4)
     await service.reaches(running.id, JobState.RUNNING)
     before, watched = [await service.submit(FOREVER, instances=4) for _ in range(2)]
@@ -62,7 +62,7 @@ async def test_who_watches_a_queued_job_sees_it_come_forward(service: Service) -
     assert seen[-1] == (JobState.CANCELLED, 0)
 
 
-async def test_a_job_that_no_longer_fits_at_all_fails_and_holds_nobody_up(service: Service) -> None:
+async def test_a_job_that_no_longer_fits_fails_and_delays_no_other(service: Service) -> None:
     running = await service.submit(FOREVER)
     await service.reaches(running.id, JobState.RUNNING)
     large, small = await service.submit(instances=4), await service.submit()
@@ -74,7 +74,7 @@ async def test_a_job_that_no_longer_fits_at_all_fails_and_holds_nobody_up(servic
     await service.reaches(small.id, JobState.SUCCEEDED)
 
 
-async def test_running_groups_are_found_again_after_a_restart_and_none_is_doubled(service: Service) -> None:
+async def test_running_groups_are_adopted_after_a_restart_and_none_is_duplicated(service: Service) -> None:
     jobs = [await service.submit(FOREVER, instances=2) for _ in range(3)]
     for job in jobs[:2]:
         await service.reaches(job.id, JobState.RUNNING)
@@ -95,7 +95,7 @@ async def test_a_job_that_was_about_to_be_launched_is_launched_after_a_restart(s
     store = await SqliteStore.open(service.folder / "jobs.db")
     current = await store.get(job.id)
     if current.state is JobState.QUEUED:
-        await store.update(current.admitted(NOON))  # intent is written; nothing is started
+        await store.update(current.admitted(NOON))  # the intent is written, but nothing is started
     await store.close()
     await service.start()
     await service.reaches(job.id, JobState.SUCCEEDED)

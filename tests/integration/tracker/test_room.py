@@ -1,4 +1,4 @@
-"""A machine that has no room for a launch now fails no job, and nothing else is admitted until it has."""
+"""Without room for a launch, jobs do not fail but wait, and no other job is admitted."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ FULL = "the disk is full; free some space"
 
 
 class Room:
-    """Launches of the fake backend, which find room or not."""
+    """Launches of the fake backend, with or without room."""
 
     def __init__(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_there = False
@@ -31,7 +31,7 @@ class Room:
         return await self._launch(job)
 
 
-async def test_jobs_wait_until_there_is_room_and_say_what_for(
+async def test_jobs_wait_until_there_is_room_with_a_note(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(service, monkeypatch)
@@ -48,7 +48,7 @@ async def test_jobs_wait_until_there_is_room_and_say_what_for(
         assert [group.job_id for group in service.world.launches].count(job.id) == 1
 
 
-async def test_a_job_that_waits_for_room_can_be_cancelled_and_the_next_one_tries(
+async def test_a_job_that_waits_for_room_can_be_cancelled_and_the_next_is_tried(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(service, monkeypatch)

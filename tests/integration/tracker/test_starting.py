@@ -1,4 +1,4 @@
-"""A tracker looks at all groups: what happens meanwhile, and when the watch breaks, is not missed."""
+"""A tracker misses nothing during its first look at all groups, or when its watch breaks."""
 
 import asyncio
 from contextlib import aclosing
@@ -13,7 +13,7 @@ from tests.support.tracked_service import Service
 
 
 class BreakingBackend(FakeBackend):
-    """One whose first watch breaks after its snapshot, or just ends, and says of no change."""
+    """A backend whose first watch fails, or ends, after its snapshot, without a change."""
 
     def __init__(self, service: Service, error: Exception | None) -> None:
         super().__init__(service.world)
@@ -33,7 +33,7 @@ class BreakingBackend(FakeBackend):
 
 
 class SlowBackend(FakeBackend):
-    """One whose first look takes until it is told to go on."""
+    """A backend whose first look takes until an event is set."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service.world)
@@ -59,12 +59,12 @@ async def test_a_job_that_is_admitted_during_the_first_look_is_launched_after_it
 
 
 @pytest.mark.parametrize("error", [BackendUnavailable("the engine is away"), ValueError("a fault"), None])
-async def test_a_watch_that_breaks_is_begun_anew(service: Service, error: Exception | None) -> None:
+async def test_a_broken_watch_is_restarted(service: Service, error: Exception | None) -> None:
     await service.stop()
     breaking = BreakingBackend(service, error)
     service.backend = breaking
     await service.start()
     job = await service.submit({"RUN_SECONDS": "0.1"})
-    async with asyncio.timeout(10):  # a period of repair is longer
+    async with asyncio.timeout(10):  # shorter than the period of repair
         await service.reaches(job.id, JobState.SUCCEEDED)
     assert breaking.watches == 2

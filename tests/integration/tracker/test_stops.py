@@ -1,4 +1,4 @@
-"""A stop takes as long as the processes' grace; meanwhile others are launched and ended."""
+"""A stop takes as long as the grace of the processes. Other groups are launched and ended meanwhile."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ async def test_a_job_runs_while_more_groups_are_stopped_than_there_are_workers(
         await service.reaches(job.id, JobState.CANCELLED)
 
 
-async def test_a_stop_that_is_under_way_when_the_tracker_ends_is_done_by_the_next(
+async def test_the_next_tracker_completes_an_interrupted_stop(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = asyncio.Event()
@@ -65,14 +65,14 @@ async def test_a_stop_that_is_under_way_when_the_tracker_ends_is_done_by_the_nex
     await service.reaches(job.id, JobState.CANCELLED)
 
 
-async def test_a_job_that_is_admitted_while_a_stray_of_its_name_is_stopped_is_launched_after_that(
+async def test_a_launch_waits_for_the_stop_of_a_stray_of_the_same_name(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = await service.submit(FOREVER, instances=4)
     await service.reaches(holder.id, JobState.RUNNING)
     job = await service.submit(FOREVER)
     admitted = job.admitted(utc_now())
-    # As after a restore of the store, or the loss of its last second: it is queued there, and runs already.
+    # As after a restore, or the loss of the last second: the stored job is queued, but already runs.
     await service.backend.launch(admitted)
     stop, begun, may_go_on, done = service.backend.stop, asyncio.Event(), asyncio.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""A tracker whose term is over starts nothing, stops nothing and writes nothing."""
+"""A tracker starts, stops and writes nothing after the end of its term."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ FOREVER = {"RUN_SECONDS": "forever"}
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that stands still until it is set."""
 
     now = 0.0
 
@@ -35,22 +35,22 @@ class Clock:
 
 
 class WatchedTenure(Tenure):
-    """One that knows when the tracker was told that it is over."""
+    """A tenure that records when it refused the tracker."""
 
     def __init__(self, term: Term, clock: Clock) -> None:
         super().__init__(term, 1.0, clock)
-        self.told = asyncio.Event()
+        self.refused = asyncio.Event()
 
     def check(self) -> None:
         try:
             super().check()
         except LeadershipLost:
-            self.told.set()
+            self.refused.set()
             raise
 
 
 class Replica:
-    """A tracker in a term of its own, on a store and a world that others use too."""
+    """A tracker with its own term, on a shared store and a shared world."""
 
     def __init__(self, store: SqliteStore, world: FakeWorld, term: Term) -> None:
         self.clock = Clock()
@@ -70,8 +70,8 @@ class Replica:
             await asyncio.wait([task])
 
     async def was_refused(self) -> None:
-        """Return when the tracker wanted to do something, and was told that its term is over."""
-        await asyncio.wait_for(self.tenure.told.wait(), 5)
+        """Wait until the tracker was refused because its term is over."""
+        await asyncio.wait_for(self.tenure.refused.wait(), 5)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def term(store: SqliteStore) -> Term:
-    """The next one; the one before is over."""
+    """Return the next term, after the end of the last one."""
     async with asyncio.timeout(5):
         while (won := await store.lead("test", timedelta(milliseconds=1))) is None:
             await asyncio.sleep(0.001)
@@ -132,7 +132,7 @@ async def test_a_tracker_that_slept_through_its_lease_stops_no_group(store: Sqli
     assert [group.job_id for group in world.live] == [job.id]
 
 
-async def test_nor_one_that_no_job_owns(store: SqliteStore) -> None:
+async def test_a_tracker_that_slept_through_its_lease_stops_no_stray_group(store: SqliteStore) -> None:
     world, job = FakeWorld(), await submit(store)
     replica = Replica(store, world, await term(store))
     async with replica.tracking():
@@ -147,7 +147,7 @@ async def test_nor_one_that_no_job_owns(store: SqliteStore) -> None:
     assert [group.job_id for group in world.live] == [job.id]
 
 
-async def test_nor_discards_what_is_old(store: SqliteStore) -> None:
+async def test_a_tracker_that_slept_through_its_lease_deletes_no_old_jobs(store: SqliteStore) -> None:
     long_ago = utc_now() - timedelta(days=1)
     job = await store.update((await submit(store)).admitted(NOON))
     await store.update(job.ended(Ending(JobState.FAILED, long_ago), long_ago))
@@ -158,7 +158,7 @@ async def test_nor_discards_what_is_old(store: SqliteStore) -> None:
     assert (await store.get(job.id)).state is JobState.FAILED
 
 
-async def test_the_next_tracker_does_what_the_last_one_was_about_to(store: SqliteStore) -> None:
+async def test_the_next_tracker_takes_the_pending_steps_of_the_last_one(store: SqliteStore) -> None:
     world, job = FakeWorld(), await submit(store)
     slept = Replica(store, world, await term(store))
     slept.clock.now = 1.0

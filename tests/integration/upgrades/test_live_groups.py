@@ -1,4 +1,4 @@
-"""Jobs of the version before, and their groups, under a service of this version."""
+"""Jobs of the previous version and their groups, with a service of this version."""
 
 import asyncio
 import sqlite3
@@ -25,13 +25,13 @@ from tests.support.logs import collector
 
 BEFORE = Path(__file__).with_name("data") / "sqlite-3.sql"
 RUNNING, LAUNCHING, QUEUED = 3, 4, 5
-# Without these, torchrun would start each process, which takes seconds to import.
+# Without these, torchrun would start each process, and takes seconds to import.
 _PLAIN = {'"nproc_per_node":2': '"nproc_per_node":1', '{"min_instances":2,"max_restarts":10}': "null"}
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[ProcessGroups]:
-    """Processes that write down that they began, and end once there is a file `go`."""
+    """Return processes that record their start, and end once the file `go` exists."""
     made = ProcessGroups(tmp_path / "groups")
     begun, go = tmp_path / "begun", tmp_path / "go"
     made.add(
@@ -43,7 +43,7 @@ async def world(tmp_path: Path) -> AsyncIterator[ProcessGroups]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    """As the version before has left it: jobs of which one runs, one is being launched, and one waits."""
+    """Return a store of the previous version: one job runs, one is being launched, and one waits."""
     path = tmp_path / "jobs.db"
     text = BEFORE.read_text()
     for old, new in _PLAIN.items():
@@ -62,7 +62,7 @@ async def test_live_groups_are_adopted_and_finished_and_queued_jobs_run(
 ) -> None:
     earlier = world.open()
     await started(earlier, await store.get(RUNNING))
-    await started(earlier, await store.get(LAUNCHING))  # the service was killed before it wrote this down
+    await started(earlier, await store.get(LAUNCHING))  # the service was killed before it recorded this
     await earlier.close()
 
     backend = ProcessBackend(world.root, ProcessSettings(path=PATH))

@@ -1,4 +1,4 @@
-"""Stores that earlier versions of this service have written, as they left them (see data/)."""
+"""Stores that earlier versions of this service have written (data/)."""
 
 import json
 import re
@@ -37,7 +37,7 @@ VERSIONS = [
 
 @pytest.fixture
 async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[Store]:
-    """Opened by this version: a job in each state, the second of them failed for a lost node."""
+    """Open the store with this version. It has a job in each state; the second failed: its node was lost."""
     if kind == "sqlite":
         path = tmp_path / "jobs.db"
         with sqlite3.connect(path) as connection:
@@ -62,7 +62,7 @@ async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[St
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
-async def test_every_job_is_as_it_was(old_store: Store, version: int) -> None:
+async def test_every_job_is_unchanged(old_store: Store, version: int) -> None:
     jobs = {job.id: job for job in (await old_store.list_jobs(JobFilter(), limit=100)).jobs}
     assert {job_id: job.state for job_id, job in jobs.items()} == {
         1: JobState.SUCCEEDED,
@@ -78,19 +78,19 @@ async def test_every_job_is_as_it_was(old_store: Store, version: int) -> None:
     assert [rank.phase for rank in jobs[3].ranks] == [Phase.RUNNING] * 3
     assert jobs[3].progress is not None
     assert jobs[3].progress.metrics == {"loss": 0.5}
-    # What there was not is as if nothing had been said: a job that ran once runs once.
+    # Values that did not exist then have defaults: a job that was to run once runs once.
     assert {job.spec.retry for job in jobs.values()} == {RetryPolicy()}
     assert {job.spec.deadlines for job in jobs.values()} == {Deadlines()}
     assert {job.due_at for job in jobs.values()} == {None}
     assert [move.state for move in jobs[1].history] == ([] if version == 1 else _MOVES_OF_JOB_1)
-    # Nor did a job get another folder: its checkpoints are where they were.
+    # Jobs keep their folders, and so their checkpoints.
     assert jobs[3].checkpoint_uri == "/storage/checkpoints/3"
     assert jobs[3].model_uri == "/storage/models/a-model/3"
     assert jobs[3].group.job_folder == "3"
 
 
 @pytest.mark.parametrize(("kind", "version"), [("sqlite", 3), ("redis", 2)])
-async def test_what_was_asked_of_groups_is_known_and_resolved_when_it_is_wanted(old_store: Store) -> None:
+async def test_group_options_are_read_and_resolved_when_needed(old_store: Store) -> None:
     specs = {job_id: (await old_store.get(job_id)).spec for job_id in (3, 4, 5)}
     assert [spec.group.backend for spec in specs.values()] == ["", "", ""]
     assert specs[3].group.roles == {"master": 1, "worker": 2}
@@ -109,12 +109,12 @@ async def test_what_was_asked_of_groups_is_known_and_resolved_when_it_is_wanted(
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
-async def test_an_old_store_gets_an_id_of_its_own(old_store: Store) -> None:
+async def test_an_old_store_gets_an_id(old_store: Store) -> None:
     assert re.fullmatch("[0-9a-f]{8}", await old_store.store_id())
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
-async def test_the_service_goes_on_where_the_old_one_was(old_store: Store) -> None:
+async def test_the_service_continues_where_the_old_one_stopped(old_store: Store) -> None:
     assert (await old_store.find_submitted(RequestKey("key-5", bytes([4]) * 4))) == await old_store.get(5)
     assert [job.id for job in sorted(await old_store.live_jobs(), key=_by_id)] == [3, 4]
     [head] = await old_store.first_queued(1)
@@ -132,7 +132,7 @@ async def test_the_service_goes_on_where_the_old_one_was(old_store: Store) -> No
 
 
 async def _retried(store: Store, job: Job) -> Job:
-    """The job, in the queue again after a failure that its (old) policy would not have let it survive."""
+    """Return the job queued again after a failure, which its (old) policy would not have allowed."""
     waiting = await store.update(replace(job, state=JobState.BACKOFF))
     return await store.update(replace(waiting, state=JobState.QUEUED))
 

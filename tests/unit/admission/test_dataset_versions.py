@@ -1,4 +1,4 @@
-"""Looks at datasets in a storage that hangs: others are looked at meanwhile, whoever asked first."""
+"""Checks of datasets in a storage that hangs do not delay other checks."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from tests.support.callers import caller_at
 
 
 class Hanging(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Answers once it is let go."""
+    """A storage that answers once `let_go` is set."""
 
     protocol = "hanging"
     let_go = threading.Event()
@@ -40,28 +40,28 @@ def datasets(storage: Path) -> Iterator[dict[str, Dataset]]:
 
 
 async def uri_for(versions: DatasetVersions, who: str, dataset: str, version: str) -> str:
-    """The answer to a call of this caller."""
+    """Return the answer to a call of this caller."""
     return await versions.uri_of(caller_at(who), dataset, version)
 
 
-async def test_a_caller_of_many_looks_leaves_a_turn_to_others(datasets: dict[str, Dataset]) -> None:
+async def test_a_caller_with_many_checks_leaves_a_turn_to_others(datasets: dict[str, Dataset]) -> None:
     versions = DatasetVersions(datasets, patience=60, turns=FairTurns(4, 3))
     async with asyncio.TaskGroup() as calls:
         for number in range(20):
             calls.create_task(uri_for(versions, "a", "hanging", f"v{number}"))
-        await asyncio.sleep(0)  # each of them has asked
+        await asyncio.sleep(0)  # each call has begun
         found = await calls.create_task(uri_for(versions, "b", "1", "v1"))
         assert found.endswith("/versionedDatasets/1/v1")
         Hanging.let_go.set()
 
 
-async def test_a_look_without_a_turn_ends_in_time_and_leaves_nothing(datasets: dict[str, Dataset]) -> None:
+async def test_a_check_without_a_turn_times_out_and_leaves_nothing(datasets: dict[str, Dataset]) -> None:
     turns = FairTurns(1, 1)
     versions = DatasetVersions(datasets, patience=0.2, turns=turns)
     for version in ("v1", "v1", "v2"):
-        with pytest.raises(StorageUnavailable, match=r"cannot be looked at: no answer in 0\.2 s"):
+        with pytest.raises(StorageUnavailable, match=r"cannot be checked: no answer in 0\.2 s"):
             await uri_for(versions, "a", "hanging", version)
-    with pytest.raises(StorageUnavailable, match="1 others are being looked at"):
+    with pytest.raises(StorageUnavailable, match="1 other checks run or wait"):
         await uri_for(versions, "b", "1", "v1")
     Hanging.let_go.set()
     async with asyncio.timeout(30):
@@ -69,7 +69,7 @@ async def test_a_look_without_a_turn_ends_in_time_and_leaves_nothing(datasets: d
             await asyncio.sleep(0.01)
 
 
-async def test_calls_that_want_the_same_version_share_a_look(datasets: dict[str, Dataset]) -> None:
+async def test_calls_for_the_same_version_share_a_check(datasets: dict[str, Dataset]) -> None:
     turns = FairTurns(1, 1)
     versions = DatasetVersions(datasets, patience=60, turns=turns)
     await turns.take("another")

@@ -1,4 +1,4 @@
-"""An algorithm's own rules at the door: what its program is told, and what becomes of what it says."""
+"""The check program of an algorithm: its environment, its answer, and its limits."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ Program = Callable[[str], tuple[str, ...]]
 
 
 class Checking:
-    """A check that is given specs which are not resolved."""
+    """A check for specs that are not resolved."""
 
     def __init__(self, check: ParameterCheck, algorithm: Algorithm) -> None:
         self._check = check
@@ -36,7 +36,7 @@ class Checking:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """Makes a program of shell lines."""
+    """Return a function that makes a program of shell lines."""
 
     def made(lines: str) -> tuple[str, ...]:
         path = tmp_path / "check"
@@ -54,13 +54,13 @@ def checking(
     return Checking(ParameterCheck({"program": made}, os.defpath, seconds, turns), made)
 
 
-async def test_parameters_that_the_algorithm_refuses_are_refused_with_its_reason(program: Program) -> None:
+async def test_the_algorithm_refuses_parameters_with_its_reason(program: Program) -> None:
     check = checking(program('echo "a warning" >&2; echo "HEADS $HEADS is odd" >&2; exit 65'))
     with pytest.raises(InvalidField, match=r"^parameters: HEADS 3 is odd$"):
         await check.check(BUILT_IN, spec({"HEADS": "3"}))
 
 
-async def test_what_it_says_stays_on_its_line_and_has_an_end(program: Program) -> None:
+async def test_the_reason_is_one_line_of_limited_length(program: Program) -> None:
     check = checking(program(r"printf 'no\033[2J%05000d\n' 1 >&2; exit 65"))
     with pytest.raises(InvalidField) as refused:
         await check.check(BUILT_IN, spec())
@@ -68,51 +68,51 @@ async def test_what_it_says_stays_on_its_line_and_has_an_end(program: Program) -
     assert len(str(refused.value)) < 1100
 
 
-async def test_it_is_told_the_parameters_and_how_many_train_and_no_more(
+async def test_its_environment_has_the_parameters_and_the_world_size_only(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "of the service")
-    told = tmp_path / "told"
+    seen = tmp_path / "seen"
     check = checking(
-        program(f'echo "$1" >{told}; env >>{told}'),
+        program(f'echo "$1" >{seen}; env >>{seen}'),
         framework="pytorch",
         environment={"MODE": "fast"},
         kubernetes={"image": "i:1", "command": ["c"], "nproc_per_node": 2},
     )
     await check.check(BUILT_IN, spec({"LR": "1"}, instances=3))
-    first, *lines = told.read_text().splitlines()
+    first, *lines = seen.read_text().splitlines()
     assert first == "strict"
     environment = dict(line.split("=", 1) for line in lines)
     assert environment.pop("PATH") == os.defpath
-    assert environment.pop("PWD")  # the shell's own
+    assert environment.pop("PWD")  # set by the shell
     environment.pop("_", None)
     assert environment == {"MODE": "fast", "LR": "1", "WORLD_SIZE": "6"}
     await check.check(BUILT_IN, spec(instances=3, pod_options={"nproc_per_node": 4}))
-    assert "WORLD_SIZE=12" in told.read_text()
+    assert "WORLD_SIZE=12" in seen.read_text()
 
 
-async def test_instances_that_do_not_train_do_not_count(program: Program, tmp_path: Path) -> None:
+async def test_instances_without_training_do_not_count(program: Program, tmp_path: Path) -> None:
     check = checking(
-        program(f"echo $WORLD_SIZE >{tmp_path}/told"), framework="tensorflow", roles={"ps": {"instances": 2}}
+        program(f"echo $WORLD_SIZE >{tmp_path}/seen"), framework="tensorflow", roles={"ps": {"instances": 2}}
     )
     await check.check(BUILT_IN, spec(instances=5, roles={"master": 1, "worker": 2, "ps": 2}))
-    assert (tmp_path / "told").read_text() == "3\n"
+    assert (tmp_path / "seen").read_text() == "3\n"
 
 
 @pytest.mark.parametrize("lines", ["echo broken >&2; exit 1", "kill -9 $$"])
-async def test_a_program_that_fails_refuses_nothing_and_the_log_says_so(
+async def test_a_failing_program_refuses_nothing_and_is_logged(
     program: Program, lines: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await checking(program(lines)).check(BUILT_IN, spec())
-    assert "algorithms.program.check could not be made" in caplog.text
+    assert "algorithms.program.check failed" in caplog.text
 
 
-async def test_a_program_that_is_not_there_refuses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_program_refuses_nothing(caplog: pytest.LogCaptureFixture) -> None:
     await checking(("no-such-program",)).check(BUILT_IN, spec())
     assert "no-such-program" in caplog.text
 
 
-async def test_a_program_that_takes_too_long_is_ended_and_refuses_nothing(
+async def test_a_program_that_takes_too_long_is_killed_and_refuses_nothing(
     program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await checking(program(f"echo $$ >{tmp_path}/pid; exec sleep 1000"), seconds=0.5).check(BUILT_IN, spec())
@@ -120,7 +120,7 @@ async def test_a_program_that_takes_too_long_is_ended_and_refuses_nothing(
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-async def test_a_caller_that_goes_away_ends_the_program(program: Program, tmp_path: Path) -> None:
+async def test_a_cancelled_call_kills_the_program(program: Program, tmp_path: Path) -> None:
     started = tmp_path / "pid"
     check = checking(program(f"echo $$ >{started}.new; mv {started}.new {started}; exec sleep 1000"))
     calling = asyncio.create_task(check.check(BUILT_IN, spec()))
@@ -132,18 +132,18 @@ async def test_a_caller_that_goes_away_ends_the_program(program: Program, tmp_pa
     assert not psutil.pid_exists(int(started.read_text()))
 
 
-async def test_an_algorithm_without_a_check_is_not_asked() -> None:
+async def test_an_algorithm_without_a_check_accepts_all_parameters() -> None:
     await checking(()).check(BUILT_IN, spec())
 
 
 async def check_as(check: Checking, who: str, parameters: dict[str, str]) -> None:
-    """The check of a call of this caller."""
+    """Check parameters as this caller."""
     await check.check(caller_at(who), spec(parameters))
 
 
 @pytest.fixture
 def gate(tmp_path: Path, program: Program) -> tuple[Path, tuple[str, ...]]:
-    """A folder, and a program that writes a file NAME into it and then waits for the file `open`."""
+    """Return a folder, and a program that writes a file NAME into it and waits for the file `open`."""
     folder = tmp_path / "gate"
     folder.mkdir()
     waits = "while [ ! -e open ]; do sleep 0.01; done"
@@ -151,13 +151,13 @@ def gate(tmp_path: Path, program: Program) -> tuple[Path, tuple[str, ...]]:
 
 
 async def started(folder: Path, *names: str) -> None:
-    """Returns once these checks run."""
+    """Return once these checks run."""
     async with asyncio.timeout(30):
         while not all((folder / name).exists() for name in names):
             await asyncio.sleep(0.01)
 
 
-async def test_a_caller_of_many_checks_leaves_a_turn_to_others(
+async def test_a_caller_with_many_checks_leaves_a_turn_to_others(
     gate: tuple[Path, tuple[str, ...]],
 ) -> None:
     folder, command = gate
@@ -172,7 +172,7 @@ async def test_a_caller_of_many_checks_leaves_a_turn_to_others(
         (folder / "open").touch()
 
 
-async def test_who_waits_too_long_for_a_turn_is_asked_to_come_again_and_nothing_runs(
+async def test_a_call_that_waits_too_long_for_a_turn_is_refused_for_now(
     program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     turns = FairTurns(1, 1)
@@ -180,7 +180,7 @@ async def test_who_waits_too_long_for_a_turn_is_asked_to_come_again_and_nothing_
     check = checking(program(f": >{tmp_path}/ran"), seconds=0.4, turns=turns)
     for who in ("ipv4:192.0.2.1", "ipv4:192.0.2.2"):
         with pytest.raises(
-            LimitExceeded, match=r"could not be checked within 0\.2 s, as 1 other requests are"
+            LimitExceeded, match=r"could not be checked within 0\.2 s, because 1 other requests are"
         ):
             await check_as(check, who, {})
     assert not (tmp_path / "ran").exists()

@@ -1,4 +1,4 @@
-"""Who calls: known before anything is answered, and passed on to every operation."""
+"""Every call has a caller, which is passed to every operation."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable
@@ -25,14 +25,14 @@ METHODS = [*pb.DESCRIPTOR.services_by_name["TrainingService"].methods_by_name]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_each_operation_has_its_caller_first(operation: str) -> None:
+def test_the_first_argument_of_each_operation_is_the_caller(operation: str) -> None:
     _, first, *_ = inspect.signature(OPERATIONS[operation]).parameters.values()
     assert (first.name, first.annotation, first.default) == ("caller", Caller, inspect.Parameter.empty)
     assert first.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Asked:
-    """Stands for Jobs: knows who asked for which operation, and has no job."""
+    """Replaces Jobs: records the caller of each operation, and has no jobs."""
 
     def __init__(self) -> None:
         self.by: list[tuple[str, Caller]] = []
@@ -52,7 +52,7 @@ def asked() -> Asked:
 
 @pytest.fixture
 async def addresses(asked: Asked, tmp_path: Path) -> AsyncIterator[dict[str, str]]:
-    """Where the API is reached, by how the caller is known who reaches it there."""
+    """Addresses of the API, by the expected key of a caller that connects to each."""
     server = grpc.aio.server(interceptors=[CallInterceptor(lambda *_: None)])
     add_TrainingServiceServicer_to_server(TrainingServicer(cast(Jobs, asked)), server)
     port, socket = server.add_insecure_port("127.0.0.1:0"), f"unix:{tmp_path}/socket"
@@ -63,9 +63,7 @@ async def addresses(asked: Asked, tmp_path: Path) -> AsyncIterator[dict[str, str
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_each_method_passes_on_the_caller_of_its_call(
-    asked: Asked, addresses: dict[str, str], method: str
-) -> None:
+async def test_each_method_passes_on_its_caller(asked: Asked, addresses: dict[str, str], method: str) -> None:
     message = getattr(pb, f"{method}Request")()
     for known_as, address in addresses.items():
         async with grpc.aio.insecure_channel(address) as channel:
@@ -79,7 +77,7 @@ async def test_each_method_passes_on_the_caller_of_its_call(
         assert not asked.by
 
 
-def test_the_built_in_caller_may_do_everything_in_the_default_project() -> None:
+def test_the_built_in_caller_has_all_rights_in_the_default_project() -> None:
     assert BUILT_IN.default_project in BUILT_IN.roles
     assert BUILT_IN.key == "", "the service itself"
     assert caller_at("ipv4:192.0.2.1").key == "ipv4:192.0.2.1"

@@ -1,4 +1,4 @@
-"""What tells one caller from another: its address, without what it may choose."""
+"""The key of a caller: its address, without the parts that the caller can choose."""
 
 import pytest
 
@@ -20,5 +20,5 @@ from training_service.api.peers import peer_host
         ("nonsense", "nonsense"),
     ],
 )
-def test_a_caller_is_its_host_and_of_ipv6_its_network(peer: str, host: str) -> None:
+def test_a_caller_is_identified_by_its_host_or_ipv6_network(peer: str, host: str) -> None:
     assert peer_host(peer) == host

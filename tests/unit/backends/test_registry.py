@@ -1,4 +1,4 @@
-"""Backends of other packages, as docs/writing-a-backend.md says how to write them."""
+"""Backends of other packages, written as in docs/writing-a-backend.md."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ def shown(language: str) -> list[str]:
 
 
 def example() -> dict[str, Any]:
-    """The plugin that the page shows."""
+    """Load the plugin of the page."""
     names: dict[str, Any] = {"__name__": "slurm_backend.plugin"}
     exec(shown("python")[0], names)
     return names
@@ -40,7 +40,7 @@ def test_the_example_is_configured_and_resolves_instances() -> None:
     command = ("python", "-m", "my_training")
     assert plugin.resolve(algorithm, "worker", sent) == InstanceSpec(command=command, nproc_per_node=2)
     assert plugin.resolve(algorithm, "worker", InstanceOptions()).processes == 1
-    with pytest.raises(InvalidField, match="allowed are: nproc_per_node"):
+    with pytest.raises(InvalidField, match="allowed are nproc_per_node"):
         plugin.limits.check({"labels": {"team": "nlp"}})
 
 

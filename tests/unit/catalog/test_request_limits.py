@@ -1,4 +1,4 @@
-"""Options of pods: what configuration and requests may set, and what they are told otherwise."""
+"""Options of pods: the allowed values in configuration and requests, and the error messages."""
 
 from typing import Any, get_args
 
@@ -33,7 +33,7 @@ def refused(limits: RequestLimits, sent: dict[str, Any], the_algorithm: Algorith
 
 
 def kept(options: InstanceOptions) -> Any:
-    """What was sent of the options, as JSON."""
+    """The options that were sent, as JSON."""
     return TypeAdapter(InstanceOptions).dump_python(options, mode="json", exclude_defaults=True)
 
 
@@ -49,15 +49,18 @@ def kept(options: InstanceOptions) -> Any:
         {"tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]},
     ],
 )
-def test_what_is_allowed_is_kept_as_it_was_sent(sent: dict[str, Any]) -> None:
+def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
     assert kept(EVERY_OPTION.check(sent)) == sent
 
 
 @pytest.mark.parametrize(
     ("sent", "message"),
     [
-        ({"resources": {"cpu": "9"}}, "pod_options.resources.cpu: '9' is too much; at most 8 is allowed"),
-        ({"resources": {"memory": "1Ti"}}, "pod_options.resources.memory: '1Ti' is too much; at most 16Gi"),
+        ({"resources": {"cpu": "9"}}, "pod_options.resources.cpu: '9' is not allowed; at most 8 is allowed"),
+        (
+            {"resources": {"memory": "1Ti"}},
+            "pod_options.resources.memory: '1Ti' is not allowed; at most 16Gi",
+        ),
         ({"resources": {"cpu": "much"}}, "pod_options.resources.cpu: 'much' is not a quantity; allowed are"),
         ({"resources": {"cpu": "0.0001"}}, "pod_options.resources: '0.0001' of cpu is not allowed"),
         ({"resources": {"cpu": "0"}}, "pod_options.resources: '0' of cpu is not allowed"),
@@ -65,17 +68,23 @@ def test_what_is_allowed_is_kept_as_it_was_sent(sent: dict[str, Any]) -> None:
         ({"resources": {"nvidia.com/gpu": "500m"}}, "pod_options.resources: '500m' of nvidia.com/gpu is not"),
         ({"resources": {"gpu": "1"}}, "pod_options.resources.gpu: 'gpu' is not a resource; allowed are cpu"),
         ({"resources": {"kubernetes.io/x": "1"}}, "pod_options.resources.kubernetes.io/x: 'kubernetes.io/x'"),
-        ({"resources": {"cpu": True}}, "pod_options.resources.cpu: 'True': input should be"),
-        ({"resources": "all"}, "pod_options.resources: 'all': input should be"),
-        ({"nproc_per_node": 0}, "pod_options.nproc_per_node: '0': input should be greater"),
-        ({"nproc_per_node": "x"}, "pod_options.nproc_per_node: 'x': input should be a valid integer"),
+        ({"resources": {"cpu": True}}, "pod_options.resources.cpu: True is not allowed: it must be"),
+        ({"resources": "all"}, "pod_options.resources: 'all' is not allowed: it must be"),
+        ({"nproc_per_node": 0}, "pod_options.nproc_per_node: 0 is not allowed: it must be greater"),
+        (
+            {"nproc_per_node": "x"},
+            "pod_options.nproc_per_node: 'x' is not allowed: it must be a valid",
+        ),
         ({"labels": {"-a": "x"}}, "pod_options.labels.-a: '-a' is not a key; allowed are"),
         ({"labels": {"a": "b c"}}, "pod_options.labels.a: 'b c' is not the value of a label; allowed are"),
         ({"labels": {"training-service/rank": "0"}}, "'training-service/rank' is a reserved key"),
         ({"labels": {"app.kubernetes.io/instance": "x"}}, "'app.kubernetes.io/instance' is a reserved key"),
         ({"labels": {"app.kubernetes.io/managed-by": "x"}}, "is a reserved key, which the service sets"),
         *(
-            ({"labels": {key: "x"}}, f"pod_options.labels: {key!r} is not allowed: Services and policies of ")
+            (
+                {"labels": {key: "x"}},
+                f"pod_options.labels: {key!r} is not allowed: Services and network policies of ",
+            )
             for key in (
                 *("app", "Team", "pod-template-hash", "app.kubernetes.io/part-of", "kubernetes.io/x"),
                 *("x.k8s.io/a", "other.org/team", "sub.example.com/team"),
@@ -83,35 +92,38 @@ def test_what_is_allowed_is_kept_as_it_was_sent(sent: dict[str, Any]) -> None:
         ),
         (
             {"labels": {"app": "x"}},
-            "allowed are keys with a prefix of allowed_key_prefixes (example.com, kubernetes.io) and those "
-            "of allowed_labels (other.org/app, team, topology.kubernetes.io/zone)",
+            "allowed are keys with a prefix in allowed_key_prefixes (example.com, kubernetes.io) and the "
+            "keys in allowed_labels (other.org/app, team, topology.kubernetes.io/zone)",
         ),
         ({"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}}, "is a reserved key"),
         ({"annotations": {"node.k8s.io/x": "x"}}, "is a reserved key"),
         (
             {"annotations": {"iam.amazonaws.com/role": "admin"}},
-            "allowed prefixes are: none, example.com, kube",
+            "allowed prefixes are none, example.com, kube",
         ),
         ({"annotations": {"a": "x" * 5000}}, "an annotation of 5000 characters is not allowed"),
         (
             {"tolerations": [{"effect": "Never"}]},
-            "pod_options.tolerations.0.effect: 'Never': input should be",
+            "pod_options.tolerations.0.effect: 'Never' is not allowed: it must be",
         ),
-        ({"tolerations": [{"key": "a", "toleration_seconds": 1}]}, "with effect NoExecute only"),
+        ({"tolerations": [{"key": "a", "toleration_seconds": 1}]}, "only with effect NoExecute"),
         ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "is not allowed with operator"),
-        ({"tolerations": [{"value": "b"}]}, "key is missing; only operator Exists"),
-        ({"tolerations": [{"key": "a", "x": 1}]}, "pod_options.tolerations.0.x: there is no such option"),
+        ({"tolerations": [{"value": "b"}]}, "key: a value is required with operator Equal"),
+        (
+            {"tolerations": [{"key": "a", "x": 1}]},
+            "pod_options.tolerations.0.x: unknown name; allowed",
+        ),
         ({"priority_class": "High!"}, "pod_options.priority_class: 'High!' is not the name of an object"),
         ({"node_selector": {"a/b/c": "x"}}, "pod_options.node_selector.a/b/c: 'a/b/c' is not a key"),
-        ({"image": "mine"}, "pod_options.image: may not be set by a request; allowed are: annotations"),
-        ({"service_account": "admin"}, "pod_options.service_account: may not be set by a request"),
-        ({"volumes": [{"claim": "x", "mount_path": "/x"}]}, "pod_options.volumes: may not be set"),
-        ({"runtime_class": "x"}, "pod_options.runtime_class: may not be set"),
-        ({"pod_template": {}}, "pod_options.pod_template: may not be set"),
-        ({"a\nb": 1}, r"pod_options.a\nb: may not be set by a request"),
+        ({"image": "mine"}, "pod_options.image: a request may not set this option; allowed are annotations"),
+        ({"service_account": "admin"}, "pod_options.service_account: a request may not set this option"),
+        ({"volumes": [{"claim": "x", "mount_path": "/x"}]}, "pod_options.volumes: a request may not"),
+        ({"runtime_class": "x"}, "pod_options.runtime_class: a request may not"),
+        ({"pod_template": {}}, "pod_options.pod_template: a request may not"),
+        ({"a\nb": 1}, r"pod_options.a\nb: a request may not set this option"),
     ],
 )
-def test_what_is_not_allowed_is_named_with_its_value(sent: dict[str, Any], message: str) -> None:
+def test_a_refused_option_is_named_with_its_value(sent: dict[str, Any], message: str) -> None:
     answer = refused(EVERY_OPTION, sent)
     assert answer.startswith("pod_options.")
     assert message in answer
@@ -121,20 +133,20 @@ def test_what_is_not_allowed_is_named_with_its_value(sent: dict[str, Any], messa
 @pytest.mark.parametrize(
     "sent", [{"node_selector": {"a": "b"}}, {"tolerations": []}, {"priority_class": "high"}]
 )
-def test_where_a_job_runs_and_before_whom_is_not_a_requests_by_default(sent: dict[str, Any]) -> None:
-    assert "allowed are: annotations, labels, nproc_per_node, resources" in refused(RequestLimits(), sent)
+def test_a_request_may_not_choose_nodes_or_priority_by_default(sent: dict[str, Any]) -> None:
+    assert "allowed are annotations, labels, nproc_per_node, resources" in refused(RequestLimits(), sent)
 
 
-def test_labels_of_requests_are_refused_by_default_and_annotations_without_a_prefix_are_not() -> None:
+def test_by_default_only_annotations_without_a_prefix_are_allowed() -> None:
     for key in ("app", "team", "app.kubernetes.io/part-of", "example.com/team"):
-        assert "allowed_key_prefixes (none) and those of allowed_labels (none)" in refused(
+        assert "allowed_key_prefixes (none) and the keys in allowed_labels (none)" in refused(
             RequestLimits(), {"labels": {key: "x"}}
         )
     assert kept(RequestLimits().check({"annotations": {"note": "x"}})) == {"annotations": {"note": "x"}}
 
 
 @pytest.mark.parametrize("engine", ["kubernetes", "docker"])
-def test_the_setting_allows_labels_by_name(engine: str) -> None:
+def test_allowed_labels_are_allowed_by_name(engine: str) -> None:
     settings = SETTINGS.model_validate({"backend": engine, engine: {"allowed_labels": ["team"]}})
     labels = {"labels": {"team": "ml"}}
     assert kept(settings.plugin.limits.check(labels)) == labels
@@ -148,7 +160,7 @@ def test_several_processes_need_a_command() -> None:
     assert message.startswith("pod_options.nproc_per_node: 2 is not allowed")
 
 
-def test_options_are_laid_over_each_other() -> None:
+def test_options_override_those_of_lower_layers() -> None:
     below = PodOptions(
         resources={"cpu": "1", "memory": "1Gi"},
         tolerations=(Toleration(key="a", operator="Exists"),),
@@ -182,21 +194,33 @@ def test_options_are_laid_over_each_other() -> None:
         ({"volumes": [{"claim": "a", "mount_path": "relative"}]}, "is not a path"),
         ({"volumes": [{"claim": "a", "mount_path": "/a/../b"}]}, "is not a path"),
         ({"volumes": [{"claim": "a", "mount_path": "/a", "sub_path": "../b"}]}, "is not a path in a volume"),
-        ({"volumes": [{"claim": "a", "mount_path": "/tmp"}]}, "there is something else at /tmp"),
+        ({"volumes": [{"claim": "a", "mount_path": "/tmp"}]}, "/tmp is used already"),
         ({"volumes": [{"host_path": "/", "mount_path": "/a"}]}, "Extra inputs"),
         ({"secret_environment": {"RANK": {"secret": "a", "key": "b"}}}, "is a reserved name"),
         ({"secret_environment": {"TRAINING_X": {"secret": "a", "key": "b"}}}, "is a reserved name"),
         ({"secret_environment": {"A": "plain"}}, "valid dictionary or instance of SecretValue"),
         ({"labels": {"training-service/rank": "1"}}, "is a reserved key"),
-        ({"pod_template": {"spec": {"restartPolicy": "Always"}}}, "pod_template.spec.restartPolicy: is set"),
-        ({"pod_template": {"spec": {"hostname": "a-b"}}}, "pod_template.spec.hostname: is set"),
-        ({"pod_template": {"kind": "Job"}}, "pod_template.kind: only metadata and spec"),
-        ({"pod_template": {"metadata": {"name": "mine"}}}, "pod_template.metadata.name: only labels"),
-        ({"pod_template": {"metadata": {"labels": {"training-service/rank": "1"}}}}, "is set by the service"),
-        ({"pod_template": {"metadata": {"labels": "x"}}}, "not laid out as a pod"),
-        ({"pod_template": {"spec": {"containers": "x"}}}, "not laid out as a pod"),
+        (
+            {"pod_template": {"spec": {"restartPolicy": "Always"}}},
+            "pod_template.spec.restartPolicy: the service sets this",
+        ),
+        (
+            {"pod_template": {"spec": {"hostname": "a-b"}}},
+            "pod_template.spec.hostname: the service sets this",
+        ),
+        ({"pod_template": {"kind": "Job"}}, "pod_template.kind: unknown key; only metadata and spec"),
+        (
+            {"pod_template": {"metadata": {"name": "mine"}}},
+            "pod_template.metadata.name: unknown key; only labels",
+        ),
+        (
+            {"pod_template": {"metadata": {"labels": {"training-service/rank": "1"}}}},
+            "the service sets this key",
+        ),
+        ({"pod_template": {"metadata": {"labels": "x"}}}, "does not have the structure of a pod"),
+        ({"pod_template": {"spec": {"containers": "x"}}}, "does not have the structure of a pod"),
         ({"pod_template": {"spec": {"containers": None}}}, "container 'training' must stay"),
-        ({"pod_template": {"$patch": "delete"}}, "is set by the service"),
+        ({"pod_template": {"$patch": "delete"}}, "the service sets this field"),
         (
             {"pod_template": {"spec": {"containers": [{"name": "training", "$patch": "delete"}]}}},
             "must stay",
@@ -205,12 +229,12 @@ def test_options_are_laid_over_each_other() -> None:
         ({"pod_template": {"spec": {"containers": [{"name": "training", "env": None}]}}}, "must stay"),
         (
             {"pod_template": {"spec": {"containers": [{"name": "training", "env": [{"name": "JOB_ID"}]}]}}},
-            "variable JOB_ID is set by the service",
+            "the service sets variable JOB_ID",
         ),
-        ({"pod_template": {"spec": {"containers": [{}]}}}, "must have a name"),
+        ({"pod_template": {"spec": {"containers": [{}]}}}, "name is missing"),
     ],
 )
-def test_configuration_that_cannot_be_meant_is_refused(options: dict[str, Any], problem: str) -> None:
+def test_invalid_configuration_is_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         KubernetesRecipe(**{"image": "a", "command": ["b"], **options})
 
@@ -225,22 +249,22 @@ def test_configuration_that_cannot_be_meant_is_refused(options: dict[str, Any], 
         "python:3.11-slim@sha256:" + "a" * 64,
     ],
 )
-def test_images_are_those_that_a_registry_has(image: str) -> None:
+def test_valid_names_of_images_are_accepted(image: str) -> None:
     assert KubernetesRecipe(image=image).image == image
 
 
-def test_numbers_may_be_written_as_numbers() -> None:
+def test_quantities_may_be_numbers() -> None:
     assert PodOptions.model_validate({"resources": {"cpu": 0.5, "nvidia.com/gpu": 1}}).resources == {
         "cpu": "0.5",
         "nvidia.com/gpu": "1",
     }
 
 
-def test_a_parameter_that_is_called_as_a_secret_is_takes_nothing_of_its_place() -> None:
+def test_a_parameter_cannot_replace_a_secret_of_the_same_name() -> None:
     secret = algorithm(secret_environment={"HUB_TOKEN": {"secret": "hub", "key": "token"}})
     assert secret.resolve({"HUB_TOKEN": "x"}) == {"TRAINING_PARAMETERS": '{"HUB_TOKEN": "x"}'}
     strict = secret.model_copy(update={"free_parameters": False})
-    with pytest.raises(InvalidField, match="HUB_TOKEN: is not a parameter of this algorithm"):
+    with pytest.raises(InvalidField, match="HUB_TOKEN: the algorithm has no such parameter"):
         strict.resolve({"HUB_TOKEN": "x"})
 
 
@@ -251,13 +275,13 @@ def test_the_built_in_algorithm_runs_on_kubernetes() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"algorithms": {"a": {}}}, "algorithms.a has no kubernetes.image"),
+        ({"algorithms": {"a": {}}}, "algorithms.a.kubernetes.image is missing"),
         (
             {
                 "algorithms": {"a": {"kubernetes": {"image": "x"}}},
                 "kubernetes": {"pod": {"nproc_per_node": 2}},
             },
-            "algorithms.a.kubernetes over kubernetes: nproc_per_node is more than 1, and there is no command",
+            "algorithms.a.kubernetes over kubernetes: nproc_per_node is 2, which needs a command",
         ),
         ({"kubernetes": {"allowed_request_options": ["image"]}}, "Input should be 'resources'"),
         ({"kubernetes": {"max_resources": {"cpu": "x"}}}, "is not a quantity"),
@@ -266,12 +290,12 @@ def test_the_built_in_algorithm_runs_on_kubernetes() -> None:
         ({"kubernetes": {"instance": ""}}, "at least 1 character"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], problem: str) -> None:
+def test_conflicting_settings_are_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         SETTINGS(backend="kubernetes", **changes)
 
 
-def test_the_policy_is_as_configured() -> None:
+def test_the_limits_are_configurable() -> None:
     settings = SETTINGS.model_validate(
         {
             "kubernetes": {

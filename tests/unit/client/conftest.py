@@ -1,4 +1,4 @@
-"""A small training service, addresses where none is, and trainctl."""
+"""A small training service, addresses without one, both clients and trainctl."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from tests.support.blocking_client import BlockingClient, Connect
 from tests.support.fake_service import Server, ServerInThread
 from tests.support.trainctl import Trainctl
-from training_service.client import channel, stream_retry
+from training_service.client import TrainingClient, channel, stream_retry
 
 
 @pytest.fixture
 def training() -> Iterator[ServerInThread]:
-    """A running service for tests that block."""
+    """A running service for blocking tests."""
     server = ServerInThread()
     yield server
     server.close()
@@ -29,6 +30,20 @@ async def async_training() -> AsyncIterator[Server]:
     await server.close()
 
 
+@pytest.fixture(params=[TrainingClient, BlockingClient], ids=["plain", "async"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """The plain client, then the async one."""
+    connect: Connect = request.param
+    return connect
+
+
+@pytest.fixture
+def client(training: ServerInThread, connect: Connect) -> Iterator[TrainingClient]:
+    """The plain client, then the async one, connected to the running service."""
+    with connect(training.address) as client:
+        yield client
+
+
 @pytest.fixture
 def trainctl(training: ServerInThread) -> Trainctl:
     return Trainctl(training.address)
@@ -40,8 +55,8 @@ def trainctl_at() -> Callable[[str], Trainctl]:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that give up at once, for tests of what they say then."""
+def fast_failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients give up at once when they cannot connect."""
     monkeypatch.setattr(channel, "_OPTIONS", [("grpc.min_reconnect_backoff_ms", 200)])
     [methods] = channel._SERVICE_CONFIG["methodConfig"]
     monkeypatch.setitem(methods, "retryPolicy", {**methods["retryPolicy"], "initialBackoff": "0.01s"})
@@ -50,7 +65,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def dead_address() -> Iterator[str]:
-    """An address that refuses connections, and that nobody else is given meanwhile."""
+    """An address that refuses connections; its port stays reserved during the test."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
@@ -58,6 +73,6 @@ def dead_address() -> Iterator[str]:
 
 @pytest.fixture
 def silent_address() -> Iterator[str]:
-    """An address where something accepts connections and never says a word."""
+    """An address that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"

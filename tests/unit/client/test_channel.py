@@ -1,4 +1,4 @@
-"""Several addresses: how they are written, and that one that is away does not matter."""
+"""Several addresses: their notation, and calls while one replica is away."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+from tests.support.blocking_client import Connect
 from training_service._generated import training_service_pb2 as pb
-from training_service.client import AsyncTrainingClient, TrainingClient
 from training_service.client.channel import target_of
 from training_service.client.errors import InvalidRequest
 
@@ -23,20 +23,20 @@ from training_service.client.errors import InvalidRequest
         ("ipv4:127.0.0.1:1,127.0.0.1:2", "ipv4:127.0.0.1:1,127.0.0.1:2"),
     ],
 )
-def test_addresses_are_written_as_grpc_wants_them(address: str, target: str) -> None:
+def test_addresses_become_grpc_targets(address: str, target: str) -> None:
     assert target_of(address) == target
 
 
 @pytest.mark.parametrize(
     "address", ["a.example:1,b.example:2", "127.0.0.1:1,[::1]:1", "127.0.0.1:1,", ",", "1,2"]
 )
-def test_what_cannot_be_written_so_is_refused(address: str) -> None:
-    with pytest.raises(InvalidRequest, match="several addresses are given as IP:PORT,IP:PORT"):
-        TrainingClient(address)
+def test_several_addresses_are_ip_addresses_of_one_family(address: str) -> None:
+    with pytest.raises(InvalidRequest, match="write several addresses as IP:PORT,IP:PORT"):
+        target_of(address)
 
 
 class Replica:
-    """Answers with a number of its own; or, with the number 0, that it is going away."""
+    """Answers with its number. Number 0 answers that it is going away."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -67,10 +67,10 @@ class Replica:
         self.server.stop(0).wait()
 
 
-def test_calls_go_to_all_replicas_and_to_those_that_are_left() -> None:
+def test_calls_go_to_all_replicas_that_are_left(connect: Connect) -> None:
     one, two = Replica(1), Replica(2)
     try:
-        with TrainingClient(f"{one.address},{two.address}") as client:
+        with connect(f"{one.address},{two.address}") as client:
             assert {client.status(1).job_id for _ in range(50)} == {1, 2}
             one.stop()
             assert {client.status(1).job_id for _ in range(50)} == {2}
@@ -79,22 +79,12 @@ def test_calls_go_to_all_replicas_and_to_those_that_are_left() -> None:
         two.stop()
 
 
-def test_a_call_that_one_replica_breaks_off_is_repeated_at_another() -> None:
+def test_a_call_that_one_replica_aborts_is_repeated_at_another(connect: Connect) -> None:
     leaving, staying = Replica(0), Replica(1)
     try:
-        with TrainingClient(f"{leaving.address},{staying.address}") as client:
+        with connect(f"{leaving.address},{staying.address}") as client:
             assert {client.status(1).job_id for _ in range(6)} == {1}
         assert leaving.calls > 0
     finally:
         leaving.stop()
         staying.stop()
-
-
-async def test_the_async_client_takes_several_too() -> None:
-    one, two = Replica(1), Replica(2)
-    try:
-        async with AsyncTrainingClient(f"{one.address},{two.address}") as client:
-            assert {(await client.status(1)).job_id for _ in range(50)} == {1, 2}
-    finally:
-        one.stop()
-        two.stop()

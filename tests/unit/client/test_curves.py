@@ -1,4 +1,4 @@
-"""Series of several jobs as curves over each other."""
+"""Series of several jobs as curves."""
 
 from training_service._generated import training_service_pb2 as pb
 from training_service.client.curves import Curve, curves_by_metric
@@ -10,7 +10,7 @@ def series(name: str, *points: tuple[int, int, float]) -> pb.MetricSeries:
     )
 
 
-def test_each_metric_has_the_curves_of_all_jobs_that_reported_it() -> None:
+def test_each_metric_has_one_curve_per_job() -> None:
     found = {
         "one": [series("loss", (1, 1, 0.5), (1, 2, 0.25)), series("accuracy", (1, 1, 0.1))],
         "two": [series("loss", (1, 1, 0.75))],
@@ -21,12 +21,12 @@ def test_each_metric_has_the_curves_of_all_jobs_that_reported_it() -> None:
     }
 
 
-def test_of_steps_that_were_taken_again_the_later_attempt_counts() -> None:
+def test_the_later_attempt_counts_for_repeated_steps() -> None:
     taken = series("loss", (1, 1, 9), (1, 2, 8), (1, 3, 7), (2, 2, 6), (2, 3, 5), (3, 3, 4), (3, 4, 3))
     [curve] = curves_by_metric({"job": [taken]})["loss"]
     assert (curve.steps, curve.values) == ([1, 2, 3, 4], [9, 6, 4, 3])
 
 
-def test_steps_within_an_attempt_stay_as_they_came() -> None:
+def test_steps_within_an_attempt_keep_their_order() -> None:
     [curve] = curves_by_metric({"job": [series("loss", (1, 5, 1), (1, 5, 2), (1, 4, 3))]})["loss"]
     assert curve.steps == [5, 5, 4]

@@ -1,4 +1,4 @@
-"""Turns that callers share: how many at once, who is next, and what becomes of those that give up."""
+"""Fair turns: their number, their order, and cancelled calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +9,7 @@ from job_tracker.common.turns import FairTurns
 
 
 class Row:
-    """Callers that wait for turns, and who got one, in order."""
+    """Callers that wait for turns, and the order in which they got them."""
 
     def __init__(self, turns: FairTurns) -> None:
         self.turns = turns
@@ -17,13 +17,13 @@ class Row:
         self.waiting: list[asyncio.Task[None]] = []
 
     async def ask(self, *callers: str) -> None:
-        """Each of them asks; returns when all that can have a turn have it."""
+        """Let each caller ask for a turn; return when all free turns are taken."""
         for caller in callers:
             self.waiting.append(asyncio.create_task(self._take(caller)))
         await settled()
 
     async def end(self, caller: str) -> None:
-        """One turn of this caller ends."""
+        """Return one turn of this caller."""
         self.turns.give(caller)
         await settled()
 
@@ -33,7 +33,7 @@ class Row:
 
 
 async def settled() -> None:
-    """All that could go on has done so: each step that a future wakes takes one round of the loop."""
+    """Let all tasks run as far as they can: each step that a future wakes takes one round of the loop."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -43,7 +43,7 @@ RowFor = Callable[[int, int], Row]
 
 @pytest.fixture
 async def row_for() -> AsyncIterator[RowFor]:
-    """Makes rows; those that wait in the end give up."""
+    """Makes rows, and cancels the calls that wait in the end."""
     rows: list[Row] = []
 
     def made(at_once: int, for_one: int) -> Row:
@@ -57,7 +57,7 @@ async def row_for() -> AsyncIterator[RowFor]:
 
 
 async def served(row: Row, asking: str) -> str:
-    """Who got a turn, in order, as turns end in the order in which they began."""
+    """Return the callers in the order in which they got turns, if turns end in the order of their start."""
     await row.ask(*asking)
     ended = 0
     while ended < len(row.served):
@@ -66,7 +66,7 @@ async def served(row: Row, asking: str) -> str:
     return "".join(row.served)
 
 
-async def test_no_more_than_so_many_have_a_turn(row_for: RowFor) -> None:
+async def test_the_number_of_turns_is_limited(row_for: RowFor) -> None:
     row = row_for(4, 3)
     await row.ask(*"abcdefg")
     assert row.served == list("abcd")
@@ -74,7 +74,7 @@ async def test_no_more_than_so_many_have_a_turn(row_for: RowFor) -> None:
     assert row.served == list("abcde")
 
 
-async def test_one_caller_never_has_all_of_them(row_for: RowFor) -> None:
+async def test_one_caller_never_has_all_turns(row_for: RowFor) -> None:
     row = row_for(4, 3)
     await row.ask(*"aaaaaaaa")
     assert row.served == list("aaa")
@@ -91,13 +91,13 @@ async def test_one_caller_never_has_all_of_them(row_for: RowFor) -> None:
         ("a", "a"),
     ],
 )
-async def test_callers_that_wait_take_turns_however_many_one_of_them_has_sent(
+async def test_waiting_callers_alternate_however_many_calls_one_has_sent(
     row_for: RowFor, asking: str, order: str
 ) -> None:
     assert await served(row_for(2, 2), asking) == order
 
 
-async def test_one_that_gives_up_is_forgotten_and_takes_nothing(row_for: RowFor) -> None:
+async def test_a_cancelled_call_takes_no_turn(row_for: RowFor) -> None:
     row = row_for(1, 1)
     await row.ask(*"abc")
     row.waiting[1].cancel()
@@ -109,7 +109,7 @@ async def test_one_that_gives_up_is_forgotten_and_takes_nothing(row_for: RowFor)
     assert row.turns.length == 0
 
 
-async def test_one_that_gives_up_as_it_gets_its_turn_gives_it_back(row_for: RowFor) -> None:
+async def test_a_call_that_is_cancelled_as_it_gets_its_turn_returns_it(row_for: RowFor) -> None:
     row = row_for(1, 1)
     await row.ask(*"abc")
     row.turns.give("a")  # "b" is next, and has not run since
@@ -120,7 +120,7 @@ async def test_one_that_gives_up_as_it_gets_its_turn_gives_it_back(row_for: RowF
     assert row.turns.length == 0
 
 
-async def test_a_turn_that_ends_as_the_next_in_the_row_gives_up_goes_to_the_one_after_it(
+async def test_a_turn_skips_a_call_that_is_cancelled_at_the_same_time(
     row_for: RowFor,
 ) -> None:
     row = row_for(1, 1)
@@ -135,7 +135,7 @@ async def test_a_turn_that_ends_as_the_next_in_the_row_gives_up_goes_to_the_one_
     assert row.turns.length == 0
 
 
-async def test_who_has_all_that_one_may_have_waits_for_its_own_and_others_for_those_of_who_has_most(
+async def test_a_caller_at_its_limit_waits_for_its_own_turns_and_others_for_the_caller_with_the_most(
     row_for: RowFor,
 ) -> None:
     row = row_for(4, 2)

@@ -1,4 +1,4 @@
-"""The work queue: once each, never two at a time, and again after a failure."""
+"""The work queue: deduplication, one worker per key, and retries after failures."""
 
 import asyncio
 from datetime import timedelta
@@ -14,7 +14,7 @@ async def run(queue: WorkQueue[str], until: asyncio.Event) -> None:
     await asyncio.gather(working, return_exceptions=True)
 
 
-async def test_a_key_is_never_worked_on_by_two_and_comes_again_if_added_meanwhile() -> None:
+async def test_a_key_has_one_worker_and_is_handled_again_if_added_meanwhile() -> None:
     handled: list[str] = []
     active = 0
     done = asyncio.Event()
@@ -39,7 +39,7 @@ async def test_a_key_is_never_worked_on_by_two_and_comes_again_if_added_meanwhil
     assert handled == ["a", "a"]
 
 
-async def test_a_failure_is_tried_again_and_stops_nothing_else() -> None:
+async def test_a_failure_is_retried_and_stops_no_other_key() -> None:
     handled: list[str] = []
     done = asyncio.Event()
 
@@ -57,7 +57,7 @@ async def test_a_failure_is_tried_again_and_stops_nothing_else() -> None:
     assert handled == ["bad", "good", "bad", "bad"]
 
 
-async def test_what_a_handler_waits_for_is_cancelled_and_its_worker_goes_on() -> None:
+async def test_a_worker_survives_the_cancel_of_a_task_that_its_handler_awaits() -> None:
     handled: list[str] = []
     done = asyncio.Event()
 
@@ -78,7 +78,7 @@ async def test_what_a_handler_waits_for_is_cancelled_and_its_worker_goes_on() ->
     assert handled == ["bad", "good", "bad"]
 
 
-async def test_a_key_comes_again_after_the_time_it_asked_for() -> None:
+async def test_a_key_is_handled_again_after_the_delay_of_its_handler() -> None:
     times: list[float] = []
     done = asyncio.Event()
 
@@ -95,7 +95,7 @@ async def test_a_key_comes_again_after_the_time_it_asked_for() -> None:
     assert times[1] - times[0] >= 0.05
 
 
-async def test_a_slow_reader_of_a_feed_gets_the_last_value_of_each_key() -> None:
+async def test_a_slow_subscriber_gets_the_last_value_of_each_key() -> None:
     feed = Broadcast[str, int]()
     with feed.subscribe() as everything, feed.subscribe("b") as of_b:
         for value in range(3):
@@ -106,7 +106,7 @@ async def test_a_slow_reader_of_a_feed_gets_the_last_value_of_each_key() -> None
     feed.publish("a", 9)
 
 
-async def test_a_batch_is_all_that_has_changed_and_waits_for_something() -> None:
+async def test_a_batch_has_all_changes_and_waits_for_the_first() -> None:
     feed = Broadcast[str, int]()
     with feed.subscribe() as changes:
         for key, value in (("a", 1), ("b", 2), ("a", 3)):
@@ -118,7 +118,7 @@ async def test_a_batch_is_all_that_has_changed_and_waits_for_something() -> None
         assert await batch == {"c": 4}
 
 
-async def test_a_key_that_may_wait_comes_once_and_no_later_than_it_may() -> None:
+async def test_a_delayed_key_is_handled_once_and_not_later_than_its_shortest_delay() -> None:
     worked: list[float] = []
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -139,7 +139,7 @@ async def test_a_key_that_may_wait_comes_once_and_no_later_than_it_may() -> None
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_queue_says_what_it_has_to_do_and_what_it_did_in_vain() -> None:
+async def test_a_queue_reports_its_load_and_its_failures() -> None:
     started, may_end = asyncio.Event(), asyncio.Event()
 
     async def handle(key: str) -> None:
@@ -160,7 +160,7 @@ async def test_a_queue_says_what_it_has_to_do_and_what_it_did_in_vain() -> None:
     first = queue.health
     assert (first.depth, first.retries) == (2, 0)
     await asyncio.sleep(0.02)
-    queue.add("b")  # it waits still: its age is not that of its last mention
+    queue.add("b")  # it still waits, and its age counts from the first time
     later = queue.health
     assert later.oldest_seconds >= first.oldest_seconds + 0.02
     assert later.longest_seconds >= 0.02

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts are what Prometheus, Grafana and kustomize take, and each alert does fire."""
+"""Prometheus, Grafana and kustomize accept the dashboard and the alerts, and each alert fires."""
 
 import json
 import re
@@ -25,7 +25,7 @@ DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 
-def test_what_is_generated_is_fresh(tmp_path: Path) -> None:
+def test_generated_files_are_up_to_date(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, ROOT / "scripts" / "generate-monitoring", tmp_path], check=True, timeout=30
     )
@@ -50,7 +50,7 @@ def test_each_alert_fires_when_it_should_and_not_before() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
-def test_an_alert_says_what_it_is_and_the_documents_what_to_do(alert: dict[str, Any]) -> None:
+def test_each_alert_has_a_description_and_a_documented_response(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("critical", "warning")
     assert set(alert["annotations"]) == {"summary", "description"}
     assert f"**{alert['alert']}.**" in (ROOT / "docs" / "operations.md").read_text()
@@ -58,7 +58,7 @@ def test_an_alert_says_what_it_is_and_the_documents_what_to_do(alert: dict[str, 
 
 def test_every_expression_of_the_dashboard_is_promql(tmp_path: Path) -> None:
     expressions = [target["expr"] for panel in PANELS for target in panel["targets"]]
-    # Grafana fills its variable in; the rest is Prometheus'.
+    # Grafana replaces its variable; Prometheus evaluates the rest.
     rules = [
         {"record": f"expression_{index}", "expr": expr.replace("$__rate_interval", "5m")}
         for index, expr in enumerate(expressions)
@@ -69,7 +69,7 @@ def test_every_expression_of_the_dashboard_is_promql(tmp_path: Path) -> None:
     )
 
 
-def test_the_dashboard_is_laid_out_without_gaps_in_its_ids_or_panels_on_each_other() -> None:
+def test_the_dashboard_has_consecutive_ids_and_no_overlapping_panels() -> None:
     panels = DASHBOARD["panels"]
     assert [panel["id"] for panel in panels] == list(range(1, len(panels) + 1))
     taken: set[tuple[int, int]] = set()
@@ -85,7 +85,7 @@ def test_the_dashboard_is_laid_out_without_gaps_in_its_ids_or_panels_on_each_oth
         taken |= cells
 
 
-def test_the_dashboard_asks_whichever_prometheus_is_chosen() -> None:
+def test_the_dashboard_uses_the_selected_prometheus() -> None:
     (variable,) = DASHBOARD["templating"]["list"]
     assert (variable["name"], variable["type"], variable["query"]) == (
         "datasource",
@@ -97,7 +97,7 @@ def test_the_dashboard_asks_whichever_prometheus_is_chosen() -> None:
             assert each["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
 
 
-def test_a_legend_names_labels_that_its_expression_keeps() -> None:
+def test_a_legend_uses_labels_that_its_expression_keeps() -> None:
     for panel in PANELS:
         for target in panel["targets"]:
             for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
@@ -106,8 +106,8 @@ def test_a_legend_names_labels_that_its_expression_keeps() -> None:
                 assert label in kept if grouped else label in ("instance", "version"), target
 
 
-def test_the_components_can_be_laid_over_an_overlay(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")  # kustomize takes relative paths only
+def test_the_components_can_be_added_to_an_overlay(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")  # kustomize accepts only relative paths
     (tmp_path / "mine").mkdir()
     kustomization = {
         "resources": ["../deploy/overlays/production"],

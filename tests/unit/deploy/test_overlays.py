@@ -1,4 +1,4 @@
-"""What is deployed is valid, confined, and fits together, in every overlay."""
+"""The objects of every overlay are valid, confined, and consistent with each other."""
 
 import os
 import re
@@ -22,8 +22,8 @@ from training_service.settings.loading import load
 
 OVERLAYS = ["kind", "debian", "production"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-# The debian overlay is for 1.20, of which the package has no schemas. It is the overlay for kind with a few
-# fields changed, and tests/integration/kubernetes and `make demo-kubernetes` apply it.
+# The debian overlay is for Kubernetes 1.20, for which the package has no schemas. It is the kind overlay
+# with a few changed fields; tests/integration/kubernetes and `make demo-kubernetes` apply it.
 OF_SCHEMAS = ["kind", "production"]
 
 
@@ -47,7 +47,7 @@ def only(objects: list[Manifest], kind: str) -> Manifest:
 
 
 def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Any:
-    """The settings as the service in the pod has them: of the file, and the image's and pod's variables."""
+    """Load the settings as in the service's pod: from the file and the variables of image and pod."""
     for name in list(os.environ):
         if name.startswith("TRAINING_SERVICE_"):
             patch.delenv(name)
@@ -63,13 +63,13 @@ def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch
 
 
 def secrets_of(objects: list[Manifest]) -> dict[str, str]:
-    """The variables that the service gets of its Secret."""
+    """Return the variables that the service gets from its Secret."""
     data = only(objects, "Secret").get("data") or {}
     return {name: b64decode(value).decode() for name, value in data.items()}
 
 
 def groups_of(settings: Any) -> list[KubernetesPlan]:
-    """Groups as the service launches them; also of an algorithm that is called as the service is."""
+    """Plan groups as the service does, including an algorithm with the service's own name."""
     recipe = {"image": "image:1", "command": ("python",)}
     algorithms = {**settings.algorithms, "training-service": algorithm_of(kubernetes=recipe)}
     jobs = [
@@ -90,7 +90,7 @@ def test_every_object_is_valid(objects: list[Manifest], version: str) -> None:
         schemas.check(each, version)
 
 
-def test_debian_is_kind_but_for_what_1_20_has_not() -> None:
+def test_debian_differs_from_kind_only_where_1_20_requires_it() -> None:
     kind, debian = deepcopy(_built("kind")), deepcopy(_built("debian"))
     for claim in ("training-service-data", "training-storage"):
         assert one(debian, "PersistentVolumeClaim", claim)["spec"].pop("storageClassName") == "by-hand"
@@ -101,7 +101,7 @@ def test_debian_is_kind_but_for_what_1_20_has_not() -> None:
     assert debian == kind
 
 
-def test_the_volumes_made_by_hand_fit_the_claims() -> None:
+def test_the_manual_volumes_fit_the_claims() -> None:
     text = (ROOT / "deploy/overlays/debian/volumes.yaml").read_text()
     claims = {
         each["metadata"]["name"]: each["spec"]
@@ -119,7 +119,7 @@ def test_the_volumes_made_by_hand_fit_the_claims() -> None:
         assert volume["spec"]["capacity"] == claim["resources"]["requests"]
 
 
-def test_everything_is_in_the_one_namespace_that_asks_for_the_restricted_standard(
+def test_all_objects_are_in_one_namespace_with_the_restricted_standard(
     objects: list[Manifest],
 ) -> None:
     namespace = only(objects, "Namespace")["metadata"]
@@ -136,7 +136,7 @@ def test_the_services_pods_meet_the_restricted_standard_and_more(objects: list[M
         assert each["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_training_pods_meet_it_too_as_the_namespace_asks_for_it(
+def test_training_pods_meet_the_restricted_standard(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for group in groups_of(settings_of(objects, tmp_path, monkeypatch)):
@@ -147,7 +147,7 @@ def test_training_pods_meet_it_too_as_the_namespace_asks_for_it(
             assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_every_pod_is_bounded_and_of_a_group_that_its_volumes_need_not_be_given_to_again(
+def test_every_pod_has_limits_and_does_not_change_the_owner_of_its_volumes_again(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = groups_of(settings_of(objects, tmp_path, monkeypatch))
@@ -157,7 +157,7 @@ def test_every_pod_is_bounded_and_of_a_group_that_its_volumes_need_not_be_given_
         assert spec["securityContext"]["runAsGroup"] == 10001
 
 
-def test_every_algorithm_that_ships_asks_for_what_it_needs_and_is_held_to_its_memory(
+def test_every_shipped_algorithm_requests_resources_and_has_a_memory_limit(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(objects, tmp_path, monkeypatch)
@@ -194,7 +194,7 @@ def test_every_algorithm_that_ships_asks_for_what_it_needs_and_is_held_to_its_me
         ("initContainers", [{"name": "first"}]),
     ],
 )
-def test_the_check_of_the_standard_finds(path: str, value: Any) -> None:
+def test_the_check_of_the_standard_detects_violations(path: str, value: Any) -> None:
     spec = deepcopy(deployed(_built("kind"))["spec"])
     *parents, last = path.split(".")
     place: Any = spec
@@ -204,7 +204,7 @@ def test_the_check_of_the_standard_finds(path: str, value: Any) -> None:
     assert violations(spec) != []
 
 
-def test_the_service_is_found_by_its_own_pods_and_no_others(
+def test_the_service_selects_only_its_own_pods(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, deployment = one(objects, "Service")["spec"], one(objects, "Deployment")["spec"]
@@ -217,7 +217,7 @@ def test_the_service_is_found_by_its_own_pods_and_no_others(
             assert not selects(service["selector"], pod["metadata"]["labels"])
 
 
-def test_groups_are_shielded_by_the_labels_that_they_have_and_the_service_has_not(
+def test_the_network_policy_selects_groups_but_not_the_service(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = one(objects, "NetworkPolicy", "training-groups")["spec"]
@@ -233,10 +233,10 @@ def test_groups_are_shielded_by_the_labels_that_they_have_and_the_service_has_no
         for group in groups_of(settings):
             assert all(selects(selector["matchLabels"], pod["metadata"]["labels"]) for pod in group.pods)
     assert len(policy["ingress"]) == len(policy["ingress"][0]["from"]) == 1
-    assert "ports" not in policy["ingress"][0]  # torch and NCCL take any
+    assert "ports" not in policy["ingress"][0]  # torch and NCCL use arbitrary ports
 
 
-def test_ports_are_those_of_the_settings(
+def test_ports_match_the_settings(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(objects, tmp_path, monkeypatch)
@@ -251,12 +251,12 @@ def test_ports_are_those_of_the_settings(
     policy = one(objects, "NetworkPolicy")["spec"]["ingress"]
     assert {each["port"] for each in policy[0]["ports"]} == set(ports)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        asked = container(objects)[probe]  # a command would start an interpreter: 0.4 CPU-seconds
+        asked = container(objects)[probe]  # a command would take 0.4 CPU-seconds for an interpreter
         assert asked.get("grpc", {}).get("port") == ports["grpc"] or asked["tcpSocket"] == {"port": "grpc"}
         assert asked.keys().isdisjoint({"exec", "httpGet"})
 
 
-def test_files_and_claims_are_where_the_settings_have_them(
+def test_files_and_claims_match_the_settings(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(objects, tmp_path, monkeypatch)
@@ -278,7 +278,7 @@ def test_files_and_claims_are_where_the_settings_have_them(
     assert volumes["storage"]["persistentVolumeClaim"]["claimName"] == storage.claim
 
 
-def test_replicas_share_a_store_and_a_folder_and_are_not_gone_at_once(
+def test_replicas_share_a_store_and_a_folder_and_are_not_evicted_together(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment = one(objects, "Deployment")["spec"]
@@ -302,7 +302,7 @@ def test_replicas_share_a_store_and_a_folder_and_are_not_gone_at_once(
     assert selectors == [deployment["selector"]] * 2
 
 
-def test_unless_asked_for_nothing_keeps_a_node_with_training_pods_from_being_drained(
+def test_by_default_nothing_blocks_the_drain_of_a_node_with_training_pods(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budgets = [each["spec"]["selector"] for each in objects if each["kind"] == "PodDisruptionBudget"]
@@ -313,12 +313,12 @@ def test_unless_asked_for_nothing_keeps_a_node_with_training_pods_from_being_dra
 
 
 @pytest.mark.parametrize("version", schemas.VERSIONS)
-def test_what_may_be_asked_for_is_valid(version: str) -> None:
+def test_optional_objects_are_valid(version: str) -> None:
     for each in (*kustomized("optional/no-drain"), *kustomized("optional/token-secrets")):
         schemas.check(each, version)
 
 
-def test_tokens_in_secrets_take_the_right_to_create_secrets_and_no_other(objects: list[Manifest]) -> None:
+def test_token_secrets_need_only_the_right_to_create_secrets(objects: list[Manifest]) -> None:
     more = kustomized("optional/token-secrets")
     assert only(more, "Role")["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]
     (subject,) = only(more, "RoleBinding")["subjects"]
@@ -332,7 +332,7 @@ def test_only_production_has_replicas() -> None:
 
 def test_the_account_is_bound_to_its_role_and_the_pods_use_it(objects: list[Manifest]) -> None:
     account, role, binding = (one(objects, kind) for kind in ("ServiceAccount", "Role", "RoleBinding"))
-    assert account["automountServiceAccountToken"] is False  # whoever else uses it has to ask for it
+    assert account["automountServiceAccountToken"] is False  # other pods have to request it
     assert role["rules"]
     api = "rbac.authorization.k8s.io"
     assert binding["roleRef"] == {"apiGroup": api, "kind": "Role", "name": role["metadata"]["name"]}
@@ -343,7 +343,7 @@ def test_the_account_is_bound_to_its_role_and_the_pods_use_it(objects: list[Mani
     assert spec["automountServiceAccountToken"] is True
 
 
-def test_the_settings_are_for_kubernetes_and_for_the_namespace_of_the_pod(
+def test_the_settings_select_kubernetes_and_the_namespace_of_the_pod(
     objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(objects, tmp_path, monkeypatch)
@@ -366,7 +366,7 @@ def test_the_user_is_the_same_in_images_pods_and_settings(
         assert made == [user]
         assert set(runs) <= {user, ""}
     context = deployed(objects)["spec"]["securityContext"]
-    # Both write into the same storage: the service's group is the trainers'.
+    # Service and trainers write to the same storage, so they share a group.
     ids = (context["runAsUser"], context["runAsGroup"], context["fsGroup"], pod.fs_group)
     assert {str(each) for each in ids} == {user}
 

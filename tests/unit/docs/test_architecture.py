@@ -1,4 +1,4 @@
-"""The tree of the architecture page shows every room of the domain, and no file that is not there."""
+"""The tree of the architecture page shows every folder of the domain, and no file that is not there."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ LINE = re.compile(r"((?:  )*)([\w./]+) {2,}\S")
 
 def shown() -> list[Path]:
     """What the lines of the tree begin with, below what they are indented to; NAME/ stands for any."""
-    [tree] = re.findall(r"^## The rooms\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [tree] = re.findall(r"^## Folders\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     above, found = [ROOT], []
     for line in tree.splitlines():
         if (entry := LINE.match(line)) and len(entry[1]) < len("training_service/"):
@@ -25,7 +25,7 @@ def test_all_that_the_tree_shows_is_there() -> None:
     assert [str(path.relative_to(ROOT)) for path in shown() if not path.exists()] == []
 
 
-def test_the_tree_shows_every_room_of_the_domain() -> None:
-    rooms = {path.parent for path in (ROOT / "job_tracker").glob("*/__init__.py")}
-    assert rooms
-    assert rooms - set(shown()) == set()
+def test_the_tree_shows_every_folder_of_the_domain() -> None:
+    folders = {path.parent for path in (ROOT / "job_tracker").glob("*/__init__.py")}
+    assert folders
+    assert folders - set(shown()) == set()

@@ -1,4 +1,4 @@
-"""Names of artifacts that no store can have: they are not found, and no client tries them again."""
+"""Names of artifacts that are too long for the storage are not found, so clients do not retry."""
 
 import errno
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ LONGEST_KEY = 1024
 
 
 class Bucket(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Refuses long keys as S3 does through s3fs: an answer to HEAD has no body that could say why."""
+    """Refuses long keys as S3 does with s3fs: the answer to HEAD has no body with a reason."""
 
     protocol = "bucket"
     store: ClassVar[dict[str, Any]] = {}
@@ -50,7 +50,7 @@ async def content(root: str, name: str) -> bytes:
 @pytest.mark.parametrize(
     "name", ["x" * 256, "x" * 5000, "é" * 1500, "日" * 3000, "d/" * 3000 + "x", "d/" * 20 + "x" * 1000]
 )
-async def test_a_name_that_is_too_long_is_not_found_and_is_shown_in_short(root: str, name: str) -> None:
+async def test_a_name_that_is_too_long_is_not_found_and_quoted_shortened(root: str, name: str) -> None:
     job = job_in(root)
     with fsspec.open(f"{job.model_uri}/d/model.pt", "wb", auto_mkdir=True) as file:
         file.write(b"weights")

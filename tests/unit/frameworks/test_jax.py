@@ -1,10 +1,10 @@
-"""What JAX is told, whole: as its documentation has it."""
+"""The complete environment for JAX, compared with its documentation."""
 
 from job_tracker.frameworks import FRAMEWORKS
 from tests.support.layouts import THREE
 
 
-def test_jax_is_told_what_initialize_is_to_be_given() -> None:
+def test_jax_gets_the_arguments_of_initialize() -> None:
     assert FRAMEWORKS["jax"].environment(THREE, 1) == {
         "JAX_COORDINATOR_ADDRESS": "h0:20000",
         "JAX_NUM_PROCESSES": "3",

@@ -1,13 +1,13 @@
-"""What MPI is told, whole: as the kit takes it."""
+"""The complete environment for MPI, as trainer_kit reads it."""
 
 from job_tracker.frameworks import FRAMEWORKS
 from tests.support.layouts import THREE, layout
 
 
-def test_mpi_starts_slots_in_every_instance_but_a_launcher_of_its_own() -> None:
+def test_a_separate_launcher_has_no_slots() -> None:
     mpi = FRAMEWORKS["mpi"]
-    told = mpi.environment(layout("master", "worker", processes=4), 1)
-    assert told == {
+    variables = mpi.environment(layout("master", "worker", processes=4), 1)
+    assert variables == {
         "MASTER_ADDR": "h0",
         "MASTER_PORT": "20000",
         "MPI_INSTANCES": "2",

@@ -1,11 +1,11 @@
-"""What PyTorch and torchrun are told, whole: as their documentation has it."""
+"""The complete environment for PyTorch and torchrun, compared with its documentation."""
 
 from job_tracker.domain.policies import Elastic
 from job_tracker.frameworks import FRAMEWORKS
 from tests.support.layouts import THREE, layout
 
 
-def test_pytorch_tells_of_processes_and_torchrun_of_nodes() -> None:
+def test_variables_of_pytorch_count_processes_and_those_of_torchrun_nodes() -> None:
     assert FRAMEWORKS["pytorch"].environment(THREE, 2) == {
         "WORLD_SIZE": "3",
         "RANK": "2",
@@ -22,19 +22,23 @@ def test_pytorch_tells_of_processes_and_torchrun_of_nodes() -> None:
     assert FRAMEWORKS["pytorch"].command(THREE, ("python", "t.py")) == ("python", "t.py")
 
 
-def test_several_processes_are_torchrun_s_to_count() -> None:
+def test_torchrun_counts_several_processes() -> None:
     pairs = layout("master", "worker", processes=2)
-    told = FRAMEWORKS["pytorch"].environment(pairs, 1)
-    assert "RANK" not in told
-    assert "WORLD_SIZE" not in told
-    assert (told["PET_NNODES"], told["PET_NODE_RANK"], told["PET_NPROC_PER_NODE"]) == ("2", "1", "2")
+    variables = FRAMEWORKS["pytorch"].environment(pairs, 1)
+    assert "RANK" not in variables
+    assert "WORLD_SIZE" not in variables
+    assert (variables["PET_NNODES"], variables["PET_NODE_RANK"], variables["PET_NPROC_PER_NODE"]) == (
+        "2",
+        "1",
+        "2",
+    )
     assert FRAMEWORKS["pytorch"].command(pairs, ("python", "t.py")) == (
         *("torchrun", "--no-python"),
         *("python", "t.py"),
     )
 
 
-def test_an_elastic_group_meets_at_the_master_s_rendezvous() -> None:
+def test_an_elastic_group_meets_at_the_rendezvous_of_the_master() -> None:
     elastic = layout("master", "worker", "worker", elastic=Elastic(min_instances=2, max_restarts=7))
     first, last = (FRAMEWORKS["pytorch"].environment(elastic, rank) for rank in (0, 2))
     assert "RANK" not in last

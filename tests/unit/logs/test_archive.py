@@ -1,4 +1,4 @@
-"""Logs in storage are there as a whole or not at all, and read like those of a live group."""
+"""Logs in storage are complete or absent, and are read like those of a live group."""
 
 import asyncio
 import gzip
@@ -45,7 +45,7 @@ def whole() -> AsyncGenerator[bytes, None]:
     return pieces_of([records(*LINES[:700]), records(*LINES[700:], first=700)])
 
 
-async def test_a_log_is_kept_and_read_again(root: str) -> None:
+async def test_a_stored_log_can_be_read(root: str) -> None:
     archive = LogArchive(root)
     assert not await archive.has(GROUP, 0)
     await archive.write(GROUP, 0, whole())
@@ -55,7 +55,7 @@ async def test_a_log_is_kept_and_read_again(root: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 699, 1999])
-async def test_reading_goes_on_after_any_time_and_from_the_last_lines(root: str, number: int) -> None:
+async def test_reading_starts_after_any_time_or_at_the_last_lines(root: str, number: int) -> None:
     archive = LogArchive(root)
     await archive.write(GROUP, 0, whole())
     assert (await text(archive, after=time(number))).splitlines() == LINES[number + 1 :]
@@ -63,7 +63,7 @@ async def test_reading_goes_on_after_any_time_and_from_the_last_lines(root: str,
     assert (await text(archive, after=time(1990), tail_lines=5)).splitlines() == LINES[-5:]
 
 
-async def test_what_was_never_kept_is_not_found(root: str) -> None:
+async def test_a_log_that_was_never_stored_is_not_found(root: str) -> None:
     archive = LogArchive(root)
     await archive.write(GROUP, 0, whole())
     for group, rank in ((GROUP, 1), (NEXT, 0)):
@@ -71,7 +71,7 @@ async def test_what_was_never_kept_is_not_found(root: str) -> None:
             await text(archive, rank, group)
 
 
-async def test_writing_again_replaces_and_is_the_same_file(tmp_path: Path) -> None:
+async def test_writing_again_gives_the_same_file(tmp_path: Path) -> None:
     archive, path = LogArchive(str(tmp_path)), tmp_path / "1" / "1" / "0.log.gz"
     await archive.write(GROUP, 0, pieces_of([records("half of it")]))
     await archive.write(GROUP, 0, whole())
@@ -81,7 +81,7 @@ async def test_writing_again_replaces_and_is_the_same_file(tmp_path: Path) -> No
     assert len(first) < 100_000
 
 
-async def test_a_log_that_breaks_off_changes_nothing(root: str) -> None:
+async def test_a_log_that_fails_in_the_middle_changes_nothing(root: str) -> None:
     archive = LogArchive(root)
     await archive.write(GROUP, 0, pieces_of([records("before")]))
 
@@ -96,7 +96,7 @@ async def test_a_log_that_breaks_off_changes_nothing(root: str) -> None:
     assert not await archive.has(GROUP, 1)
 
 
-async def test_the_logs_of_a_job_are_forgotten_with_all_attempts(root: str) -> None:
+async def test_deleting_the_logs_of_a_job_covers_all_attempts(root: str) -> None:
     archive = LogArchive(root)
     other = GroupRef("program-2", 2, 1)
     for group in (GROUP, NEXT, other):
@@ -106,7 +106,7 @@ async def test_the_logs_of_a_job_are_forgotten_with_all_attempts(root: str) -> N
     assert files(root) == ["/2/1/0.log.gz"]
 
 
-async def test_a_log_that_is_given_up_while_its_file_is_made_leaves_nothing(
+async def test_an_upload_abandoned_while_its_file_is_created_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun, answers, create = threading.Event(), threading.Event(), Place.create
@@ -130,7 +130,7 @@ async def test_a_log_that_is_given_up_while_its_file_is_made_leaves_nothing(
             await asyncio.sleep(0.01)
 
 
-async def test_what_a_killed_service_has_begun_is_tidied_up(root: str) -> None:
+async def test_unfinished_uploads_of_a_killed_service_are_removed(root: str) -> None:
     archive = LogArchive(root)
     for rank in range(2):
         await archive.write(GROUP, rank, whole())
@@ -142,7 +142,7 @@ async def test_what_a_killed_service_has_begun_is_tidied_up(root: str) -> None:
     await archive.tidy(NEXT)  # nothing is there
 
 
-async def test_storage_that_fails_is_told_as_such(tmp_path: Path) -> None:
+async def test_a_failing_storage_raises_storage_unavailable(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where a folder should be")
     archive = LogArchive(str(tmp_path / "logs"))
     with pytest.raises(StorageUnavailable, match="the storage of logs at"):
@@ -153,7 +153,7 @@ async def test_storage_that_fails_is_told_as_such(tmp_path: Path) -> None:
         await text(LogArchive(str(tmp_path / "damaged")))
 
 
-async def test_storage_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_hanging_storage_times_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answers = threading.Event()
     monkeypatch.setattr(fsspec.core, "url_to_fs", lambda _: answers.wait() and None)
     archive = LogArchive(str(tmp_path), patience=0.1)
@@ -164,11 +164,11 @@ async def test_storage_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, t
     answers.set()
 
 
-async def test_bytes_without_a_line_break_are_no_records_and_are_not_gathered(tmp_path: Path) -> None:
+async def test_bytes_without_a_line_break_are_not_collected_in_memory(tmp_path: Path) -> None:
     archive, path = LogArchive(str(tmp_path)), tmp_path / "1" / "1" / "0.log.gz"
     await archive.write(GROUP, 0, pieces_of([records("before")]))
     before = gzip.decompress(path.read_bytes())
-    path.write_bytes(gzip.compress(before + bytes(64 << 20), 1))  # as a job that writes there may
+    path.write_bytes(gzip.compress(before + bytes(64 << 20), 1))  # as a job that writes to storage could
     tracemalloc.start()
     try:
         assert await text(archive) == "before\n"

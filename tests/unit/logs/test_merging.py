@@ -1,10 +1,10 @@
-"""Logs of several ranks are read as one, in the order of time, as far as that is known in time."""
+"""Logs of several ranks are merged by time, within a window for logs that grow."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from job_tracker.domain.errors import LogsNotFound
@@ -25,8 +25,7 @@ async def lines(logs: Logs, window: float | None = None) -> list[tuple[int, str]
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=20), max_size=4),
 )
-@settings(deadline=None)
-def test_ended_logs_come_in_the_order_of_time_and_whole(plan: Sequence[Sequence[tuple[int, bool]]]) -> None:
+def test_ended_logs_are_merged_completely_and_by_time(plan: Sequence[Sequence[tuple[int, bool]]]) -> None:
     logs: Logs = {}
     expected = []
     for rank, steps in enumerate(plan):
@@ -43,7 +42,7 @@ def test_ended_logs_come_in_the_order_of_time_and_whole(plan: Sequence[Sequence[
     assert sorted((at, rank) for rank, at in found) == sorted(expected)
 
 
-async def test_lines_of_one_rank_come_together_as_long_as_no_other_s_are_between() -> None:
+async def test_consecutive_lines_of_one_rank_are_one_piece() -> None:
     logs = {0: pieces_of([records("a", "b", "c")]), 1: pieces_of([records("d", first=1.5)])}
     found = [(rank, text_of(piece)) async for rank, piece in merged(logs, window=None)]
     assert found == [(0, "a\nb\n"), (1, "d\n"), (0, "c\n")]
@@ -54,7 +53,7 @@ async def silent(until: asyncio.Event) -> AsyncGenerator[bytes, None]:
     yield record("at last", 100)
 
 
-async def test_a_silent_rank_holds_the_others_up_for_no_longer_than_the_window() -> None:
+async def test_a_silent_rank_delays_the_others_by_at_most_the_window() -> None:
     spoken = asyncio.Event()
     logs = {0: pieces_of([records("a"), records("b", first=1), records("c", first=2)]), 1: silent(spoken)}
     async with asyncio.timeout(5):
@@ -67,14 +66,14 @@ async def test_a_silent_rank_holds_the_others_up_for_no_longer_than_the_window()
         assert [each async for each in merging] == []
 
 
-async def test_a_rank_that_speaks_within_the_window_is_put_in_its_place() -> None:
+async def test_a_line_within_the_window_is_put_in_order() -> None:
     spoken = asyncio.Event()
     logs = {0: pieces_of([records("a", first=200)]), 1: silent(spoken)}
     asyncio.get_running_loop().call_later(0.1, spoken.set)
     assert [rank for rank, _ in await lines(logs, window=5)] == [1, 0]
 
 
-async def test_a_machine_whose_clock_is_ahead_is_waited_for_no_longer() -> None:
+async def test_a_clock_that_is_ahead_does_not_extend_the_wait() -> None:
     tomorrow = time_at(4 * 10**18)
     logs = {0: pieces_of([tomorrow + b" F a\n"]), 1: silent(asyncio.Event())}
     merging = merged(logs, window=0.1)
@@ -83,7 +82,7 @@ async def test_a_machine_whose_clock_is_ahead_is_waited_for_no_longer() -> None:
     await merging.aclose()
 
 
-async def test_the_failure_of_one_log_is_raised_and_the_others_are_closed() -> None:
+async def test_a_failing_log_raises_and_closes_the_others() -> None:
     closed = []
 
     async def broken() -> AsyncGenerator[bytes, None]:
@@ -102,7 +101,7 @@ async def test_the_failure_of_one_log_is_raised_and_the_others_are_closed() -> N
     assert closed == [True]
 
 
-async def test_what_has_no_time_is_passed_on_and_ends_no_merge() -> None:
+async def test_lines_without_a_time_are_passed_on() -> None:
     logs: Logs = {0: pieces_of([b"x" * 40 + b"\n"]), 1: pieces_of([b"short\n"])}
     found = [piece async for _, piece in merged(logs, window=0.01)]
     assert sorted(found) == [b"short\n", b"x" * 40 + b"\n"]

@@ -1,11 +1,11 @@
-"""Logs are read as they were printed, in bounded pieces, from a time or from the last lines on."""
+"""Logs are read as printed, in bounded pieces, from a time or from the last lines on."""
 
 import asyncio
 import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from job_tracker.domain.errors import LogsNotFound
@@ -36,20 +36,19 @@ async def text(path: Path, **options: object) -> str:
 
 @pytest.mark.parametrize("ending", ["", "\n"])
 @pytest.mark.parametrize("lines", [0, 1, 2, 3, 4, 100])
-async def test_the_last_lines_are_the_last_lines(tmp_path: Path, lines: int, ending: str) -> None:
+async def test_a_tail_is_the_last_lines(tmp_path: Path, lines: int, ending: str) -> None:
     path = write(tmp_path, made("one\ntwo\n\nfour" + ending))
     expected = ["one\n", "two\n", "\n", "four" + ending][-lines:] if lines else []
     assert await text(path, tail_lines=lines) == "".join(expected)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-@settings(deadline=None)
-def test_any_text_is_read_as_it_was_printed(tmp_path_factory: pytest.TempPathFactory, printed: str) -> None:
+def test_any_text_is_read_as_printed(tmp_path_factory: pytest.TempPathFactory, printed: str) -> None:
     path = write(tmp_path_factory.mktemp("any"), made(printed))
     assert asyncio.run(text(path)) == printed
 
 
-async def test_pieces_are_of_whole_records_and_bounded(tmp_path: Path) -> None:
+async def test_pieces_have_whole_records_and_a_bounded_size(tmp_path: Path) -> None:
     path = write(tmp_path, made(f"{LINE}\n" * 20_000))
     found = await pieces(path)
     assert len(found) > 1
@@ -58,7 +57,7 @@ async def test_pieces_are_of_whole_records_and_bounded(tmp_path: Path) -> None:
     assert await text(path, tail_lines=15_000) == f"{LINE}\n" * 15_000
 
 
-async def test_a_line_without_end_is_read_as_it_was_printed(tmp_path: Path) -> None:
+async def test_a_very_long_line_is_read_as_printed(tmp_path: Path) -> None:
     printed = "é" * (3 * PIECE + 1)
     path = write(tmp_path, made(printed))
     found = b"".join(await pieces(path))
@@ -66,17 +65,17 @@ async def test_a_line_without_end_is_read_as_it_was_printed(tmp_path: Path) -> N
     assert max(map(len, records_of(found))) <= LONGEST_PART + 40
 
 
-def test_a_line_that_training_has_written_into_its_log_without_a_time_is_none_that_it_printed() -> None:
+def test_a_line_without_a_time_is_not_a_printed_line() -> None:
     piece = records("a") + b"\xff\xb4" * 15 + b" F b\n" + b"thirty bytes that are not time P c\n"
     assert [line for _, line in lines_of(piece)] == ["a"]
 
 
-async def test_bytes_that_are_no_text_become_replacement_characters(tmp_path: Path) -> None:
+async def test_invalid_utf_8_becomes_replacement_characters(tmp_path: Path) -> None:
     path = write(tmp_path, b"%b F fine\n%b F \xff\xfe\n" % (time(1), time(2)))
     assert await text(path) == "fine\n\ufffd\ufffd\n"
 
 
-async def test_reading_goes_on_after_any_time(tmp_path: Path) -> None:
+async def test_reading_starts_after_any_time(tmp_path: Path) -> None:
     lines = [f"{LINE} {number}" for number in range(30_000)]  # more than one segment
     path = write(tmp_path, records(*lines))
     assert len(list(path.iterdir())) > 1
@@ -88,7 +87,7 @@ async def test_reading_goes_on_after_any_time(tmp_path: Path) -> None:
     assert await text(path, after=time(7), tail_lines=2) == await text(path, tail_lines=2)
 
 
-async def test_who_goes_on_where_he_stopped_misses_nothing_and_gets_nothing_twice(tmp_path: Path) -> None:
+async def test_a_reader_that_continues_gets_every_record_exactly_once(tmp_path: Path) -> None:
     path = write(tmp_path, made(f"{LINE}\n" * 5000))
     found, after = [], b""
     while piece := await anext(read(place_of(path), after=after), None):
@@ -97,7 +96,7 @@ async def test_who_goes_on_where_he_stopped_misses_nothing_and_gets_nothing_twic
     assert b"".join(found) == b"".join(await pieces(path))
 
 
-async def test_what_is_written_before_the_end_is_read_even_if_nobody_looked(tmp_path: Path) -> None:
+async def test_records_written_just_before_the_end_are_read(tmp_path: Path) -> None:
     writer = LogWriter(str(tmp_path / "log"), SMALLEST_LOG)
     writer.write(record("first", 1))
     growing = True
@@ -116,7 +115,7 @@ async def test_what_is_written_before_the_end_is_read_even_if_nobody_looked(tmp_
     writer.close()
 
 
-async def test_a_log_that_is_moved_is_read_on_and_one_that_is_removed_is_not_found(tmp_path: Path) -> None:
+async def test_a_moved_log_is_read_to_its_end_and_a_removed_one_is_not_found(tmp_path: Path) -> None:
     path = write(tmp_path, made(f"{LINE}\n" * 5000))
     moved, removed = read(place_of(path)), read(place_of(path))
     first = [await anext(moved), await anext(removed)]
@@ -132,7 +131,7 @@ async def test_a_log_that_is_moved_is_read_on_and_one_that_is_removed_is_not_fou
         await pieces(path)
 
 
-def test_the_tail_for_a_diagnosis_is_short_and_never_fails(tmp_path: Path) -> None:
+def test_the_tail_for_a_diagnosis_is_bounded_and_never_raises(tmp_path: Path) -> None:
     assert tail(place_of(tmp_path / "log"), 5) == ""
     path = write(tmp_path, made("\n".join(str(number) for number in range(100))))
     assert tail(place_of(path), 2) == "98\n99"

@@ -1,4 +1,4 @@
-"""What a spool keeps of logs that are about to go, also when the engine does not answer every time."""
+"""The spool copies logs before their instances go, also if the engine fails now and then."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -18,7 +18,7 @@ BEGUN, ENDED = b"2026-11-21T12:00:00.000000Z begun\n", b"2026-11-21T12:00:01.000
 
 
 class Node:
-    """Streams that each say one line, and then fail as is written down for them, or say another."""
+    """Streams of one line, which then fail with the given error or give a second line."""
 
     def __init__(self, *failures: ApiError) -> None:
         self.failures = list(failures)
@@ -33,20 +33,20 @@ class Node:
 
 
 async def kept(node: Node, folder: Path) -> bytes:
-    """What there is in the end."""
+    """The log in the spool."""
     made = FolderSpool(folder, 1 << 20)
     await made.keep(GROUP, 0, 0, node.read, again_after=(Unreachable,))
     paths = made.find(GROUP, 0).values()
     return b"".join([piece for path in paths async for piece in segments.read(place_of(path))])
 
 
-async def test_a_log_that_breaks_off_is_read_again(tmp_path: Path) -> None:
+async def test_a_log_that_fails_in_the_middle_is_read_again(tmp_path: Path) -> None:
     node = Node(AWAY, AWAY)
     assert await kept(node, tmp_path) == BEGUN + ENDED
     assert node.asked == 3
 
 
-async def test_of_a_log_that_cannot_be_had_there_is_what_was_told(
+async def test_a_log_that_keeps_failing_is_kept_up_to_the_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "_KEEP_PAUSES", (0.01,))
@@ -55,13 +55,13 @@ async def test_of_a_log_that_cannot_be_had_there_is_what_was_told(
     assert node.asked == 2
 
 
-async def test_a_log_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None:
+async def test_a_log_that_is_gone_is_read_only_once(tmp_path: Path) -> None:
     node = Node(NotFound(404, "NotFound", "no such pod"))
     assert await kept(node, tmp_path) == BEGUN
     assert node.asked == 1
 
 
-async def test_each_start_of_a_rank_has_a_log_of_its_own(tmp_path: Path) -> None:
+async def test_each_start_of_a_rank_has_its_own_log(tmp_path: Path) -> None:
     made = FolderSpool(tmp_path, 1 << 20)
     for restarts in (0, 2, 10):
         await made.keep(GROUP, 1, restarts, Node().read)
@@ -69,7 +69,7 @@ async def test_each_start_of_a_rank_has_a_log_of_its_own(tmp_path: Path) -> None
     assert made.find(GROUP, 0) == {}
 
 
-async def test_a_group_waits_once_its_backend_has_let_go_of_it(tmp_path: Path) -> None:
+async def test_a_group_waits_once_it_no_longer_runs(tmp_path: Path) -> None:
     made, living = FolderSpool(tmp_path, 1 << 20), {GROUP}
     made.lives = living.__contains__
     await made.keep(GROUP, 0, 0, Node().read)
@@ -86,9 +86,9 @@ def spool_of(store_id: str, folder: Path) -> FolderSpool:
     return FolderSpool(folder, 1 << 20, store_id)
 
 
-async def test_logs_of_another_store_are_left_alone(tmp_path: Path) -> None:
+async def test_logs_of_another_store_are_not_touched(tmp_path: Path) -> None:
     one, other = spool_of(ONE, tmp_path), spool_of(OTHER, tmp_path)
-    await one.keep(GROUP, 0, 0, Node().read)  # engines know no home of a group
+    await one.keep(GROUP, 0, 0, Node().read)  # engines do not know the home of a group
     assert list(one.find(OF_ONE, 0)) == [0]
     assert [(ref, ref.home) for ref in await one.waiting()] == [(GROUP, OF_ONE.home)]
     assert (await other.waiting(), other.find(GROUP, 0)) == ([], {})
@@ -99,7 +99,7 @@ async def test_logs_of_another_store_are_left_alone(tmp_path: Path) -> None:
     assert await one.waiting() == []
 
 
-async def test_logs_that_the_version_before_kept_are_of_jobs_accepted_by_it(tmp_path: Path) -> None:
+async def test_logs_of_the_previous_version_belong_to_jobs_without_a_home(tmp_path: Path) -> None:
     await spool_of("", tmp_path).keep(GROUP, 0, 0, Node().read)
     now = spool_of(ONE, tmp_path)
     assert (list(now.find(GROUP, 0)), list(now.find(OF_ONE, 0))) == ([0], [])

@@ -1,4 +1,4 @@
-"""What is counted of jobs as they move."""
+"""Counters of jobs that change state."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ BROKEN = Diagnosis(category=Category.CRASHED, summary="Exited with 1.", resoluti
 
 
 class Story:
-    """One job's moves, each told to the metrics."""
+    """The history of a job, with each change passed to the metrics."""
 
     def __init__(self, max_attempts: int = 2, waited: timedelta = timedelta(0)) -> None:
         self.metrics = Metrics()
@@ -68,21 +68,21 @@ def test_a_launch_is_measured_until_the_master_runs() -> None:
     assert story.value("launch_seconds_count") == 1
 
 
-def test_a_launch_that_another_replica_has_begun_is_measured_from_there() -> None:
+def test_a_launch_begun_by_another_replica_is_measured_from_its_beginning() -> None:
     story = Story()
     story.job = story.job.admitted(story.at - timedelta(seconds=50))
     story.runs()
     assert story.value("launch_seconds_sum") == pytest.approx(50, abs=5)
 
 
-def test_a_launch_by_a_version_that_did_not_write_down_when_is_not_measured() -> None:
+def test_a_launch_without_a_stored_time_is_not_measured() -> None:
     story = Story()
     story.job = replace(story.job.admitted(story.at), history=())
     story.runs()
     assert story.value("launch_seconds_count") == 0
 
 
-def test_a_run_is_measured_by_its_outcome_since_it_began_also_before_a_restart() -> None:
+def test_a_run_is_measured_from_its_beginning_also_after_a_restart_of_the_service() -> None:
     for state, outcome in ((JobState.SUCCEEDED, "succeeded"), (JobState.CANCELLED, "cancelled")):
         story = Story()
         story.launches()
@@ -93,7 +93,7 @@ def test_a_run_is_measured_by_its_outcome_since_it_began_also_before_a_restart()
         assert story.value("jobs_ended_total", outcome="failed") == 0
 
 
-def test_a_clock_that_was_set_back_makes_nothing_negative() -> None:
+def test_a_clock_that_was_set_back_gives_no_negative_times() -> None:
     story = Story(waited=timedelta(hours=-1))
     story.launches()
     story.runs(for_seconds=-100)
@@ -131,12 +131,12 @@ def test_attempts_are_exhausted_only_if_another_would_have_followed() -> None:
     assert counts == [1, 0, 0]
 
 
-def test_every_category_is_there_from_the_start_so_that_its_first_failure_is_an_increase() -> None:
+def test_every_category_starts_at_zero() -> None:
     story = Story()
     assert [story.value("failures_total", category=category) for category in Category] == [0] * len(Category)
 
 
-def test_what_the_ranks_do_is_no_move() -> None:
+def test_changes_of_ranks_do_not_count() -> None:
     story = Story()
     story.launches()
     story.runs()

@@ -1,4 +1,4 @@
-"""Calls to the outside are told with their result, and nothing else about them changes."""
+"""Calls to stores and backends are observed with their results, and otherwise unchanged."""
 
 import asyncio
 from contextlib import aclosing
@@ -34,33 +34,33 @@ class CornerShop:
         """See Market."""
 
 
-class Told(list[tuple[str, Result]]):
+class Calls(list[tuple[str, Result]]):
     def __call__(self, operation: str, result: Result, seconds: float) -> None:
         assert 0 <= seconds < 10
         self.append((operation, result))
 
 
-async def test_a_call_gives_what_it_gave_before_and_is_told() -> None:
-    told = Told()
-    shop: Shop = observed(CornerShop(), Shop, told)
+async def test_an_observed_call_returns_its_result() -> None:
+    calls = Calls()
+    shop: Shop = observed(CornerShop(), Shop, calls)
     assert await shop.buy("eggs", number=2) == "2 eggs"
-    assert told == [("buy", Result.OK)]
+    assert calls == [("buy", Result.OK)]
 
 
 class Market(Shop, Protocol):
     async def close(self) -> None: ...
 
 
-async def test_calls_that_a_protocol_inherits_are_told_as_its_own() -> None:
-    told = Told()
-    await observed(CornerShop(), Market, told).buy("eggs")
-    assert told == [("buy", Result.OK)]
+async def test_inherited_calls_of_a_protocol_are_observed() -> None:
+    calls = Calls()
+    await observed(CornerShop(), Market, calls).buy("eggs")
+    assert calls == [("buy", Result.OK)]
 
 
-async def test_what_is_no_call_to_the_outside_is_passed_on_untold() -> None:
-    told = Told()
-    assert observed(CornerShop(), Shop, told).greet() == "hello"
-    assert told == []
+async def test_other_attributes_are_not_observed() -> None:
+    calls = Calls()
+    assert observed(CornerShop(), Shop, calls).greet() == "hello"
+    assert calls == []
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ async def test_what_is_no_call_to_the_outside_is_passed_on_untold() -> None:
         (KeyError("a bug"), Result.FAILED),
     ],
 )
-async def test_trouble_is_raised_as_it_is_and_told_by_its_kind(
+async def test_an_error_is_raised_unchanged_and_observed_by_its_kind(
     trouble: BaseException, result: Result
 ) -> None:
-    told = Told()
+    calls = Calls()
     with pytest.raises(type(trouble)) as raised:
-        await observed(CornerShop(trouble), Shop, told).buy("eggs")
+        await observed(CornerShop(trouble), Shop, calls).buy("eggs")
     assert raised.value is trouble
-    assert told == [("buy", result)]
+    assert calls == [("buy", result)]
 
 
 SEEN = (GroupRef("program-1", 1, 1), Observation(()))
@@ -91,7 +91,7 @@ class Watched(Protocol):
 
 
 class OneGroup:
-    """Whose watch breaks before its mark, or after it."""
+    """A backend whose watch fails before its mark, or after it."""
 
     def __init__(self, *, marks: bool) -> None:
         self.marks = marks
@@ -112,13 +112,13 @@ class OneGroup:
         (False, [], Result.UNAVAILABLE),
     ],
 )
-async def test_of_a_watch_its_snapshot_is_told(marks: bool, seen: list[object], result: Result) -> None:
-    told = Told()
-    one: Watched = observed(OneGroup(marks=marks), Watched, told)
+async def test_the_snapshot_of_a_watch_is_observed(marks: bool, seen: list[object], result: Result) -> None:
+    calls = Calls()
+    one: Watched = observed(OneGroup(marks=marks), Watched, calls)
     async with aclosing(one.watch()) as watch:
         for change in seen:
             assert await anext(watch) == change
-            assert told == [("watch", Result.OK)]
+            assert calls == [("watch", Result.OK)]
         with pytest.raises(BackendUnavailable):
             await anext(watch)
-    assert told == [("watch", result)]
+    assert calls == [("watch", result)]

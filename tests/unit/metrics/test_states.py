@@ -1,4 +1,4 @@
-"""A scrape says how things stand now, and never waits for what does not answer."""
+"""A scrape shows the current state, and never waits long for the store or the event loop."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ Samples = dict[tuple[str, str], float]
 
 
 class MoodyStore(SqliteStore):
-    """A store that may be away, in either way."""
+    """A store that may fail or hang."""
 
     refuses = False
     hangs = False
@@ -58,7 +58,7 @@ async def metrics(store: MoodyStore) -> Metrics:
 
 
 async def scraped(metrics: Metrics) -> Samples:
-    """Every sample without labels or with one, by name and the value of the label; as Prometheus gets it."""
+    """The samples of a scrape by name, and by the value of their label if they have one."""
     text = (await asyncio.to_thread(generate_latest, metrics.registry)).decode()
     return {
         (sample.name.removeprefix("training_service_"), next(iter(sample.labels.values()), "")): sample.value
@@ -89,7 +89,7 @@ async def test_an_empty_queue_has_no_age(metrics: Metrics) -> None:
 
 
 @pytest.mark.parametrize("mood", ["refuses", "hangs"])
-async def test_a_store_that_is_away_holds_up_no_scrape_and_old_numbers_are_not_shown(
+async def test_an_unavailable_store_neither_delays_a_scrape_nor_shows_old_numbers(
     store: MoodyStore, metrics: Metrics, mood: str
 ) -> None:
     setattr(store, mood, True)
@@ -106,12 +106,12 @@ async def test_a_store_that_is_away_holds_up_no_scrape_and_old_numbers_are_not_s
     assert (await scraped(metrics))["store_up", ""] == 1
 
 
-async def test_a_busy_event_loop_holds_up_no_scrape_and_is_seen(metrics: Metrics) -> None:
+async def test_a_busy_event_loop_is_shown_and_does_not_delay_a_scrape(metrics: Metrics) -> None:
     measuring = asyncio.create_task(metrics.observe_loop())
     await asyncio.sleep(0)
     scraping = asyncio.ensure_future(scraped(metrics))
     await asyncio.sleep(0)
-    time.sleep(1.5)  # which is what a busy loop is to all others
+    time.sleep(1.5)  # blocks the event loop
     assert (await scraping)["store_up", ""] == 0
     while (seen := await scraped(metrics))["event_loop_lag_seconds_count", ""] == 0:
         await asyncio.sleep(0.01)
@@ -120,9 +120,7 @@ async def test_a_busy_event_loop_holds_up_no_scrape_and_is_seen(metrics: Metrics
     await asyncio.gather(measuring, return_exceptions=True)
 
 
-async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
-    store: MoodyStore, metrics: Metrics
-) -> None:
+async def test_the_tracker_is_shown_only_while_it_runs(store: MoodyStore, metrics: Metrics) -> None:
     options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend.world, archive)
@@ -136,7 +134,7 @@ async def test_the_tracker_is_seen_while_it_tracks_and_not_afterwards(
     assert not [name for name, _ in await scraped(metrics) if name.startswith("tracker_")]
 
 
-async def test_a_full_look_at_everything_is_written_down(store: MoodyStore) -> None:
+async def test_the_time_of_a_full_look_is_shown(store: MoodyStore) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")

@@ -1,4 +1,4 @@
-"""The book of reports: it forgets who reports no more, whichever replica has seen the end."""
+"""The buffer of reports forgets attempts that no longer report, also if another replica saw their end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -34,21 +34,21 @@ async def running(store: SqliteStore) -> Job:
     return await store.update((await store.update(job.admitted(NOON))).running(NOON))
 
 
-async def test_an_attempt_that_another_replica_has_ended_is_forgotten_and_refused(store: SqliteStore) -> None:
+async def test_an_attempt_ended_by_another_replica_is_forgotten_and_refused(store: SqliteStore) -> None:
     clock, job = Clock(), await running(store)
     book = ReportBuffer(store, clock)
     await book.take((job.id, 1), Report({"step": 1}))
     await book.write()
     await store.update(job.ended(Ending(JobState.FAILED, NOON), NOON))
     clock.now += timedelta(seconds=1)
-    await book.take((job.id, 1), Report({"step": 2}))  # nobody here knows yet
+    await book.take((job.id, 1), Report({"step": 2}))  # this replica does not know yet
     await book.write()
     assert book.reporters == 0
     with pytest.raises(AttemptOver):
         await book.take((job.id, 1), Report({"step": 3}))
 
 
-async def test_who_has_not_reported_for_long_is_forgotten_and_may_come_back(store: SqliteStore) -> None:
+async def test_a_silent_attempt_is_forgotten_and_may_report_again(store: SqliteStore) -> None:
     clock, jobs = Clock(), [await running(store) for _ in range(3)]
     book = ReportBuffer(store, clock)
     for job in jobs:
@@ -64,7 +64,7 @@ async def test_who_has_not_reported_for_long_is_forgotten_and_may_come_back(stor
     assert (await store.get(jobs[1].id)).progress.total_steps == 9  # type: ignore[union-attr]
 
 
-async def test_an_attempt_that_is_closed_while_it_is_written_does_no_harm(store: SqliteStore) -> None:
+async def test_an_attempt_may_be_closed_during_a_write(store: SqliteStore) -> None:
     clock, job = Clock(), await running(store)
     book = ReportBuffer(store, clock)
     await book.take((job.id, 1), Report({"step": 1}))
@@ -80,7 +80,7 @@ async def test_an_attempt_that_is_closed_while_it_is_written_does_no_harm(store:
     assert book.reporters == 0
 
 
-async def test_reports_go_on_being_written_after_a_failure_that_none_foresaw(
+async def test_writing_continues_after_an_unexpected_error(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("job_tracker.reports.buffer._WRITE_SECONDS", 0.01)

@@ -1,4 +1,4 @@
-"""Logs are followed for reports: so many at once, in turn, and none of those that report by calls."""
+"""Logs are followed for reports: a bounded number at a time, in turns, and none that reports by calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,12 +22,12 @@ from tests.support.jobs import NOON, spec
 
 
 class CountedBackend(FakeBackend):
-    """Counts who reads logs now, and how many there have been at most."""
+    """Counts open logs, now and at most."""
 
     reading = 0
     most = 0
     troubles = 0
-    """So many times, a log cannot be read for now."""
+    """Number of reads that fail."""
 
     async def logs(
         self,
@@ -44,7 +44,7 @@ class CountedBackend(FakeBackend):
         self.reading += 1
         self.most = max(self.most, self.reading)
         try:
-            for goes_on in (True, False) if follow else (False,):  # what was printed meanwhile, at the end
+            for goes_on in (True, False) if follow else (False,):  # at the end, the lines printed meanwhile
                 read = super().logs(group, rank, follow=goes_on, after=after, tail_lines=tail_lines)
                 async for piece in read:
                     after = last_time(piece)
@@ -74,8 +74,8 @@ async def book(store: SqliteStore) -> ReportBuffer:
 
 async def running(store: SqliteStore, backend: FakeBackend, *lines: str) -> Job:
     """A job that runs until it is stopped, and has printed these lines."""
-    told = spec({"RUN_SECONDS": "forever", "PRINT": "\n".join(lines)})
-    job = await store.submit(told, NOON, None, 100)
+    job_spec = spec({"RUN_SECONDS": "forever", "PRINT": "\n".join(lines)})
+    job = await store.submit(job_spec, NOON, None, 100)
     job = await store.update((await store.update(job.admitted(NOON))).running(NOON))
     await backend.launch(job)
     return job
@@ -99,7 +99,7 @@ async def until_reading(backend: CountedBackend, number: int) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_of_a_crowd_a_few_are_followed_at_once_and_none_is_passed_over(
+async def test_many_logs_are_followed_in_turns(
     store: SqliteStore, backend: CountedBackend, book: ReportBuffer
 ) -> None:
     jobs = [await running(store, backend, progress(1)) for _ in range(12)]
@@ -112,17 +112,17 @@ async def test_of_a_crowd_a_few_are_followed_at_once_and_none_is_passed_over(
         await book.write()
     prints(backend, jobs[-1], progress(3))
     await follower.finish(jobs[-1].group)
-    # Those that wait for their turn tell their last lines all the same when they end.
+    # The last lines of a log that waits for its turn are read when it ends.
     for job in jobs[:-1]:
         prints(backend, job, progress(4))
         await backend.stop(job.group, timedelta(0))
         await follower.finish(job.group)
     assert [(await store.get(job.id)).progress.step for job in jobs] == [4] * 11 + [3]  # type: ignore[union-attr]
-    assert backend.most <= 3 + 1  # one more is read to its end
+    assert backend.most <= 3 + 1  # one more is being read to its end
     assert backend.reading == 0
 
 
-async def test_a_log_that_cannot_be_read_for_a_while_is_followed_afterwards(
+async def test_a_log_is_followed_again_after_read_errors(
     store: SqliteStore, backend: CountedBackend, book: ReportBuffer
 ) -> None:
     job = await running(store, backend, progress(1))
@@ -146,7 +146,7 @@ async def test_the_log_of_an_attempt_that_reports_by_calls_is_not_followed(
     await book.take((job.id, 1), Report({"step": 7}), by_call=True)
     follower.follow(job)
     await until_reading(backend, 0)
-    follower.follow(job)  # the tracker says so again and again
+    follower.follow(job)  # the tracker repeats this
     await asyncio.sleep(0)
     assert backend.reading == 0
     await follower.finish(job.group)
@@ -154,7 +154,7 @@ async def test_the_log_of_an_attempt_that_reports_by_calls_is_not_followed(
     await follower.close()
 
 
-async def test_while_others_wait_a_log_without_reports_of_one_that_calls_another_replica_is_left(
+async def test_a_log_without_reports_is_left_if_its_attempt_calls_another_replica(
     store: SqliteStore, backend: CountedBackend, book: ReportBuffer
 ) -> None:
     calls, prints_lines = await running(store, backend, "-"), await running(store, backend, progress(1))

@@ -1,4 +1,4 @@
-"""Reports in what a program prints: what is understood, and what is shrugged off."""
+"""Reports as printed lines: which are accepted, and which are ignored."""
 
 import json
 from datetime import timedelta
@@ -13,7 +13,7 @@ from job_tracker.reports.lines import ARTIFACT, PROGRESS, parse
 from job_tracker.reports.report import MOST_METRICS, Report, advanced
 from tests.support.jobs import NOON
 
-LATER = NOON + timedelta(hours=1)  # when a line is read, which does not count
+LATER = NOON + timedelta(hours=1)  # the time of reading, which is not used
 LAST = Progress(step=1, total_steps=9, metrics={"loss": 1.0})
 
 
@@ -22,7 +22,7 @@ def line(content: object) -> str:
 
 
 def read(text: str, at: float = 0) -> Report:
-    """The report in a line that is printed so many seconds after noon."""
+    """The report in a line that was printed this number of seconds after noon."""
     report = parse(text, NOON + timedelta(seconds=at), LAST.step)
     assert report is not None
     return report
@@ -32,14 +32,14 @@ def after(text: str) -> Progress:
     return advanced(LAST, read(text), NOON)
 
 
-def test_a_report_replaces_what_it_names_and_keeps_the_rest() -> None:
+def test_a_report_replaces_only_the_values_it_has() -> None:
     now = after(line({"step": 2, "epoch": 1, "metrics": {"accuracy": 0.5}}))
     assert (now.step, now.total_steps, now.epoch) == (2, 9, 1)
     assert now.metrics == {"loss": 1.0, "accuracy": 0.5}
     assert now.reported_at == NOON
 
 
-def test_metrics_are_those_of_the_step_that_the_line_names_or_of_the_last_one() -> None:
+def test_metrics_belong_to_the_step_of_the_line_or_to_the_last_step() -> None:
     point = MetricPoint("loss", 2, NOON, 0.5)
     assert read(line({"step": 2, "metrics": {"loss": 0.5}})).points == (point,)
     assert read(line({"metrics": {"loss": 0.5}})).points == (MetricPoint("loss", 1, NOON, 0.5),)
@@ -49,12 +49,12 @@ def test_metrics_are_those_of_the_step_that_the_line_names_or_of_the_last_one() 
     "text",
     ["", "loss 0.4", "::progress::", PROGRESS, PROGRESS + "{", line([1]), line(3), PROGRESS + "[" * 100_000],
 )
-def test_other_lines_are_no_reports(text: str) -> None:
+def test_other_lines_are_not_reports(text: str) -> None:
     assert parse(text, NOON, 1) is None
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "2", None, True, 2**80, [1]])
-def test_counts_that_are_none_are_ignored(value: object) -> None:
+def test_invalid_counts_are_ignored(value: object) -> None:
     now = after(line({"step": value, "epoch": 4}))
     assert (now.step, now.epoch) == (1, 4)
 
@@ -62,23 +62,23 @@ def test_counts_that_are_none_are_ignored(value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"loss": NaN}', "metric loss: nan is not a finite number"),
-        ('{"loss": Infinity}', "metric loss: inf is not a finite number"),
-        ('{"loss": 1e999}', "metric loss: inf is not a finite number"),
-        ('{"loss": "x"}', "metric loss: 'x' is not a finite number"),
-        ('{"loss": true}', "metric loss: True is not a finite number"),
-        ('{"a\\nb": 1}', "metric 'a\\nb': a name has 1 to 128 printable characters"),
-        ('{"": 1}', "metric '': a name has"),
+        ('{"loss": NaN}', "metric loss: nan is not allowed; it must be a finite"),
+        ('{"loss": Infinity}', "metric loss: inf is not allowed; it must be a finite"),
+        ('{"loss": 1e999}', "metric loss: inf is not allowed; it must be a finite"),
+        ('{"loss": "x"}', "metric loss: 'x' is not allowed; it must be a finite"),
+        ('{"loss": true}', "metric loss: True is not allowed; it must be a finite"),
+        ('{"a\\nb": 1}', "metric 'a\\nb': the name must have 1 to 128 printable characters"),
+        ('{"": 1}', "metric '': the name must"),
     ],
 )
-def test_metrics_that_are_none_are_left_out_and_named(text: str, problem: str) -> None:
+def test_invalid_metrics_are_dropped_and_named(text: str, problem: str) -> None:
     report = read(f'{PROGRESS}{{"metrics": {text}}}')
     assert report.points == ()
-    assert [told[: len(problem)] for told in report.problems] == [problem]
+    assert [text[: len(problem)] for text in report.problems] == [problem]
     assert advanced(LAST, report, NOON).metrics == {"loss": 1.0}
 
 
-def test_the_number_of_metrics_is_bounded_and_known_ones_go_on() -> None:
+def test_the_number_of_metrics_is_bounded_and_known_ones_are_updated() -> None:
     many = {f"metric-{number}": number for number in range(1_000)}
     now = after(line({"metrics": many}))
     assert len(now.metrics) == MOST_METRICS
@@ -86,7 +86,7 @@ def test_the_number_of_metrics_is_bounded_and_known_ones_go_on() -> None:
     assert again.metrics["loss"] == 0.5
 
 
-def test_an_artifact_is_told_by_a_line_as_well() -> None:
+def test_a_line_can_report_an_artifact() -> None:
     made = {"name": "model.pt", "uri": "s3://m/7/model.pt", "kind": "model", "size": 3, "sha256": "ab" * 32}
     assert read(ARTIFACT + json.dumps(made)).artifacts == (Artifact(**made, at=NOON),)  # type: ignore[arg-type]
 
@@ -94,23 +94,23 @@ def test_an_artifact_is_told_by_a_line_as_well() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"name": ""}, "a name has"),
-        ({"name": "../secrets"}, "a name has"),
-        ({"uri": ""}, "uri '' has not"),
-        ({"uri": "x" * 5000}, "has not 1 to 2048"),
-        ({"size": -1}, "size -1 is no number of bytes"),
-        ({"size": "big"}, "size 'big' is no number of bytes"),
-        ({"sha256": "xyz"}, "sha256 'xyz' is not 64 hexadecimal digits"),
+        ({"name": ""}, "the name must have"),
+        ({"name": "../secrets"}, "the name must have"),
+        ({"uri": ""}, "uri '' must have"),
+        ({"uri": "x" * 5000}, "must have 1 to 2048"),
+        ({"size": -1}, "size -1 must be a number of bytes"),
+        ({"size": "big"}, "size 'big' must be a number of bytes"),
+        ({"sha256": "xyz"}, "sha256 'xyz' must have 64"),
         ({"kind": 7}, "kind 7"),
     ],
 )
-def test_an_artifact_that_is_none_is_left_out_and_named(change: dict[str, object], problem: str) -> None:
+def test_an_invalid_artifact_is_dropped_and_named(change: dict[str, object], problem: str) -> None:
     report = read(ARTIFACT + json.dumps({"name": "m", "uri": "u", **change}))
     assert report.artifacts == ()
     assert problem in report.problems[0]
 
 
-def test_speed_is_steps_a_second_smoothed_and_says_what_is_left() -> None:
+def test_speed_is_smoothed_steps_per_second_and_gives_the_remaining_time() -> None:
     now = Progress()
     for second, step in enumerate((0, 10, 20, 30)):
         now = advanced(now, read(line({"step": step, "total_steps": 100}), second), LATER)
@@ -121,12 +121,12 @@ def test_speed_is_steps_a_second_smoothed_and_says_what_is_left() -> None:
     assert idle.speed == now.speed
     late = advanced(idle, read(line({"step": 40}), 5), LATER)
     assert late.speed == pytest.approx(0.3 * 5 + 0.7 * 10)
-    # Steps that are taken again, and a clock that was set back, tell nothing.
+    # Repeated steps, and a clock that was set back, give no speed.
     assert advanced(late, read(line({"step": 3}), 6), LATER).speed == 0
     assert advanced(late, read(line({"step": 50})), LATER).speed == late.speed
 
 
-def test_lines_that_are_written_at_once_do_not_count_as_fast_steps() -> None:
+def test_lines_flushed_together_do_not_count_as_fast_steps() -> None:
     now = Progress()
     for second in range(4):  # a program whose output is buffered: 36 lines a second, a microsecond apart
         for number in range(36):
@@ -136,7 +136,7 @@ def test_lines_that_are_written_at_once_do_not_count_as_fast_steps() -> None:
 
 
 @given(st.text())
-def test_no_text_makes_it_fail(text: str) -> None:
+def test_no_text_raises_an_error(text: str) -> None:
     for candidate in (text, PROGRESS + text, ARTIFACT + text, line({"metrics": {text: 1}, "step": text})):
         if report := parse(candidate, NOON, 1):
             advanced(LAST, report, NOON)

@@ -1,4 +1,4 @@
-"""Places in turn: kept while none waits, given up to those who do, and never lost."""
+"""Turns: a place is kept while nothing waits, passed on otherwise, and never lost."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from job_tracker.reports.turns import Turns
 
 
 class Crowd:
-    """Those who take turns: who holds a place now, and how often each has had one."""
+    """Users of places: the current holders, and the number of turns of each."""
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
@@ -33,7 +33,7 @@ class Crowd:
             await self.changed.wait()
 
 
-async def test_a_place_is_kept_while_none_waits() -> None:
+async def test_a_place_is_kept_while_nothing_waits() -> None:
     crowd = Crowd(Turns(2, seconds=0))
     tasks = [asyncio.create_task(crowd.take_turns(number)) for number in range(2)]
     await crowd.until_all_had(2, 1)
@@ -44,7 +44,7 @@ async def test_a_place_is_kept_while_none_waits() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_all_have_turns_equally_and_never_more_at_once_than_there_are_places() -> None:
+async def test_turns_are_equal_and_places_bounded() -> None:
     crowd = Crowd(Turns(3, seconds=0.001))
     most = 0
     tasks = [asyncio.create_task(crowd.take_turns(number)) for number in range(20)]
@@ -75,7 +75,7 @@ async def test_a_turn_lasts_at_least_its_time() -> None:
         assert await first >= 0.2
 
 
-async def test_one_that_gives_up_waiting_or_fails_leaves_its_place_to_others() -> None:
+async def test_a_cancelled_or_failed_user_frees_its_place() -> None:
     turns = Turns(1, seconds=60)
 
     async def fail() -> None:

@@ -16,7 +16,7 @@ CAPACITIES = st.integers(0, 16)
 
 
 def snapshot(sizes: Sequence[int], capacity: int, in_use: int = 0, *, has_room: bool = True) -> Snapshot:
-    """Queued jobs of these sizes."""
+    """Return a snapshot with queued jobs of these sizes."""
     queued = [
         job(job_id=number, instances=size, state=JobState.QUEUED, attempt=0)
         for number, size in enumerate(sizes, 1)
@@ -38,10 +38,10 @@ def test_each_job_of_the_snapshot_gets_one_decision_in_its_order(
 
 
 @given(SIZES, CAPACITIES, CAPACITIES, st.booleans())
-def test_what_is_admitted_fits_into_the_capacity(
+def test_admitted_jobs_fit_into_the_capacity(
     sizes: list[int], capacity: int, in_use: int, has_room: bool
 ) -> None:
-    """Also if more is in use than the capacity, since it was lowered."""
+    """Also if more than the capacity is in use, since it was lowered."""
     decisions = plan(snapshot(sizes, capacity, in_use, has_room=has_room))
     admitted = [each.job.spec.instances for each in decisions if isinstance(each, Admit)]
     assert not admitted or sum(admitted) + in_use <= capacity
@@ -58,7 +58,7 @@ def test_no_job_overtakes_one_that_waits(
 
 
 @given(SIZES, CAPACITIES, CAPACITIES)
-def test_a_job_waits_first_only_if_it_fits_later_but_not_now(
+def test_the_first_waiting_job_fits_into_the_capacity_but_not_now(
     sizes: list[int], capacity: int, in_use: int
 ) -> None:
     decisions = plan(snapshot(sizes, capacity, in_use))
@@ -75,7 +75,7 @@ def test_a_job_waits_first_only_if_it_fits_later_but_not_now(
 
 
 @given(SIZES, CAPACITIES)
-def test_a_queue_that_runs_dry_serves_everything_that_fits_at_all(sizes: list[int], capacity: int) -> None:
+def test_every_job_that_fits_into_the_capacity_starts_in_the_end(sizes: list[int], capacity: int) -> None:
     left, rounds = list(sizes), 0
     while left:
         decisions = plan(snapshot(left, capacity))
@@ -84,7 +84,7 @@ def test_a_queue_that_runs_dry_serves_everything_that_fits_at_all(sizes: list[in
         assert rounds <= len(sizes), "each plan for an empty machine serves at least its head"
 
 
-def test_reasons_name_what_a_job_waits_for() -> None:
+def test_a_waiting_job_has_a_reason() -> None:
     def reasons(of: Snapshot) -> list[Reason | None]:
         return [each.reason if isinstance(each, Wait) else None for each in plan(of)]
 

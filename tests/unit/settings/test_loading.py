@@ -1,4 +1,4 @@
-"""Settings where packages of others bring backends."""
+"""Loading settings, with backends from other packages."""
 
 import sys
 from pathlib import Path
@@ -35,11 +35,11 @@ class Demanding(ProcessPlugin):
 
 
 class Packages:
-    """Packages with backends, beside what is installed."""
+    """Packages with backends, besides the installed ones."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = folder
-        # Without their memories, which are of what is really installed.
+        # The functions without their caches, which have the installed backends.
         plugins, model = installed.__wrapped__, settings.settings_model.__wrapped__
         monkeypatch.setattr(settings, "installed", plugins)
         monkeypatch.setattr(loading, "settings_model", model)
@@ -60,7 +60,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("others_backend", None)
 
 
-def test_a_backend_of_another_package_has_its_table(packages: Packages) -> None:
+def test_a_backend_of_another_package_has_its_own_table(packages: Packages) -> None:
     packages.add("other", "others_backend:Plugin")
     loaded: Any = load(flags={"other": {"size": "7", "pin": "1234"}})
     assert loaded.other.size == 7
@@ -72,15 +72,13 @@ def test_a_backend_of_another_package_has_its_table(packages: Packages) -> None:
     [
         ("broken_backend:Plugin", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("others_backend:Absent", "AttributeError: module 'others_backend' has no attribute 'Absent'"),
-        ("others_backend:Demanding", "url\n  Field required"),
+        ("others_backend:Demanding", "(url: a value is required)"),
     ],
 )
-def test_a_backend_that_cannot_be_used_is_named_with_its_package(
-    packages: Packages, place: str, reason: str
-) -> None:
+def test_a_broken_backend_is_named_with_its_package(packages: Packages, place: str, reason: str) -> None:
     packages.add("other", place)
     with pytest.raises(
-        SettingsError, match=r"^backend other of package others cannot be used: mend it"
+        SettingsError, match=r"^backend other of package others cannot be used: fix it"
     ) as caught:
         load()
     assert reason in str(caught.value)
@@ -91,18 +89,18 @@ def test_a_backend_that_cannot_be_used_is_named_with_its_package(
 )
 def test_a_backend_cannot_have_a_name_that_hides_a_setting(packages: Packages, name: str) -> None:
     packages.add(name, "others_backend:Plugin")
-    with pytest.raises(SettingsError, match=f"^a backend cannot have the name '{name}'"):
+    with pytest.raises(SettingsError, match=f"^backend name '{name}' is not allowed"):
         load()
 
 
-def test_no_package_replaces_the_backend_of_another(packages: Packages) -> None:
+def test_two_packages_cannot_have_the_same_backend(packages: Packages) -> None:
     packages.add("process", "others_backend:Plugin")
-    with pytest.raises(SettingsError, match="uninstall one of them") as caught:
+    with pytest.raises(SettingsError, match="uninstall one") as caught:
         load()
     assert "backend process of package others" in str(caught.value)
 
 
-def test_an_installation_without_entry_points_is_to_be_made_again(
+def test_an_installation_without_backends_must_be_repeated(
     packages: Packages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "entry_points", lambda group: ())
@@ -110,9 +108,9 @@ def test_an_installation_without_entry_points_is_to_be_made_again(
         load()
 
 
-def test_an_algorithm_without_a_recipe_for_the_backend_says_so(packages: Packages) -> None:
+def test_an_algorithm_without_a_recipe_for_the_backend_is_refused(packages: Packages) -> None:
     packages.add("other", "others_backend:Plugin")
-    with pytest.raises(SettingsError, match=r"algorithms\.a has no other, which backend other needs"):
+    with pytest.raises(SettingsError, match=r"algorithms\.a\.other is missing; backend other needs it"):
         load(flags={"backend": "other", "algorithms": {"a": {}}})
 
 
@@ -124,10 +122,10 @@ def test_an_algorithm_without_a_recipe_for_the_backend_says_so(packages: Package
         ({"store": "redis://:7@host"}, "store"),
     ],
 )
-def test_values_that_may_be_secret_are_not_repeated(
+def test_error_messages_do_not_show_secret_values(
     packages: Packages, flags: dict[str, Any], key: str
 ) -> None:
     packages.add("other", "others_backend:Plugin")
-    with pytest.raises(SettingsError, match=f"^command line: {key}: input should be") as caught:
+    with pytest.raises(SettingsError, match=f"^command line: {key}: it must be") as caught:
         load(flags=flags)
     assert "7" not in str(caught.value)

@@ -1,9 +1,11 @@
-"""Settings with the tables of a backend that another package brings."""
+"""The model of all settings, with a backend from another package."""
 
-from typing import Any, ClassVar
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar, get_args
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from job_tracker.backends.fake import FakePlugin
 from job_tracker.backends.registry import installed
@@ -12,7 +14,7 @@ from training_service.settings import settings, settings_model
 
 
 class Recipe(Config):
-    """Every value has a default."""
+    """A recipe in which every field has a default."""
 
     command: tuple[str, ...] = ()
     nproc_per_node: int = 1
@@ -33,8 +35,31 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_an_algorithm_without_a_recipe_for_the_backend_is_refused(model: Any) -> None:
-    with pytest.raises(ValidationError, match=r"algorithms\.a has no mine, which backend mine needs"):
+    with pytest.raises(ValidationError, match=r"algorithms\.a\.mine is missing; backend mine needs it"):
         model(backend="mine", algorithms={"a": {}})
-    with pytest.raises(ValidationError, match=r"algorithms\.a has no process\.command, which"):
+    with pytest.raises(ValidationError, match=r"algorithms\.a\.process\.command is missing"):
         model(algorithms={"a": {"mine": {}}})
     assert model(backend="mine", algorithms={"a": {"mine": {}}}).algorithms["a"].recipes["mine"] == Recipe()
+
+
+def models_of(kind: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+        for field in kind.model_fields.values():
+            yield from models_of(field.annotation)
+    for part in get_args(kind):
+        yield from models_of(part)
+
+
+def test_every_setting_has_a_description_that_is_a_sentence() -> None:
+    fields = {
+        f"{model.__name__}.{name}": field.description
+        or ("" if not any(models_of(field.annotation)) else "A.")
+        for model in models_of(settings_model())
+        for name, field in model.model_fields.items()
+    }
+    assert {
+        name: text
+        for name, text in fields.items()
+        if not re.match(r"^[A-Z`]|fsspec", text) or text[-1:] != "."
+    } == {}

@@ -1,4 +1,4 @@
-"""The algorithms and datasets that ship, and that no code of the service knows them."""
+"""The built-in algorithms and datasets are configuration only."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ SOURCES = sorted(
 )
 
 
-def test_no_code_of_the_service_names_a_sample() -> None:
+def test_the_code_does_not_name_a_built_in_algorithm() -> None:
     assert {"intent_classification", "intent-classification", "language_model", "dialog"} <= NAMES
     assert len(SOURCES) > 100
     sample = re.compile(rf"\b({'|'.join(NAMES)})\b")
@@ -46,7 +46,7 @@ def test_no_code_of_the_service_names_a_sample() -> None:
         (StorageSettings(data_dir=Path("/var/lib/x")), "/var/lib/x/storage"),
     ],
 )
-def test_the_datasets_that_ship_lie_in_the_storage(storage: StorageSettings, root: str) -> None:
+def test_built_in_datasets_are_in_the_storage(storage: StorageSettings, root: str) -> None:
     datasets = Settings(storage=storage).all_datasets
     assert datasets["*"].folder("7", "v1") == f"{root}/versionedDatasets/7/v1"
     assert datasets["*"].files == ("examples.csv", "labels.csv")
@@ -54,6 +54,6 @@ def test_the_datasets_that_ship_lie_in_the_storage(storage: StorageSettings, roo
     assert datasets["dialog"].files == ("train.txt", "validation.txt")
 
 
-def test_configured_datasets_replace_those_that_ship() -> None:
+def test_configured_datasets_replace_the_built_in_ones() -> None:
     mine = {"mine": Dataset(uri="/data/{dataset_id}/{version}")}
     assert Settings(datasets=mine).all_datasets == mine

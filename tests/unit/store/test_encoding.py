@@ -1,4 +1,4 @@
-"""What stores leave out of a job is read back as it was, by every later version too."""
+"""Values that stores leave out of a job are read back unchanged, also by later versions."""
 
 from dataclasses import MISSING, fields
 from datetime import timedelta
@@ -25,7 +25,7 @@ _OPTIONS: dict[str, Any] = {
     "annotations": {},
 }
 
-# As they were released. Jobs in stores were written without them: add to this table, but change nothing.
+# The released defaults. Stored jobs lack them, so add to this table, but change nothing.
 RELEASED: dict[type, dict[str, Any]] = {
     JobSpec: {
         "pod_options": InstanceOptions(),
@@ -80,7 +80,7 @@ RELEASED: dict[type, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kept", RELEASED, ids=lambda kept: kept.__name__)
-def test_a_default_that_was_released_stays_as_it_is(kept: type) -> None:
+def test_released_defaults_do_not_change(kept: type) -> None:
     defaults = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
         for field in fields(kept)
@@ -88,7 +88,7 @@ def test_a_default_that_was_released_stays_as_it_is(kept: type) -> None:
     assert {name: defaults[name] for name in RELEASED[kept]} == RELEASED[kept]
 
 
-def test_every_field_that_may_be_left_out_is_in_the_table() -> None:
+def test_the_table_has_every_field_with_a_default() -> None:
     for kept, released in RELEASED.items():
         optional = {
             field.name
@@ -98,14 +98,14 @@ def test_every_field_that_may_be_left_out_is_in_the_table() -> None:
         assert optional == set(released), kept
 
 
-def test_what_is_as_by_default_is_not_written() -> None:
+def test_default_values_are_not_written() -> None:
     assert text_of(RANKS, (RankStatus(0, Phase.RUNNING),)) == '[{"rank":0,"phase":"running"}]'
     moves = (Move(JobState.QUEUED, NOON, 0),)
     assert text_of(MOVES, moves) == '[{"state":"queued","at":"2026-11-21T12:00:00Z","attempt":0}]'
     assert "retry" not in dumped(spec())
 
 
-def test_what_differs_within_a_policy_is_written_and_read_back() -> None:
+def test_other_values_are_written_and_read_back() -> None:
     wanted = spec(
         retry=RetryPolicy(max_attempts=3, retry_on=(Category.CRASHED,)),
         elastic=Elastic(min_instances=2),

@@ -1,4 +1,4 @@
-"""What a policy sees of the queue, and what becomes of its decisions."""
+"""Admission of queued jobs: the snapshot for the policy, and its decisions."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ CAPACITY = 40
 
 
 class Watched(Fifo):
-    """Fifo, and what it was shown."""
+    """Fifo that records its snapshots."""
 
     def __init__(self) -> None:
         self.seen: list[Snapshot] = []
@@ -30,7 +30,7 @@ class Watched(Fifo):
 
 
 class Queue:
-    """A store with jobs, and what admits them."""
+    """A store with jobs, and their admission."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -51,7 +51,7 @@ class Queue:
         await self.store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
 
     def wakes(self, job_id: int, state: JobState) -> bool:
-        """Whether it looks at the queue again, as the job has come into this state."""
+        """Return whether admission wakes when the job enters this state."""
         before = self.woken
         self.admitting.job_changed(job_id, state)
         return self.woken > before
@@ -74,7 +74,7 @@ async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
     await store.close()
 
 
-async def test_a_policy_sees_the_head_of_a_long_queue_and_what_is_in_use(queue: Queue) -> None:
+async def test_a_policy_sees_the_head_of_a_long_queue_and_the_instances_in_use(queue: Queue) -> None:
     jobs = await queue.submit(*[1] * 100)
     await queue.admitting.run()
     first, second, third = queue.policy.seen
@@ -86,7 +86,7 @@ async def test_a_policy_sees_the_head_of_a_long_queue_and_what_is_in_use(queue: 
     assert await queue.states(*jobs) == live + queued
 
 
-async def test_only_what_is_behind_the_waiting_head_needs_no_look(queue: Queue) -> None:
+async def test_changes_behind_the_waiting_head_do_not_wake_admission(queue: Queue) -> None:
     running, head, behind = await queue.submit(30, 20, 1)
     assert queue.wakes(running, JobState.QUEUED)
     await queue.admitting.run()
@@ -102,7 +102,7 @@ async def test_only_what_is_behind_the_waiting_head_needs_no_look(queue: Queue) 
     assert queue.wakes(running, JobState.SUCCEEDED)
 
 
-async def test_what_can_never_fit_ends_and_those_behind_it_go_on(queue: Queue) -> None:
+async def test_a_job_that_can_never_fit_fails_and_later_jobs_start(queue: Queue) -> None:
     large, small = await queue.submit(CAPACITY + 1, 1)
     await queue.admitting.run()
     assert await queue.states(large, small) == [JobState.FAILED, JobState.LAUNCHING]
@@ -112,14 +112,14 @@ async def test_what_can_never_fit_ends_and_those_behind_it_go_on(queue: Queue) -
     assert f"needs {CAPACITY + 1} instances" in diagnosis.summary
 
 
-async def test_a_job_that_changed_meanwhile_leaves_its_place_to_the_next(queue: Queue) -> None:
+async def test_the_next_job_starts_in_place_of_one_that_was_cancelled_meanwhile(queue: Queue) -> None:
     cancelled, other = await queue.submit(CAPACITY, CAPACITY)
     queue.cancelled_meanwhile.add(cancelled)
     await queue.admitting.run()
     assert await queue.states(cancelled, other) == [JobState.CANCELLED, JobState.LAUNCHING]
 
 
-async def test_a_store_that_is_away_is_no_reason_to_go_on(queue: Queue) -> None:
+async def test_an_unavailable_store_ends_the_round(queue: Queue) -> None:
     (job_id,) = await queue.submit(1)
     queue.refuses[job_id] = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
@@ -128,7 +128,7 @@ async def test_a_store_that_is_away_is_no_reason_to_go_on(queue: Queue) -> None:
     assert await queue.states(job_id) == [JobState.LAUNCHING]
 
 
-async def test_without_room_one_job_is_admitted_at_a_time_until_a_launch_finds_some(queue: Queue) -> None:
+async def test_without_room_jobs_are_admitted_one_at_a_time_until_a_launch_finds_room(queue: Queue) -> None:
     first, second, third = await queue.submit(1, 1, 1)
     queue.admitting.found_no_room(first)
     await queue.admitting.run()
@@ -148,7 +148,7 @@ async def test_without_room_one_job_is_admitted_at_a_time_until_a_launch_finds_s
     assert queue.woken == 2, "a job that did not wait holds up no other"
 
 
-async def test_a_job_that_was_to_try_and_could_not_be_admitted_holds_up_no_other(queue: Queue) -> None:
+async def test_a_trial_job_that_cannot_be_admitted_does_not_block_others(queue: Queue) -> None:
     first, second = await queue.submit(1, 1)
     queue.admitting.found_no_room(99)
     queue.admitting.no_longer_waits(99)

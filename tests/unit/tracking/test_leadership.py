@@ -1,4 +1,4 @@
-"""When a replica tracks: never without the lease, and never for longer than it is sure of it."""
+"""A replica tracks only while it certainly holds the lease."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ LONG = timedelta(minutes=1)
 
 
 class Leases:
-    """The half of a store that leadership needs. Its lease is over when a test says so."""
+    """The lease store of a test, which decides when the lease is over."""
 
     def __init__(self) -> None:
         self.term: Term | None = None
@@ -36,7 +36,7 @@ class Leases:
         return self.elect() if self.term is None else None
 
     def elect(self) -> Term:
-        """Somebody wins."""
+        """Let a replica win."""
         self.terms += 1
         self.term = Term(self.terms, f"token {self.terms}")
         return self.term
@@ -46,7 +46,7 @@ class Leases:
             self.free()
 
     def free(self) -> None:
-        """Whoever leads has resigned."""
+        """Let the leader resign."""
         self.term = None
         self.resigned.publish(self.terms, None)
 
@@ -55,7 +55,7 @@ class Leases:
 
 
 class Replica:
-    """One that says when it begins to track, and when it has ended."""
+    """A replica that records when it begins and ends to track."""
 
     def __init__(self, leases: Leases, lifetime: timedelta, **options: Any) -> None:
         self.tenure: Tenure | None = None
@@ -97,7 +97,7 @@ class Replica:
         assert self.tenure is not None
         return self.tenure
 
-    async def leads_no_more(self) -> None:
+    async def loses_leadership(self) -> None:
         await self.until(lambda: self.tenure is None)
 
 
@@ -125,15 +125,15 @@ async def test_the_first_replica_leads_and_resigns_when_it_is_stopped(leases: Le
     assert await leases.lead("another", LONG) is not None
 
 
-async def test_a_resignation_is_followed_at_once(leases: Leases) -> None:
+async def test_another_replica_leads_at_once_after_a_resignation(leases: Leases) -> None:
     leases.elect()
     async with running(Replica(leases, LONG)) as replica:
-        await asyncio.sleep(0)  # it has asked, and waits
+        await asyncio.sleep(0)  # it has campaigned, and waits
         leases.free()
         assert (await replica.leads()).term.number == 2
 
 
-async def test_who_leads_renews(leases: Leases) -> None:
+async def test_the_leader_renews_its_lease(leases: Leases) -> None:
     async with running(Replica(leases, SHORT)) as replica:
         await replica.leads()
         await asyncio.sleep(2 * SHORT.total_seconds())
@@ -142,31 +142,31 @@ async def test_who_leads_renews(leases: Leases) -> None:
         assert leases.terms == 1
 
 
-async def test_who_is_deposed_tracks_no_more_and_stands_again(leases: Leases) -> None:
+async def test_a_replica_that_lost_leadership_stops_tracking_and_campaigns_again(leases: Leases) -> None:
     async with running(Replica(leases, SHORT)) as replica:
         await replica.leads()
         another = leases.elect()
-        await replica.leads_no_more()
+        await replica.loses_leadership()
         assert leases.term == another, "a resignation from an earlier term changes nothing"
         leases.free()
         assert (await replica.leads()).term.number == 3
 
 
-async def test_a_leader_without_the_store_ends_when_its_lease_does_and_comes_back_with_it(
+async def test_a_leader_without_the_store_stops_with_its_lease_and_leads_again_later(
     leases: Leases,
 ) -> None:
     loop = asyncio.get_running_loop()
     async with running(Replica(leases, SHORT)) as replica:
         await replica.leads()
         leases.is_away, away_at = True, loop.time()
-        await replica.leads_no_more()
+        await replica.loses_leadership()
         assert loop.time() - away_at < SHORT.total_seconds() + 0.15
         leases.is_away = False
         leases.free()
         assert (await replica.leads()).term.number == 2
 
 
-async def test_a_short_outage_of_the_store_is_no_end(leases: Leases) -> None:
+async def test_a_short_outage_of_the_store_does_not_end_the_term(leases: Leases) -> None:
     async with running(Replica(leases, timedelta(seconds=1))) as replica:
         await replica.leads()
         leases.is_away = True
@@ -177,7 +177,7 @@ async def test_a_short_outage_of_the_store_is_no_end(leases: Leases) -> None:
         assert leases.terms == 1
 
 
-async def test_who_slept_through_the_end_of_the_lease_knows_it_before_it_does_anything(
+async def test_a_replica_that_slept_through_its_lease_does_nothing(
     leases: Leases,
 ) -> None:
     now = 0.0
@@ -189,22 +189,22 @@ async def test_who_slept_through_the_end_of_the_lease_knows_it_before_it_does_an
             tenure.check()
 
 
-async def test_what_the_tracker_finds_out_ends_the_term_at_once(leases: Leases) -> None:
+async def test_a_tracker_can_end_the_term_at_once(leases: Leases) -> None:
     async with running(Replica(leases, LONG)) as replica:
         tenure = await replica.leads()
         leases.elect()
         tenure.end("the store says so")
-        await replica.leads_no_more()
+        await replica.loses_leadership()
         with pytest.raises(LeadershipLost, match="the store says so"):
             tenure.check()
 
 
-async def test_a_tracker_that_fails_makes_room_for_another(
+async def test_a_replica_resigns_when_its_tracker_fails(
     leases: Leases, caplog: pytest.LogCaptureFixture
 ) -> None:
     replica = Replica(leases, SHORT)
     replica.crash = RuntimeError("a mistake")
     async with running(replica):
         await replica.until(lambda: leases.terms == 2 and replica.tenure)
-    assert "the tracker ended, which it never should" in caplog.text
+    assert "the tracker ended unexpectedly" in caplog.text
     assert "a mistake" in caplog.text

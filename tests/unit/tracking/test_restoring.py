@@ -1,4 +1,4 @@
-"""A job of a restored store moves to the newest attempt that is there."""
+"""A job of a restored store moves to its newest existing attempt."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -47,13 +47,13 @@ def path(moved: Job, there: set[int]) -> list[tuple[JobState, int]]:
         (RUNNING.ended(Ending(JobState.SUCCEEDED, NOON), NOON), {1}, []),
     ],
 )
-def test_a_job_moves_to_the_newest_attempt_that_is_there(
+def test_a_job_moves_to_its_newest_existing_attempt(
     before: Job, there: set[int], moves: list[tuple[JobState, int]]
 ) -> None:
     assert path(before, there) == moves
 
 
-def test_an_attempt_whose_end_is_not_known_is_followed_by_another_whatever_the_policy() -> None:
+def test_another_attempt_follows_an_unknown_end_whatever_the_policy() -> None:
     assert RUNNING.spec.retry.max_attempts == 1
     moved = caught_up(RUNNING, set(), LATER)
     assert moved is not None
@@ -63,6 +63,6 @@ def test_an_attempt_whose_end_is_not_known_is_followed_by_another_whatever_the_p
     assert "restored from a backup" in moved.last_failure.summary
 
 
-def test_a_group_that_runs_keeps_its_deadline() -> None:
+def test_a_running_group_keeps_its_deadline() -> None:
     timed = replace(RUNNING, due_at=LATER)
     assert caught_up(timed, {1}, LATER) is None

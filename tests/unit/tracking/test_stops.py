@@ -1,4 +1,4 @@
-"""Stops that fail are begun again, each time after a longer pause."""
+"""Failed stops begin again after growing pauses."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ GROUP = GroupRef("a-1", 1, 1)
 OTHER = GroupRef("a-2", 2, 1)
 
 
-async def test_a_stop_that_fails_begins_again_after_pauses_that_grow_and_holds_up_no_other() -> None:
+async def test_a_failed_stop_begins_again_after_growing_pauses_and_delays_no_other() -> None:
     ended: asyncio.Queue[GroupRef] = asyncio.Queue()
     stops = Stops(ended.put_nowait)
     clock = asyncio.get_running_loop().time
@@ -34,7 +34,7 @@ async def test_a_stop_that_fails_begins_again_after_pauses_that_grow_and_holds_u
         with pytest.raises(BackendUnavailable):
             stops.outcome(GROUP)
     pauses = [after - before for before, after in itertools.pairwise(begun)]
-    for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True):
+    for pause, least in zip(pauses, (0.05, 0.1, 0.2), strict=True):
         assert pause >= least * 0.99
 
     stops.begin(GROUP, succeed)

@@ -36,7 +36,7 @@ def questions_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def trained(questions_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Trained]:
-    """What a group of so many processes makes of the real data with the book's parameters."""
+    """Train a group of this size on the real data, and return the result."""
 
     @cache
     def train_once(size: int) -> Trained:

@@ -1,4 +1,4 @@
-"""Every shipped program finds each parameter that it reads among those that its algorithm declares."""
+"""Every shipped algorithm declares the parameters that its program reads."""
 
 import ast
 import re
@@ -43,13 +43,13 @@ IDS = [f"{name} of {place}" for place, name in SHIPPED]
 
 # A launcher runs beside the program, with the same environment.
 LAUNCHERS = {"mpi": {"trainer_kit.mpi.__main__"}}
-# Only process.main makes a group; a program that calls it imports the group for itself.
+# Only process.main creates a group, and a program that calls it imports the group itself.
 NOT_FOLLOWED = {("trainer_kit.process", "trainer_kit.group")}
-# Without them there is nothing to scale or to grow, or it depends on the group.
+# These have no default, or one that depends on the group.
 WITHOUT_DEFAULT = {"REFERENCE_BATCH_SIZE", "GROW_AT", "LARGEST_BATCH_SIZE", "NODE_SIZE"}
-# Read by name as they come from the one who calls.
+# The caller passes the names of these variables.
 READERS = "trainer_kit.environment"
-# Configuration's, and not a parameter: the service gives each rank its share of the cores.
+# A setting of the configuration: the service gives each rank its share of the cores.
 OF_THE_OPERATOR = {"OMP_NUM_THREADS"}
 
 
@@ -66,7 +66,7 @@ def tree_of(module: str) -> ast.Module:
 
 
 def executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those for type checkers."""
+    """Yield all nodes except those for type checkers."""
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             yield node
@@ -83,7 +83,7 @@ def imported(module: str) -> Iterator[str]:
 
 
 def modules_of(entry: str) -> set[str]:
-    """The module, and all of the images that it imports, directly or not."""
+    """Return the module and all modules of the images that it imports, directly or indirectly."""
     found: set[str] = set()
     waiting = [entry]
     while waiting:
@@ -98,7 +98,7 @@ def modules_of(entry: str) -> set[str]:
 
 
 def names_in(module: str) -> Iterator[str]:
-    """The variables that a module reads or sets, and words it gives to functions, which may be readers."""
+    """Return the variables that a module reads or sets, and the texts that it passes to functions."""
     for node in executed(tree_of(module)):
         match node:
             case ast.Call(func=function, args=[first, *_]) if isinstance(function, ast.Name) or is_reader(
@@ -113,7 +113,7 @@ def names_in(module: str) -> Iterator[str]:
                 must_be_known = True
             case _:
                 continue
-        if isinstance(first, ast.JoinedStr):  # its beginning says whose it is
+        if isinstance(first, ast.JoinedStr):  # its first part is the prefix
             first = first.values[0]
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             if re.fullmatch(r"[A-Z][A-Z0-9_]+", first.value):
@@ -130,7 +130,7 @@ def is_reader(function: ast.expr) -> bool:
 
 
 @pytest.mark.parametrize("shipped", SHIPPED, ids=IDS)
-def test_what_a_program_reads_is_what_its_algorithm_declares(shipped: tuple[str, str]) -> None:
+def test_a_program_reads_the_parameters_that_its_algorithm_declares(shipped: tuple[str, str]) -> None:
     algorithm = SHIPPED[shipped]
     recipes = algorithm.recipes.values()
     commands = {*(each.command for each in recipes), algorithm.check} - {()}
@@ -142,7 +142,7 @@ def test_what_a_program_reads_is_what_its_algorithm_declares(shipped: tuple[str,
     assert {name for name in read if not is_reserved(name)} - OF_THE_OPERATOR == set(algorithm.parameters)
 
 
-def test_one_program_has_the_same_parameters_wherever_it_is_declared() -> None:
+def test_all_declarations_of_a_program_have_the_same_parameters() -> None:
     for (place, name), algorithm in SHIPPED.items():
         built_in = default_algorithms(ALGORITHM).get(name)
         if built_in is not None:
@@ -150,7 +150,7 @@ def test_one_program_has_the_same_parameters_wherever_it_is_declared() -> None:
 
 
 class Recorder:
-    """What the readers of trainer_kit are asked for, as declarations."""
+    """Return the parameters that the program reads with trainer_kit, as declarations."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: dict[str, Parameter] = {}

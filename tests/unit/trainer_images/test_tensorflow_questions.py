@@ -1,4 +1,4 @@
-"""TensorFlow by TF_CONFIG alone: workers that learn in step, and parameter servers."""
+"""TensorFlow with only TF_CONFIG: synchronous workers, and parameter servers."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.support.trainers.launcher import Launcher, end_of
 
 WORKERS, PARAMETER_SERVER = "tensorflow_questions.workers", "tensorflow_questions.parameter_server"
 SOON = 30
-"""Seconds within which a loss is noticed, on a slow machine."""
+"""Seconds within which a lost process is noticed on a slow machine."""
 
 
 @pytest.mark.timeout(240)
@@ -35,7 +35,7 @@ def test_workers_of_any_number_learn_the_same_from_the_same_steps(
 
 
 @pytest.mark.parametrize("lost", [0, 1], ids=["chief", "worker"])
-def test_workers_that_lost_one_of_them_fail_soon(tensorflow: Launcher, questions_uri: str, lost: int) -> None:
+def test_workers_fail_soon_after_the_loss_of_one(tensorflow: Launcher, questions_uri: str, lost: int) -> None:
     places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere"}
     workers = start_tasks(tensorflow, WORKERS, cluster_of(worker=2), **places, **ENDLESS)["worker"]
     await_first_epoch(workers[0])
@@ -46,7 +46,7 @@ def test_workers_that_lost_one_of_them_fail_soon(tensorflow: Launcher, questions
 
 
 @pytest.mark.timeout(180)
-def test_the_chief_of_parameter_servers_ends_and_the_servers_when_they_are_told(
+def test_the_chief_of_parameter_servers_ends_by_itself_and_the_servers_on_sigterm(
     tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
     places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(tmp_path / "model")}
@@ -67,7 +67,7 @@ def test_the_chief_of_parameter_servers_ends_and_the_servers_when_they_are_told(
 @pytest.mark.parametrize(
     ("role", "said"), [("ps", "UnavailableError"), ("worker", "TimeoutError")], ids=["ps", "only worker"]
 )
-def test_a_chief_that_lost_its_servers_fails_within_its_patience(
+def test_a_chief_that_lost_its_servers_fails_within_its_time_out(
     tensorflow: Launcher, questions_uri: str, role: str, said: str
 ) -> None:
     variables = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere", "GROUP_TIMEOUT": "15"}
@@ -81,15 +81,15 @@ def test_a_chief_that_lost_its_servers_fails_within_its_patience(
     assert said in end.stderr
 
 
-def test_parameter_servers_that_are_not_there_are_missed_at_once(tensorflow: Launcher) -> None:
+def test_missing_parameter_servers_are_reported_at_once(tensorflow: Launcher) -> None:
     [alone] = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(worker=1))["worker"]
     end = end_of(alone, SOON)
     assert end.code == 1
-    assert end.stderr.endswith("this takes PARALLEL_INSTANCES of 2 or more, and PS_INSTANCES of 1 or more\n")
+    assert end.stderr.endswith("PARALLEL_INSTANCES must be 2 or more, and PS_INSTANCES 1 or more\n")
 
 
 def train(launcher: Launcher, size: int, data: str, model: Path) -> Trained:
-    """Trains with so many workers, all of which succeed."""
+    """Train with this number of workers, all of which succeed."""
     variables = {"TRAINING_DATA_URI": data, "MODEL_URI": str(model), "BATCH_SIZE": str(GROUP_BATCH // size)}
     workers = start_tasks(launcher, WORKERS, cluster_of(worker=size), **variables)["worker"]
     return Trained(model, all_succeed(workers))

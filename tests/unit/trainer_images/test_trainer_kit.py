@@ -1,4 +1,4 @@
-"""What a program of another framework takes from the kit, where PyTorch is not installed."""
+"""The parts of the kit that work without PyTorch, for programs of other frameworks."""
 
 import json
 from pathlib import Path
@@ -30,16 +30,16 @@ sys.exit(main())
 """
 
 
-def test_the_rules_of_the_language_model_are_known(launcher: Launcher) -> None:
+def test_the_check_of_the_language_model_needs_no_pytorch(launcher: Launcher) -> None:
     assert launcher.run("-c", CHECK, HEADS="4", WIDTH="64") == (0, "", "")
     assert launcher.run("-c", CHECK, HEADS="5", WIDTH="64") == (
         65,
         "",
-        "WIDTH 64 is no multiple of HEADS 5\n",
+        "WIDTH 64 is not a multiple of HEADS 5\n",
     )
 
 
-def test_a_program_reads_its_job_reports_publishes_and_ends(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_program_reads_its_job_reports_and_publishes(launcher: Launcher, tmp_path: Path) -> None:
     model = tmp_path / "model"
     ended = launcher.run("-c", PROGRAM, JOB_ID="7", TRAINING_DATA_URI="nowhere", MODEL_URI=str(model))
     assert ended == (3, '::progress:: {"epoch": 1}\n', "")

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that is killed goes on from where it was.
+"""Checkpoints: a killed run resumes from its last checkpoint.
 
     with checkpoints.kept(group, model, optimizer, schedule=schedule, batches=batches) as run:
         while batches.epoch <= EPOCHS:
@@ -6,12 +6,11 @@
                 learn(batch)
                 run.step()
 
-* `keeping` is what training code uses, `settings` what can be chosen;
-* `pace` says when, `saving` saves, `resuming` finds what to go on from;
-* `state` gathers a run and puts it back, `random_state` the generators;
-* `folder` is where checkpoints lie, under the `names` that say which counts, each with its `manifest`;
-* `parts` writes and reads their files, `packing` says what may be in them, `durable` gets them onto the disk;
-* `exchange` lets the processes agree.
+* `keeping` is the interface for training code, `settings` are its settings; * `pace` decides when to save,
+`saving` saves, `resuming` finds the checkpoint to resume from; * `state` gathers and restores a run,
+`random_state` its random generators; * `folder` is the folder of checkpoints, `names` defines the names and
+their order, `manifest` lists the parts; * `parts` writes and reads the files, `packing` restricts their
+types, `durable` syncs them to disk; * `exchange` lets the processes agree.
 """
 
 from trainer_kit.checkpoints.keeping import Kept, kept

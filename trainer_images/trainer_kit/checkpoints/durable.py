@@ -1,7 +1,7 @@
-"""Files and folders that outlive a power cut.
+"""Files and folders that survive a power failure.
 
-A local file is on the disk once it is synced, and its name once the folder that holds it is. What is
-written to an object store is durable when it is closed, so there is nothing to do for any other file system.
+The content of a local file is on disk after a sync of the file, and its name after a sync of its folder. A
+file in an object store is durable once it is closed, so other file systems need nothing.
 """
 
 import errno
@@ -13,12 +13,12 @@ from typing import IO
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-# The answers of file systems that cannot sync folders, such as some network mounts.
+# The errors of file systems that cannot sync folders, such as some network mounts.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
 
 def sync_open(file: IO[bytes]) -> None:
-    """Waits until what was written to an open file is on the disk."""
+    """Wait until the content of an open file is on disk."""
     try:
         number = file.fileno()
     except (AttributeError, io.UnsupportedOperation):
@@ -28,13 +28,13 @@ def sync_open(file: IO[bytes]) -> None:
 
 
 def sync_file(filesystem: AbstractFileSystem, path: str) -> None:
-    """Waits until a file that was closed is on the disk."""
+    """Wait until a closed file is on disk."""
     if isinstance(filesystem, LocalFileSystem):
         _sync(path)
 
 
 def sync_folder(filesystem: AbstractFileSystem, path: str) -> None:
-    """Waits until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on disk."""
     if isinstance(filesystem, LocalFileSystem):
         try:
             _sync(path)
@@ -44,7 +44,7 @@ def sync_folder(filesystem: AbstractFileSystem, path: str) -> None:
 
 
 def make_folder(filesystem: AbstractFileSystem, path: str) -> None:
-    """Makes a folder and those above it, unless they are there."""
+    """Create a folder and its parents, unless they exist."""
     new: list[Path] = []
     if isinstance(filesystem, LocalFileSystem):
         new = [folder for folder in (Path(path), *Path(path).parents) if not folder.exists()]

@@ -1,4 +1,4 @@
-"""Words that the processes of a group pass to each other, apart from the training's own exchanges."""
+"""Exchange of values between the processes of a group, separate from the training's own exchanges."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ T = TypeVar("T")
 
 
 class Exchange:
-    """A way for all processes of a group to agree; every process must make the same calls in order.
+    """Lets all processes of a group agree. Every process must make the same calls in the same order.
 
-    It is a process group of its own, on the CPU, so that it never waits for a GPU or mixes with what
-    another thread exchanges. With a group of one, nothing is sent.
+    It uses a separate process group on the CPU, so it does not wait for a GPU or interfere with exchanges of
+    other threads. With a group of one, it sends nothing.
     """
 
     def __init__(self, group: Group, patience: timedelta) -> None:
-        """Every process of the group must do this; `patience` bounds each call."""
+        """Create it in every process of the group. `patience` bounds each call."""
         self._size = group.size
         self.is_first = group.is_master
         self.process_group = dist.new_group(backend="gloo", timeout=patience) if group.size > 1 else None
 
     def highest(self, *values: float) -> list[float]:
-        """The highest of each value over the processes."""
+        """Return the maximum of each value over the processes."""
         if self.process_group is None:
             return list(values)
         highest = torch.tensor(values, dtype=torch.float64)
@@ -36,40 +36,40 @@ class Exchange:
         return highest.tolist()
 
     def all(self, value: T) -> list[T]:
-        """What each process says, by rank."""
+        """Return the values of all processes by rank."""
         if self.process_group is None:
             return [value]
-        said: list[T] = [value] * self._size
-        dist.all_gather_object(said, value, self.process_group)
-        return said
+        values: list[T] = [value] * self._size
+        dist.all_gather_object(values, value, self.process_group)
+        return values
 
     def agreed(self, action: Callable[[], T]) -> list[T]:
-        """Does `action` in every process, and returns what it gave in each, by rank.
+        """Run `action` in every process and return the results by rank.
 
-        A TrainingError that it raised in one process is raised in all.
+        A TrainingError in one process is raised in all.
         """
         return [outcome.value() for outcome in self.all(_Outcome.of(action))]
 
     def by_first(self, action: Callable[[], T]) -> T:
-        """Does `action` in rank 0 alone, and returns or raises in every process what it did there."""
+        """Run `action` in rank 0 only, and return its result or raise its error in every process."""
         return self.all(_Outcome.of(action) if self.is_first else None)[0].value()  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
 class _Outcome(Generic[T]):
-    """What an action gave. Our own errors only: not every exception can be sent to another process."""
+    """The result or TrainingError of an action. Not every other exception can be sent to a process."""
 
-    given: T | None = None
+    result: T | None = None
     error: TrainingError | None = None
 
     @classmethod
     def of(cls, action: Callable[[], T]) -> "_Outcome[T]":
         try:
-            return cls(given=action())
+            return cls(result=action())
         except TrainingError as error:
             return cls(error=error)
 
     def value(self) -> T:
         if self.error is not None:
             raise self.error
-        return cast(T, self.given)
+        return cast(T, self.result)

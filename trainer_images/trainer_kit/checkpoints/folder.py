@@ -1,7 +1,7 @@
-"""The folder of a job's checkpoints, on any file system that fsspec knows.
+"""The folder of a job's checkpoints, on any file system of fsspec.
 
-All that is asked of the storage is that a file which was written, and a list which is asked for, show
-what was written before: so do local disks and the object stores. See `names` for what lies there.
+It relies on storage only for strong consistency: reads and lists show all earlier writes. Local disks and
+object stores provide that. See `names` for the content of the folder.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _BLOCK = 4 << 20
 
 @contextmanager
 def storage_errors(uri: str) -> Iterator[None]:
-    """Makes what a storage library raises, which may be anything, a StorageError that can be sent."""
+    """Turn any error of a storage library into a StorageError, which can be sent to other processes."""
     try:
         yield
     except TrainingError:
@@ -29,21 +29,18 @@ def storage_errors(uri: str) -> Iterator[None]:
 
 
 class CheckpointFolder:
-    """Where the attempts at one job keep their checkpoints.
-
-    Every method may raise StorageError.
-    """
+    """The checkpoints of all attempts of one job. Every method may raise StorageError."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.filesystem, self.path = storage.locate(uri)
 
     def path_of(self, checkpoint: Checkpoint) -> str:
-        """The folder of the checkpoint's parts."""
+        """Return the path of the folder with the checkpoint's parts."""
         return f"{self.path}/{checkpoint}"
 
     def look(self) -> Listing:
-        """What is there now."""
+        """List the folder."""
         with storage_errors(self.uri):
             self.filesystem.invalidate_cache()
             try:
@@ -53,9 +50,9 @@ class CheckpointFolder:
             return Listing.of(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def begin(self, attempt: int) -> Run:
-        """Says that a run of `attempt` begins, which ends the right to publish of all earlier ones.
+        """Start a run of `attempt`. Earlier runs can then no longer publish.
 
-        Raises SupersededError when a later one has begun already.
+        Raises SupersededError if a later run has already started.
         """
         run = Run.after(self.look().runs, attempt)
         with storage_errors(self.uri):
@@ -65,37 +62,37 @@ class CheckpointFolder:
         return run
 
     def check_not_superseded(self, run: Run) -> Listing:
-        """What is there now; raises SupersededError when a later run than `run` has begun."""
+        """List the folder. Raises SupersededError if a later run than `run` has started."""
         listing = self.look()
         if successor := listing.successor_of(run):
             raise SupersededError(
-                f"attempt {run.attempt} of this job ends here: attempt {successor.attempt} was started "
-                "after it, and goes on from its checkpoints"
+                f"attempt {run.attempt} of this job stops: attempt {successor.attempt} was started after it "
+                "and continues from its checkpoints"
             )
         return listing
 
     def publish(self, checkpoint: Checkpoint, manifest: Manifest) -> None:
-        """Makes the checkpoint exist, even after a power cut, once all of its parts are on the disk.
+        """Make a checkpoint durable and visible by writing its manifest. Its parts must be on disk.
 
-        Raises SupersededError instead when a later run has begun. After a StorageError the checkpoint
-        may exist: `is_published` says so.
+        Raises SupersededError if a later run has started. After a StorageError, the checkpoint may exist: see
+        `is_published`.
         """
         self.check_not_superseded(checkpoint.run)
-        aside = f"{self.path_of(checkpoint)}/manifest.partial"
+        draft = f"{self.path_of(checkpoint)}/manifest.partial"
         with storage_errors(self.uri):
-            self.filesystem.pipe_file(aside, manifest.to_json())
-            durable.sync_file(self.filesystem, aside)
+            self.filesystem.pipe_file(draft, manifest.to_json())
+            durable.sync_file(self.filesystem, draft)
             durable.sync_folder(self.filesystem, self.path_of(checkpoint))
             try:
-                self.filesystem.mv(aside, f"{self.path}/{checkpoint.manifest}")
+                self.filesystem.mv(draft, f"{self.path}/{checkpoint.manifest}")
             except Exception:
-                # An object store copies and then removes: only the second may have failed.
+                # An object store copies and then deletes: only the deletion may have failed.
                 if not self.is_published(checkpoint):
                     raise
             durable.sync_folder(self.filesystem, self.path)
 
     def is_published(self, checkpoint: Checkpoint) -> bool:
-        """Whether the checkpoint has a manifest that can be read."""
+        """Return whether the checkpoint has a valid manifest."""
         try:
             self.manifest_of(checkpoint)
         except DamagedError:
@@ -103,16 +100,16 @@ class CheckpointFolder:
         return True
 
     def manifest_of(self, checkpoint: Checkpoint) -> Manifest:
-        """The checkpoint's manifest; raises DamagedError where that is gone or not whole."""
+        """Read the checkpoint's manifest. Raises DamagedError if it is missing or damaged."""
         with storage_errors(self.uri):
             try:
                 text = self.filesystem.cat_file(f"{self.path}/{checkpoint.manifest}")
             except FileNotFoundError as error:
-                raise DamagedError("its manifest is gone") from error
+                raise DamagedError("its manifest is missing") from error
         return Manifest.from_json(text)
 
     def check_part(self, checkpoint: Checkpoint, name: str, expected: Part) -> None:
-        """Reads a part; raises DamagedError where it is not what the manifest says."""
+        """Read a part. Raises DamagedError if it does not match the manifest."""
         digest, size = hashlib.sha256(), 0
         with storage_errors(self.uri):
             try:
@@ -123,34 +120,34 @@ class CheckpointFolder:
             except FileNotFoundError as error:
                 raise DamagedError(f"{name} is missing") from error
         if Part(size, digest.hexdigest()) != expected:
-            raise DamagedError(f"{name} is not what was written ({size} of {expected.size} bytes)")
+            raise DamagedError(f"{name} does not match the manifest ({size} of {expected.size} bytes)")
 
     def discard(self, checkpoint: Checkpoint) -> None:
-        """Removes what was written of a checkpoint, unless it is published."""
+        """Remove the parts of a checkpoint, unless it is published."""
         if not self.is_published(checkpoint):
             with storage_errors(self.uri):
                 self._remove_parts(checkpoint)
 
     def tidy(self, run: Run, keep: int, unusable: Collection[Checkpoint] = ()) -> None:
-        """Removes all but the newest `keep` checkpoints, those `unusable`, and what earlier runs left.
+        """Remove all but the newest `keep` checkpoints, those in `unusable`, and leftovers of earlier runs.
 
-        Call it only once `publish` has returned: the older checkpoints are all there is until then.
-        Nothing is removed once a later run has begun, for it may be reading. One list shows both what
-        there is and that nobody has begun: who begins after it finds the newest checkpoint in place.
-        Raises SupersededError then.
+        Call this only after `publish` has returned, since until then the older checkpoints are the only ones.
+        Raises SupersededError, and removes nothing, if a later run has started, since that may be reading. A
+        single listing shows both the checkpoints and the runs: a run that starts after it finds the newest
+        checkpoint in place.
         """
         listing = self.check_not_superseded(run)
         kept = [checkpoint for checkpoint in listing.published if checkpoint not in unusable][:keep]
         with storage_errors(self.uri):
             for checkpoint in listing.published:
                 if checkpoint not in kept:
-                    # The manifest first: what is half removed does not exist.
+                    # The manifest first, so that a partly removed checkpoint does not count.
                     self.filesystem.rm_file(f"{self.path}/{checkpoint.manifest}")
                     self._remove_parts(checkpoint)
             self._remove_leftovers(listing, run)
 
     def remove_leftovers(self, run: Run) -> None:
-        """Removes what earlier runs began to write and did not publish; as `tidy` does."""
+        """Remove unpublished parts of earlier runs, like `tidy`."""
         listing = self.check_not_superseded(run)
         with storage_errors(self.uri):
             self._remove_leftovers(listing, run)

@@ -1,4 +1,4 @@
-"""Checkpoints as training code sees them."""
+"""The interface of checkpoints for training code."""
 
 import logging
 import signal
@@ -27,58 +27,58 @@ from trainer_kit.termination import Terminated
 log = logging.getLogger(__name__)
 
 _STORAGE_PATIENCE = timedelta(days=1)
-"""For exchanges between threads that save: large files take their time, and nobody waits for them."""
+"""The time-out of exchanges between saving threads: large files take long, and the training does not wait."""
 
 
 class Kept:
-    """A run whose state is kept: count each step, and the rest happens by itself."""
+    """A run with checkpoints: call `step` after each step."""
 
     def __init__(self) -> None:
         self.steps = 0
-        """How many steps the job has done, those before a restart included."""
+        """The number of steps that the job has done, including those before a restart."""
         self.values: dict[str, Any] = {}
-        """Whatever else the training code wants to have back after a restart; the same in all processes."""
+        """Further values to restore after a restart, the same in all processes."""
 
     def step(self) -> None:
-        """Says that a step is done; every process must, and its optimizer's step must be over.
+        """Count a step, after the optimizer's step. Every process must call this.
 
-        Saves when that is due. Raises Terminated once the group was told to end and has saved,
-        SupersededError when a later attempt has begun, and UntrustedTypeError when there is something
-        to save that could not be loaded again.
+        This saves a checkpoint if one is due. Raises Terminated after the last checkpoint if the group
+        received SIGTERM, SupersededError if a later attempt has started, and UntrustedTypeError if the state
+        contains an object that could not be loaded again.
         """
         self.steps += 1
 
     def wait(self) -> None:
-        """Waits until no save is under way; training has no need to."""
+        """Wait until no save is in progress. Training code does not need this."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What is kept of this object itself."""
+        """Return the state of this object."""
         return {"steps": self.steps, "values": self.values}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave."""
+        """Restore a state from `state_dict`."""
         self.steps, self.values = state["steps"], state["values"]
 
 
 class _KeptInFolder(Kept):
-    """A run that has a folder to be kept in."""
+    """A run with a folder for its checkpoints."""
 
     def __init__(
         self,
         settings: Settings,
         group: Group,
         state: Callable[["_KeptInFolder"], State],
-        was_told_to_end: Callable[[], bool],
+        is_terminating: Callable[[], bool],
     ) -> None:
         super().__init__()
         assert settings.uri is not None
         self._exchange = Exchange(group, timedelta(seconds=meeting.patience()))
         self._state = state(self)
-        self._was_told_to_end = was_told_to_end
+        self._is_terminating = is_terminating
         folder = CheckpointFolder(settings.uri)
         run, checkpoint, damaged = resume(folder, self._state, settings.attempt, self._exchange)
         if checkpoint is not None:
-            log.info("going on from step %d, saved by attempt %d", self.steps, checkpoint.run.attempt)
+            log.info("resuming from step %d, saved by attempt %d", self.steps, checkpoint.run.attempt)
         self._saver = Saver(folder, run, settings.keep, damaged, Exchange(group, _STORAGE_PATIENCE))
         self._pace = Pace(settings, self.steps)
 
@@ -91,24 +91,24 @@ class _KeptInFolder(Kept):
         self._saver.wait()
 
     def finish(self) -> None:
-        """Ends well: waits for what is under way, or saves once more if the group was told to end."""
+        """Wait for a save in progress, or save once more if the group received SIGTERM."""
         self._look()
         self._saver.wait()
 
     def _look(self) -> None:
-        """Finds out what all processes together have to do now, and does it."""
+        """Agree with all processes on the next action, and do it."""
         saver, pace, step = self._saver, self._pace, self.steps
-        told, lost, busy, due, slowest = self._exchange.highest(
-            self._was_told_to_end(),
+        terminating, superseded, busy, due, slowest = self._exchange.highest(
+            self._is_terminating(),
             saver.superseded is not None,
             saver.is_busy,
             pace.is_due(step),
             pace.seconds_per_step(step),
         )
-        if lost:
+        if superseded:
             saver.wait()
-            raise saver.superseded or SupersededError("a later attempt at this job has begun")
-        if told:
+            raise saver.superseded or SupersededError("a later attempt of this job has started")
+        if terminating:
             self._save_and_end()
         if due and not busy:
             saver.start(step, self._state)
@@ -120,7 +120,7 @@ class _KeptInFolder(Kept):
         if self._saver.newest is None or self._saver.newest.step != self.steps:
             self._saver.start(self.steps, self._state)
             self._saver.wait()
-        log.info("told to end, after step %d", self.steps)
+        log.info("ending on SIGTERM after step %d", self.steps)
         raise Terminated(signal.SIGTERM)
 
 
@@ -128,29 +128,29 @@ class _KeptInFolder(Kept):
 def kept(
     group: Group, model: nn.Module, optimizers: Optimizer | Sequence[Optimizer], **others: Stateful
 ) -> Iterator[Kept]:
-    """Puts back what an earlier attempt at this job saved, and saves what the block comes to.
+    """Restore the last checkpoint of this job, and save checkpoints during the block.
 
-    `model` is the model itself, not what `group.wrap` made of it. `others` are what else changes while
-    training and is the same in all processes, each with `state_dict` and `load_state_dict`: a schedule,
-    the place in the data. Everything must be built before, and what uses random numbers be started
-    within the block. Every process of the group must do this.
+    `model` is the model itself, not the result of `group.wrap`. `others` are further objects with
+    `state_dict` and `load_state_dict` that change during training and are the same in all processes, such as
+    a schedule or the position in the data. Build all objects before the block, and start code that uses
+    random numbers within it. Every process of the group must call this.
 
-    Without CHECKPOINT_URI steps are counted, and nothing else happens. Raises ParameterError,
-    StorageError when what is there cannot be read, UnfitError, UntrustedTypeError, and SupersededError.
+    Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
+    be read, UnfitError, UntrustedTypeError, and SupersededError.
     """
     settings = Settings.from_environment()
     if settings.uri is None:
         yield Kept()
         return
     optimizers = [optimizers] if isinstance(optimizers, Optimizer) else optimizers
-    with termination.deferred(settings.grace) as was_told_to_end:
+    with termination.deferred(settings.grace) as is_terminating:
         run = _KeptInFolder(
             settings,
             group,
             lambda run: State(
                 group, model, optimizers, {**others, "kept": run}, Packing(settings.weights_only)
             ),
-            was_told_to_end,
+            is_terminating,
         )
         yield run
         run.finish()

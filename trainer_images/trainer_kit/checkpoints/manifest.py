@@ -1,4 +1,4 @@
-"""What a checkpoint is made of: each part with its size and its SHA-256."""
+"""The manifest of a checkpoint: the size and SHA-256 of each part."""
 
 import json
 from collections.abc import Mapping
@@ -13,38 +13,38 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a checkpoint, as it was written."""
+    """One file of a checkpoint as written."""
 
     size: int
-    """Bytes."""
+    """The size in bytes."""
     sha256: str
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The last thing that is written of a checkpoint."""
+    """The last file of a checkpoint to be written."""
 
     world_size: int
-    """How many processes saved it."""
+    """The number of processes that saved it."""
     parts: Mapping[str, Part]
 
     def to_json(self) -> bytes:
-        """The manifest as it is stored."""
+        """Return the stored form of the manifest."""
         parts = {name: asdict(part) for name, part in self.parts.items()}
         content = {"format": FORMAT, "world_size": self.world_size, "parts": parts}
         return json.dumps(content, indent=1).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """Reads what `to_json` wrote; raises DamagedError where it is anything else."""
+        """Parse the output of `to_json`. Raises DamagedError for anything else."""
         try:
             content = json.loads(text)
             if content["format"] != FORMAT:
-                raise DamagedError(f"its format is {content['format']!r}, and not {FORMAT}")
+                raise DamagedError(f"its manifest has the format {content['format']!r} instead of {FORMAT}")
             parts = {name: Part(int(p["size"]), str(p["sha256"])) for name, p in content["parts"].items()}
             world_size = int(content["world_size"])
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise DamagedError("its manifest is not whole") from error
+            raise DamagedError("its manifest is damaged") from error
         if not parts or any(PurePosixPath(name).name != name for name in parts):
-            raise DamagedError("its manifest names no parts, or some that lie elsewhere")
+            raise DamagedError("its manifest names no parts, or parts outside the folder")
         return cls(world_size, parts)

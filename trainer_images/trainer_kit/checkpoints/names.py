@@ -1,11 +1,10 @@
-"""The names in the folder of a job's checkpoints, and what a list of them says.
+"""The names in the folder of a job's checkpoints.
 
-    attempt-0000000002.0001.9f3c61ab.fence                     this start of attempt 2 has begun
+    attempt-0000000002.0001.9f3c61ab.fence                     this run of attempt 2 has started
     attempt-0000000002.0001.9f3c61ab.step-000000000120/        the parts of a checkpoint
-    attempt-0000000002.0001.9f3c61ab.step-000000000120.json    its manifest, written when they are whole
+    attempt-0000000002.0001.9f3c61ab.step-000000000120.json    its manifest, written after all parts
 
-Who begins later has the greater name, so no process ever writes what another one has written, and
-the order of the names is the order in which checkpoints count.
+A later run has a greater name. So no run writes files of another run, and checkpoints are ordered by name.
 """
 
 import re
@@ -21,16 +20,16 @@ _CHECKPOINT = re.compile(rf"{_RUN}\.step-(\d{{12}})(\.json)?")
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """One start of the group: an attempt, and how often that attempt was started before it."""
+    """One start of the group in an attempt. An attempt may be started several times."""
 
     attempt: int
     start: int
     nonce: str
-    """Tells two apart that were started at the same moment."""
+    """Distinguishes two runs that start at the same moment."""
 
     @classmethod
     def after(cls, others: Iterable["Run"], attempt: int) -> Self:
-        """A new start of `attempt`, greater than the earlier ones."""
+        """Return a new run of `attempt`, greater than the earlier ones."""
         starts = [run.start for run in others if run.attempt == attempt]
         return cls(attempt, max(starts, default=0) + 1, secrets.token_hex(4))
 
@@ -39,13 +38,13 @@ class Run:
 
     @property
     def fence(self) -> str:
-        """The file that says that this run has begun."""
+        """The name of the file that marks the start of this run."""
         return f"{self}.fence"
 
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """What one run had come to after so many steps."""
+    """The checkpoint of a run after a step."""
 
     run: Run
     step: int
@@ -55,13 +54,13 @@ class Checkpoint:
 
     @property
     def manifest(self) -> str:
-        """The file without which the checkpoint does not exist."""
+        """The name of the manifest. Without this file, the checkpoint does not exist."""
         return f"{self}.json"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What the folder held at one moment. Files that are not ours are not looked at."""
+    """The content of the folder at one moment, without unrelated files."""
 
     runs: frozenset[Run]
     published: tuple[Checkpoint, ...]
@@ -71,7 +70,7 @@ class Listing:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Self:
-        """Reads the names of a folder's files and folders."""
+        """Parse the names of the folder's files and folders."""
         runs: set[Run] = set()
         parts: set[Checkpoint] = set()
         manifests: set[Checkpoint] = set()
@@ -83,7 +82,7 @@ class Listing:
         return cls(frozenset(runs), tuple(sorted(manifests, reverse=True)), frozenset(parts - manifests))
 
     def successor_of(self, run: Run) -> Run | None:
-        """Who has begun after `run`, if anybody has."""
+        """Return the latest run that started after `run`, if any."""
         newest = max(self.runs, default=run)
         return newest if newest > run else None
 

@@ -1,4 +1,4 @@
-"""When the next checkpoint is due, and how often the processes ask each other."""
+"""Decides when the next checkpoint is due, and how often the processes exchange that."""
 
 import time
 from collections.abc import Callable
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from trainer_kit.checkpoints.settings import Settings
 
 LOOK_SECONDS = 0.2
-"""About how far two exchanges are apart, as each costs a fraction of a millisecond. SIGTERM waits as long."""
+"""The approximate time between two exchanges, which cost under a millisecond each. SIGTERM waits as long."""
 
 
 class Pace:
-    """Counts steps and time since the last save was tried.
+    """Counts steps and time since the last attempt to save.
 
-    The clock is one that nobody can set. Time differs between processes, so what follows from it is
-    said to the others (`is_due`, `seconds_per_step`) and done by all of them or none; what follows
-    from the number of steps is the same everywhere.
+    The clock is monotonic. Times differ between processes, so they exchange the values that depend on time
+    (`is_due`, `seconds_per_step`) and decide together. Values that depend on the number of steps are the same
+    in all processes.
     """
 
     def __init__(self, settings: Settings, step: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,22 +25,22 @@ class Pace:
         self._next_look = step + 1
 
     def wants_look(self, step: int) -> bool:
-        """Whether the processes should talk after this step; the answer is the same in all of them."""
+        """Return whether the processes should exchange after this step. All processes get the same answer."""
         return step >= self._next_look
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time for a checkpoint, as far as this process knows."""
+        """Return whether this process finds that a checkpoint is due."""
         steps = self._settings.every_steps
         if steps is not None and step - self._saved_step >= steps:
             return True
         return self._clock() - self._saved_at >= self._settings.every_seconds
 
     def seconds_per_step(self, step: int) -> float:
-        """How long a step has taken since the last look."""
+        """Return the average time of a step since the last exchange."""
         return (self._clock() - self._looked_at) / max(1, step - self._looked_step)
 
     def looked(self, step: int, slowest: float) -> None:
-        """The processes have talked after this step; `slowest` is the longest of their times for a step."""
+        """Note an exchange after this step. `slowest` is the maximum of the processes' times per step."""
         pause = max(1, min(int(LOOK_SECONDS / max(slowest, 1e-6)), 2 * (step - self._looked_step)))
         self._looked_step, self._looked_at = step, self._clock()
         self._next_look = step + pause
@@ -49,5 +49,5 @@ class Pace:
             self._next_look = min(self._next_look, due)
 
     def saved(self, step: int) -> None:
-        """A save was begun after this step; whether it succeeds, the next one is due in a full period."""
+        """Note the start of a save. The next one is due after a full period, even if this one fails."""
         self._saved_step, self._saved_at = step, self._clock()

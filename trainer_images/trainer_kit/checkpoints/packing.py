@@ -1,9 +1,10 @@
-"""Objects as bytes, and back without running anything that is in them.
+"""Serializes objects, and loads them without running code from the data.
 
-All jobs write to one storage, so the files of a checkpoint may be those of another job. A pickle may name
-any function to be called. So tensors and plain values are loaded with `weights_only`, which allows the
-types of PyTorch, those named here, and those that the training code has named by
-`torch.serialization.add_safe_globals`; and the list of tensors with nothing but what such a list is made of.
+All jobs write to one storage, so another job may have written the files of a checkpoint, and a pickle can
+call any function. So tensors and plain values are loaded with `weights_only`. That allows the types of
+PyTorch, the types listed here, and those that the training code allows with
+`torch.serialization.add_safe_globals`. The list of tensors is loaded with only the types that such a list
+consists of.
 """
 
 import io
@@ -23,8 +24,8 @@ from trainer_kit.errors import DamagedError, UntrustedTypeError
 
 _Named = Callable[..., Any] | tuple[Callable[..., Any], str]
 
-# NumPy's arrays and numbers, by the names of NumPy 1 and 2: its random state is an array, and metrics
-# are often its numbers.
+# NumPy's arrays and numbers, under the names of NumPy 1 and 2. Its random state is an array, and metrics are
+# often its numbers.
 _NUMPY_FUNCTIONS: tuple[tuple[Callable[..., Any], str], ...] = (
     (cast(Callable[..., Any], np.empty(0).__reduce__()[0]), "_reconstruct"),
     (cast(Callable[..., Any], np.float64().__reduce__()[0]), "scalar"),
@@ -42,7 +43,7 @@ _NUMPY: tuple[_Named, ...] = (
 
 _ALLOWED: tuple[_Named, ...] = (bytes, frozenset, *_NUMPY)
 
-# What torch.distributed.checkpoint makes a list of tensors of.
+# The types of a list of tensors of torch.distributed.checkpoint.
 _METADATA: dict[tuple[str, str], Any] = {
     (each.__module__, each.__qualname__): each
     for each in (
@@ -66,13 +67,13 @@ _REASON = re.compile(r"WeightsUnpickler error:\s*(.+)")
 
 @dataclass(frozen=True)
 class Packing:
-    """How what is no tensor becomes bytes, and what may come of such bytes."""
+    """Serialization of objects that are not tensors."""
 
     weights_only: bool
-    """Whether types must be named to be loaded; if not, loading may run code."""
+    """Whether only allowed types are loaded. Otherwise, loading may run code."""
 
     def pack(self, value: object) -> bytes:
-        """The bytes of `value`; raises UntrustedTypeError where they could not be loaded again."""
+        """Serialize `value`. Raises UntrustedTypeError if it could not be loaded again."""
         buffer = io.BytesIO()
         torch.save(value, buffer)
         packed = buffer.getvalue()
@@ -81,19 +82,19 @@ class Packing:
         return packed
 
     def unpack(self, packed: bytes) -> Any:
-        """The value of some bytes; raises UntrustedTypeError, and DamagedError where they are none."""
+        """Load a value. Raises UntrustedTypeError for types that are not allowed, and DamagedError."""
         with only_named_types():
             try:
                 return torch.load(io.BytesIO(packed), map_location="cpu", weights_only=self.weights_only)
             except Exception as error:
                 if self.weights_only and isinstance(error, pickle.UnpicklingError):
                     raise
-                raise DamagedError(f"what it holds cannot be read: {_first_line(error)}") from error
+                raise DamagedError(f"its content cannot be read: {_first_line(error)}") from error
 
 
 @contextmanager
 def only_named_types() -> Iterator[None]:
-    """Lets `torch.load` with `weights_only` take the types named here, too.
+    """Allow `torch.load` with `weights_only` to load the types listed here.
 
     Raises UntrustedTypeError for others.
     """
@@ -106,7 +107,7 @@ def only_named_types() -> Iterator[None]:
 
 
 def read_metadata(file: IO[bytes]) -> metadata.Metadata:
-    """A list of tensors; raises UntrustedTypeError where it holds anything else, and DamagedError."""
+    """Read a list of tensors. Raises UntrustedTypeError if it contains other types, and DamagedError."""
     try:
         value = _MetadataUnpickler(file).load()
     except UntrustedTypeError:
@@ -119,29 +120,29 @@ def read_metadata(file: IO[bytes]) -> metadata.Metadata:
 
 
 class _MetadataUnpickler(pickle.Unpickler):
-    """Finds what is named exactly: a dotted name could reach from there to anything."""
+    """Allows exact names only, since a dotted name can reach any object."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _METADATA[module, name]
         except KeyError as error:
             raise UntrustedTypeError(
-                f"its list of tensors names {module}.{name}, which no such list needs: it is not loaded, "
-                "as that may run code"
+                f"its list of tensors names {module}.{name}, which such lists do not use: it is not loaded, "
+                "since that may run code"
             ) from error
 
 
 def _untrusted(message: str) -> UntrustedTypeError:
-    """The error for a message of PyTorch, whose own advice is to load it all the same."""
+    """Make an error from a message of PyTorch, whose own advice is to load the object unsafely."""
     found = _TYPE.search(message)
     reason = _REASON.search(message)
-    what = f"an object of {found[1]}" if found else "more than plain values"
+    content = f"an object of {found[1]}" if found else "more than plain values"
     because = "" if found or not reason else f" ({reason[1].strip()})"
     name = found[1] if found else "TYPE"
     return UntrustedTypeError(
-        f"a checkpoint with {what}{because} is not loaded, as that may run code. Keep plain values instead "
-        "(numbers, text, lists, dictionaries, sets, tensors, NumPy arrays); or allow the type in the "
-        f"training code, before `kept`: torch.serialization.add_safe_globals([{name}]); or, if no other job "
+        f"a checkpoint with {content}{because} is not loaded, since that may run code. Keep plain values "
+        "instead (numbers, text, lists, dictionaries, sets, tensors, NumPy arrays). Or allow the type in the "
+        f"training code before `kept`: torch.serialization.add_safe_globals([{name}]). Or, if no other job "
         "can write to the folder, set CHECKPOINT_WEIGHTS_ONLY=false in the configuration of the algorithm"
     )
 

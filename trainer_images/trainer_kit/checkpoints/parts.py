@@ -1,8 +1,9 @@
 """The parts of a checkpoint, written and read by torch.distributed.checkpoint through fsspec.
 
-PyTorch's own bridge to fsspec is private, runs `sync` on the whole machine for each file of an object
-store, sends exceptions between processes that cannot be sent (the others then wait for ever), and
-reads object stores by seeking to and fro in each part. This one hashes what it writes, too.
+PyTorch's own bridge to fsspec is not used, for these reasons: it is private; it runs `sync` on the whole
+machine for each file of an object store; it sends exceptions between processes that cannot be serialized,
+after which the others wait forever; and it seeks back and forth in files of object stores. This one also
+hashes the written files.
 """
 
 import hashlib
@@ -33,33 +34,33 @@ StrPath = str | PathLike[str]
 
 
 class PartsWriter(FileSystemWriter):
-    """Writes the parts of one checkpoint that are this process's."""
+    """Writes this process's parts of a checkpoint."""
 
     def __init__(self, filesystem: AbstractFileSystem, path: str) -> None:
-        # Syncing is done here, where it is known whether there is anything to sync.
+        # Parts syncs files itself, since only some file systems need it.
         super().__init__(path, sync_files=False)
         self.path = path
         self._parts = self.fs = Parts(filesystem)  # type: ignore[assignment]  # any FileSystemBase will do
 
     @property
     def written(self) -> dict[str, Part]:
-        """The parts that this process wrote, by their names."""
+        """The parts that this process has written, by name."""
         return {Path(path).name: part for path, part in self._parts.written.items()}
 
 
 class PartsReader(FileSystemReader):
-    """Reads what this process needs of a checkpoint that was found whole."""
+    """Reads the parts of a verified checkpoint that this process needs."""
 
     def __init__(self, filesystem: AbstractFileSystem, path: str, names: Collection[str]) -> None:
         super().__init__(path)
         self.path = path
         self.fs = Parts(filesystem)  # type: ignore[assignment]  # as above
         self._names = names
-        """The files that were found whole; no other is read."""
+        """The verified files. No other file is read."""
         self._metadata: Metadata | None = None
 
     def look_inside(self) -> None:
-        """Reads which tensors there are, and where; raises DamagedError, and UntrustedTypeError."""
+        """Read the list of tensors with their positions. Raises DamagedError and UntrustedTypeError."""
         name = ".metadata"
         if name not in self._names:
             raise DamagedError("its manifest names no list of tensors")
@@ -70,87 +71,87 @@ class PartsReader(FileSystemReader):
                 self._names
             )
         except (AttributeError, TypeError) as error:
-            raise DamagedError("its list of tensors is none") from error
+            raise DamagedError("its list of tensors is malformed") from error
         if elsewhere:
             raise DamagedError(
-                f"its list of tensors names files that are not its own: {sorted(elsewhere)[0]}"
+                f"its list of tensors names a file outside the manifest: {sorted(elsewhere)[0]}"
             )
         metadata.storage_meta = StorageMeta(load_id=self.load_id)
         self._metadata = metadata
 
     def read_metadata(self, *_arguments: Any, **_options: Any) -> Metadata:
-        """What `look_inside` has read."""
-        assert self._metadata is not None, "look_inside comes first"
+        """Return the result of `look_inside`."""
+        assert self._metadata is not None, "call look_inside first"
         return self._metadata
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Reads what `plan` names; raises UntrustedTypeError."""
+        """Read the items of `plan`. Raises UntrustedTypeError."""
         with only_named_types():
             return super().read_data(plan, planner)
 
 
 class PlainPlanner(DefaultLoadPlanner):
-    """Puts what was read to its place; what is no tensor as `packing` allows."""
+    """Restores the items that were read. Objects that are not tensors are loaded by `packing`."""
 
     def __init__(self, packing: Packing) -> None:
         super().__init__()
         self._packing = packing
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        """Puts back what is no tensor."""
-        *above, name = self.mappings[read_item.dest_index.fqn]
-        place: Any = self.original_state_dict
-        for key in above:
-            place = place[key]
-        place[name] = self._packing.unpack(value.getvalue())
+        """Restore an object that is not a tensor."""
+        *parents, name = self.mappings[read_item.dest_index.fqn]
+        target: Any = self.original_state_dict
+        for key in parents:
+            target = target[key]
+        target[name] = self._packing.unpack(value.getvalue())
 
 
 class Parts(FileSystemBase):
-    """An fsspec file system as torch.distributed.checkpoint takes it."""
+    """An adapter from an fsspec file system to torch.distributed.checkpoint."""
 
     def __init__(self, filesystem: AbstractFileSystem) -> None:
         self._filesystem = filesystem
         self.written: dict[str, Part] = {}
-        """What was written through this object, by its path."""
+        """The files written through this object, by path."""
 
     @contextmanager
     def create_stream(self, path: StrPath, mode: str) -> Generator[Any, None, None]:
-        """A file to write from its start ("wb"), or one to read anywhere ("rb")."""
+        """Open a file for sequential writing ("wb") or random reading ("rb")."""
         path = os.fspath(path)
         with self._to_read(path) if mode == "rb" else self._to_write(path, mode) as stream:
             yield stream
 
     def concat_path(self, path: StrPath, suffix: str) -> str:
-        """The path of something in a folder."""
+        """Return the path of a file in a folder."""
         return f"{os.fspath(path)}/{suffix}"
 
     def init_path(self, path: StrPath) -> str:
-        """The path as it is used here."""
+        """Return the path as text."""
         return os.fspath(path)
 
     def rename(self, path: StrPath, new_path: StrPath) -> None:
-        """Moves a file that was written."""
+        """Rename a written file."""
         path, new_path = os.fspath(path), os.fspath(new_path)
         with storage_errors(path):
             self._filesystem.mv(path, new_path)
         self.written[new_path] = self.written.pop(path)
 
     def mkdir(self, path: StrPath) -> None:
-        """Makes the folder, unless it is there."""
+        """Create a folder, unless it exists."""
         with storage_errors(os.fspath(path)):
             self._filesystem.makedirs(os.fspath(path), exist_ok=True)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
-        """Any path will do: the file system is known."""
+        """Accept any path, since the file system is known."""
         return bool(os.fspath(checkpoint_id))
 
     def exists(self, path: StrPath) -> bool:
-        """Whether this process has written there: a checkpoint's folder is nobody else's."""
+        """Return whether this process has written the file. No other run writes to the folder."""
         return os.fspath(path) in self.written
 
     def rm_file(self, path: StrPath) -> None:
-        """Removes a file."""
+        """Remove a file."""
         with storage_errors(os.fspath(path)):
             self._filesystem.rm_file(os.fspath(path))
 
@@ -170,12 +171,12 @@ class Parts(FileSystemBase):
                 stream = stack.enter_context(self._seekable(path))
             try:
                 yield stream
-            except OSError as error:  # anything else is about what was read
+            except OSError as error:  # other errors concern the content
                 raise StorageError(f"{path}: {error}") from error
 
     @contextmanager
     def _seekable(self, path: str) -> Iterator[IO[bytes]]:
-        """The file on this machine, since every tensor of it is read from its end and then its start."""
+        """Open a local copy, since reading a tensor first seeks to its end and then to its start."""
         if isinstance(self._filesystem, LocalFileSystem):
             with Path(path).open("rb") as file:
                 yield file
@@ -186,7 +187,7 @@ class Parts(FileSystemBase):
 
 
 class _HashedFile(io.RawIOBase):
-    """A file that is written from its start to its end, and what was written."""
+    """A file that is written sequentially, with the size and hash of its content."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -207,7 +208,7 @@ class _HashedFile(io.RawIOBase):
         return self._size
 
     def flush(self) -> None:
-        """Nothing: the file is flushed when it is closed."""
+        """Do nothing: the file is flushed when it is closed."""
 
     def part(self) -> Part:
         return Part(self._size, self._digest.hexdigest())

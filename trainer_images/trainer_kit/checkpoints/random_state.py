@@ -1,4 +1,4 @@
-"""The random generators of a process, all of them at once."""
+"""The state of all random generators of a process."""
 
 import random
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 
 
 def current() -> dict[str, Any]:
-    """The state of every global generator: Python's, NumPy's, PyTorch's, and that of the GPU in use."""
+    """Return the state of the global generators of Python, NumPy, PyTorch and the GPU in use."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
@@ -18,7 +18,7 @@ def current() -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Goes on from where `current` was; a GPU that was not there then keeps what it has."""
+    """Restore a state from `current`. A GPU that was not in use then keeps its state."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])

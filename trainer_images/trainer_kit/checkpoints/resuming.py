@@ -1,4 +1,4 @@
-"""From which checkpoint a run goes on."""
+"""Finds and restores the checkpoint from which a run resumes."""
 
 import logging
 import time
@@ -18,54 +18,56 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAUSES = (1.0, 2.0, 4.0, 8.0)
-"""Seconds between tries to read, before a run gives up: to begin anew would lose all that was trained."""
+"""Seconds between retries of storage. Then the run fails, since a new start would lose all progress."""
 
 
 class Resumed(NamedTuple):
-    """How a run began."""
+    """The start of a run."""
 
     run: Run
     checkpoint: Checkpoint | None
-    """What it goes on from; None: from nothing."""
+    """The restored checkpoint, or None."""
     damaged: frozenset[Checkpoint]
 
 
 def resume(folder: CheckpointFolder, state: State, attempt: int, exchange: Exchange) -> Resumed:
-    """Begins a run of `attempt`: puts the newest whole checkpoint back into `state`, if there is one.
+    """Start a run of `attempt`, and restore the newest intact checkpoint into `state`, if there is one.
 
-    Every process of the group must call it. Raises SupersededError when a later attempt has begun,
-    StorageError when storage stays away, UnfitError and UntrustedTypeError.
+    Every process of the group must call this. Raises SupersededError if a later attempt has started,
+    StorageError if storage stays unavailable, UnfitError and UntrustedTypeError.
     """
-    run = exchange.by_first(lambda: patiently(lambda: folder.begin(attempt)))
-    # Only now: who began before may have published until then, and removes nothing any more.
-    published = exchange.by_first(lambda: patiently(folder.look)).published
-    exchange.by_first(lambda: patiently(lambda: folder.remove_leftovers(run)))
+    run = exchange.by_first(lambda: with_retries(lambda: folder.begin(attempt)))
+    # List the folder only now: until `begin`, an earlier run may publish; from then on, it removes nothing.
+    published = exchange.by_first(lambda: with_retries(folder.look)).published
+    exchange.by_first(lambda: with_retries(lambda: folder.remove_leftovers(run)))
     damaged: set[Checkpoint] = set()
     for checkpoint in published:
         try:
-            manifest = exchange.by_first(lambda c=checkpoint: patiently(lambda: folder.manifest_of(c)))  # type: ignore[misc]
+            manifest = exchange.by_first(
+                lambda c=checkpoint: with_retries(lambda: folder.manifest_of(c))  # type: ignore[misc]
+            )
             _check_together(folder, checkpoint, manifest, state, exchange)
             reader = PartsReader(folder.filesystem, folder.path_of(checkpoint), manifest.parts)
-            exchange.agreed(lambda r=reader: patiently(r.look_inside))  # type: ignore[misc]
+            exchange.agreed(lambda r=reader: with_retries(r.look_inside))  # type: ignore[misc]
         except DamagedError as error:
             damaged.add(checkpoint)
             if exchange.is_first:
-                log.warning("checkpoint %s is damaged and is passed over: %s", checkpoint, error)
+                log.warning("skipping checkpoint %s, which is damaged: %s", checkpoint, error)
         else:
             state.restore(reader, manifest.world_size, exchange)
             return Resumed(run, checkpoint, frozenset(damaged))
     if damaged and exchange.is_first:
-        log.warning("none of %d checkpoints is whole: training begins anew", len(damaged))
+        log.warning("all %d checkpoints are damaged: training starts from the beginning", len(damaged))
     return Resumed(run, None, frozenset(damaged))
 
 
-def patiently(action: Callable[[], T]) -> T:
-    """Does `action`, and again after a pause when storage fails, as long as there are pauses left."""
+def with_retries(action: Callable[[], T]) -> T:
+    """Run `action`, and retry it after each of PAUSES if storage fails."""
     for pause in PAUSES:
         try:
             return action()
         except StorageError as error:
-            log.warning("trying again in %.0f s: %s", pause, error)
+            log.warning("retrying in %.0f s: %s", pause, error)
             time.sleep(pause)
     return action()
 
@@ -73,11 +75,11 @@ def patiently(action: Callable[[], T]) -> T:
 def _check_together(
     folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest, state: State, exchange: Exchange
 ) -> None:
-    """Reads every part once, shared out to the processes; raises DamagedError in all of them."""
+    """Check every part once, divided among the processes. Raises DamagedError in all of them."""
     own = list(manifest.parts.items())[state.group.rank :: state.group.size]
 
     def check() -> None:
         for name, part in own:
-            patiently(lambda n=name, p=part: folder.check_part(checkpoint, n, p))  # type: ignore[misc]
+            with_retries(lambda n=name, p=part: folder.check_part(checkpoint, n, p))  # type: ignore[misc]
 
     exchange.agreed(check)

@@ -1,4 +1,4 @@
-"""Saving beside the training: a step waits only while its state is copied."""
+"""Saves checkpoints in the background: training waits only while its state is copied."""
 
 import contextlib
 import logging
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class Saver:
-    """Saves one checkpoint at a time, in a thread of its own; every process must make the same calls.
+    """Saves one checkpoint at a time in a background thread. Every process must make the same calls.
 
-    A failure is told and counted, and is no failure of the training.
+    A failure is logged and counted, but does not end the training.
     """
 
     def __init__(
@@ -44,27 +44,27 @@ class Saver:
         self._stager = DefaultStager(_staging_options())
         self._pending: Future[None] | None = None
         self._in_doubt: Checkpoint | None = None
-        """What rank 0 has begun to publish without learning whether it is published."""
+        """The checkpoint that rank 0 has tried to publish without knowing the result."""
         self.newest: Checkpoint | None = None
-        """What this run published last, as far as this process knows; rank 0 always does."""
+        """The last published checkpoint of this run, as far as this process knows. Rank 0 always knows."""
         self.failures = 0
-        """How many saves have failed since the last good one."""
+        """The number of failed saves since the last successful one."""
         self.superseded: SupersededError | None = None
-        """Set once a later attempt is known to have begun; nothing is saved any more."""
+        """Set when a later attempt has started. Nothing is saved after that."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether a save is under way."""
+        """Whether a save is in progress."""
         return self._pending is not None and not self._pending.done()
 
     def start(self, step: int, state: State) -> None:
-        """Copies the state and returns; the copy is saved meanwhile. No save may be under way."""
+        """Copy the state, then save the copy in the background. No other save may be in progress."""
         copy = self._stager.stage(state.gather())
         assert isinstance(copy, dict)
         self._pending = background.start(lambda: self._save(Checkpoint(self._run, step), copy))
 
     def wait(self) -> None:
-        """Waits until nothing is under way."""
+        """Wait until no save is in progress."""
         if self._pending is not None:
             self._pending.result()
 
@@ -79,7 +79,7 @@ class Saver:
             self._failed(checkpoint, str(error))
         except CheckpointException as error:
             self._failed(checkpoint, reason_of(error))
-        except Exception as error:  # a peer is gone, or a bug: the training has to find out for itself
+        except Exception as error:  # a lost peer or a bug: the training notices it by itself
             self._failed(checkpoint, f"{type(error).__name__}: {error}")
         else:
             self._saved(checkpoint)
@@ -88,29 +88,29 @@ class Saver:
     def _write(self, checkpoint: Checkpoint, state: StateDict) -> None:
         writer = PartsWriter(self._folder.filesystem, self._folder.path_of(checkpoint))
         group = self._exchange.process_group
-        # One process saves alone, though there may be others: a parameter server's workers.
+        # A single process may save although there are others, such as the workers of a parameter server.
         save(state, storage_writer=writer, process_group=group, no_dist=group is None)
         parts = self._exchange.all(writer.written)
         self._exchange.by_first(lambda: self._publish(checkpoint, parts))
 
     def _publish(self, checkpoint: Checkpoint, parts: list[dict[str, Part]]) -> None:
-        together = {name: part for of_rank in parts for name, part in of_rank.items()}
+        all_parts = {name: part for of_rank in parts for name, part in of_rank.items()}
         self._in_doubt = checkpoint
-        self._folder.publish(checkpoint, Manifest(world_size=len(parts), parts=together))
-        # Before the others know: if they are gone by now, the checkpoint is there all the same.
+        self._folder.publish(checkpoint, Manifest(world_size=len(parts), parts=all_parts))
+        # Before the other processes know: the checkpoint exists even if they are gone.
         self._saved(checkpoint)
         try:
             self._folder.tidy(self._run, self._keep, self._unusable)
         except StorageError as error:
-            log.warning("old checkpoints could not be removed, which is tried again: %s", error)
+            log.warning("could not remove old checkpoints; the next save tries again: %s", error)
 
     def _is_saved(self, checkpoint: Checkpoint) -> bool:
-        """Whether this very step is published already: then its parts must not be written over."""
+        """Return whether this step is already published, so that its parts must not be overwritten."""
         self._settle()
         return self.newest == checkpoint
 
     def _settle(self) -> None:
-        """Finds out whether what is in doubt is published."""
+        """Check whether the checkpoint in doubt is published."""
         if self._in_doubt is not None and self._folder.is_published(self._in_doubt):
             self._saved(self._in_doubt)
         self._in_doubt = None
@@ -125,7 +125,7 @@ class Saver:
                 self._settle()
             if self.newest == checkpoint:
                 log.warning(
-                    "checkpoint of step %d is saved, but something failed after that: %s",
+                    "the checkpoint of step %d is saved, but a later action failed: %s",
                     checkpoint.step, reason,
                 )  # fmt: skip
                 return
@@ -133,24 +133,24 @@ class Saver:
         if not self._exchange.is_first:
             return
         log.warning(
-            "checkpoint of step %d could not be saved (%d in a row; a restart would go back to %s): %s",
-            checkpoint.step, self.failures, self._where_a_restart_begins(), reason,
+            "could not save the checkpoint of step %d (%d in a row; a restart would resume from %s): %s",
+            checkpoint.step, self.failures, self._restart_point(), reason,
         )  # fmt: skip
-        with contextlib.suppress(StorageError):  # it takes room, which may be what is missing
+        with contextlib.suppress(StorageError):  # free its space, which may be the missing resource
             self._folder.discard(checkpoint)
-            # A late answer of the storage may still publish it, without its parts.
+            # Storage may still execute the delayed write of the manifest, now without the parts.
             self._unusable.add(checkpoint)
 
-    def _where_a_restart_begins(self) -> str:
-        certain = f"step {self.newest.step}" if self.newest else "where this attempt began"
+    def _restart_point(self) -> str:
+        certain = f"step {self.newest.step}" if self.newest else "the start of this attempt"
         if self._in_doubt is None:
             return certain
-        return f"step {self._in_doubt.step} if its manifest is in storage, else to {certain}"
+        return f"step {self._in_doubt.step} if its manifest is in storage, or else {certain}"
 
 
 def _staging_options() -> StagingOptions:
-    # Copies from a GPU are fast into pinned memory only. They are waited for, as the next step changes
-    # what is copied.
+    # Copies from a GPU are fast only to pinned memory. The caller waits for them, since the next step changes
+    # the state.
     gpu = torch.cuda.is_available()
     return StagingOptions(
         use_pinned_memory=gpu, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=gpu

@@ -1,4 +1,4 @@
-"""How often checkpoints are saved, and where, as the environment says."""
+"""The settings of checkpoints, read from the environment."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,25 +10,25 @@ _DAY = 86_400
 
 @dataclass(frozen=True)
 class Settings:
-    """What there is to choose."""
+    """The settings of checkpoints."""
 
     uri: str | None
-    """The folder of the job's checkpoints: any fsspec URI, or a plain path. None: nothing is saved."""
+    """The folder of the job's checkpoints: any fsspec URI, or a plain path. None saves nothing."""
     attempt: int
     every_steps: int | None
-    """How many steps there are between two checkpoints at most; None: any number."""
+    """The maximum number of steps between two checkpoints, or None for no limit."""
     every_seconds: float
-    """And how many seconds."""
+    """The maximum number of seconds between two checkpoints."""
     keep: int
-    """How many of the newest checkpoints are kept."""
+    """The number of newest checkpoints to keep."""
     grace: int
-    """Seconds from SIGTERM until the process ends in any case, saved or not."""
+    """Seconds from SIGTERM until the process ends, even if it has not saved."""
     weights_only: bool = True
-    """Whether only types that run no code are loaded. The service lets no request choose this."""
+    """Whether to load only types that run no code. Requests cannot set this."""
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Reads the variables; raises ParameterError naming one that is wrong."""
+        """Read the variables. Raises ParameterError, which names an invalid one."""
         steps = environment.integer("CHECKPOINT_EVERY_STEPS", default=0, at_least=0, at_most=10**9)
         return cls(
             uri=environment.text("CHECKPOINT_URI", default="") or None,

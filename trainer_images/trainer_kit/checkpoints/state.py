@@ -1,4 +1,4 @@
-"""What a training run is made of: gathered to be saved, and put back."""
+"""The state of a training run: gathered for saving, and restored."""
 
 import itertools
 import warnings
@@ -21,45 +21,45 @@ from trainer_kit.checkpoints.parts import PartsReader, PlainPlanner
 from trainer_kit.errors import TrainingError, UnfitError
 from trainer_kit.group import Group
 
-# A group of one has no torch.distributed, which is as it should be.
+# A group of one does not use torch.distributed, so this warning is expected.
 warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
 
 StateDict = dict[str, Any]
 
-# Each value by the name of its parameter: so processes that hold different parts of the model (the stages
-# of a pipeline, the shares of an optimizer) can read what others of other parts have written.
+# Values are stored by parameter name. So processes with different parts of the model (pipeline stages, shards
+# of an optimizer) can read the values that processes with other parts have written.
 _BY_NAME = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 @dataclass(frozen=True)
 class State:
-    """The things of one run that change while it trains."""
+    """The objects of a run that change during training."""
 
     group: Group
     model: nn.Module
     optimizers: Sequence[Optimizer]
     others: Mapping[str, Stateful]
-    """Whatever else has a state, the same in all processes: a schedule, the place in the data."""
+    """Further objects with a state that is the same in all processes, such as a schedule."""
     packing: Packing
 
     def gather(self) -> StateDict:
-        """The state as torch.distributed.checkpoint takes it.
+        """Return the state for torch.distributed.checkpoint.
 
-        Tensors of the model and of its optimizers are those in use, not copies; each process gives
-        its own shards of them, and its own random state. The rest is rank 0's.
+        Tensors of the model and the optimizers are those in use, not copies. Each process returns its shards
+        of them and its random state. Rank 0 returns the rest.
         """
         tensors = self._tensors()
-        # An object that could not be loaded again is refused now, and not when the work is to go on.
+        # Refuse an object that could not be loaded again now, rather than when resuming.
         self.packing.pack([value for value in _values(tensors) if not isinstance(value, torch.Tensor)])
         others = self.packing.pack({name: other.state_dict() for name, other in self.others.items()})
         common = {"others": others} if self.group.is_master else {}
         return {**tensors, **common, self._own(): self.packing.pack(random_state.current())}
 
     def restore(self, reader: PartsReader, world_size: int, exchange: Exchange) -> None:
-        """Puts back what `reader` reads, which `world_size` processes saved.
+        """Restore a state that `world_size` processes have saved.
 
-        A rank that was not there then keeps the random state that it has. Raises UnfitError when the
-        model or an optimizer has other parts than the one that was saved; they are of no use then.
+        A rank that did not exist then keeps its random state. Raises UnfitError if the model or an optimizer
+        differs from the saved one. Their content is then undefined.
         """
         state = {**self._tensors(), "others": b""}
         if self.group.rank < world_size:
@@ -71,7 +71,7 @@ class State:
         except CheckpointException as error:
             if isinstance(cause := _cause_of(error), TrainingError):
                 raise cause from error
-            raise UnfitError(f"it does not fit this training: {reason_of(error)}") from error
+            raise UnfitError(f"the checkpoint does not match this training: {reason_of(error)}") from error
         plain: StateDict = {}
         exchange.agreed(lambda: plain.update(self._unpacked(state)))
         set_state_dict(
@@ -100,7 +100,7 @@ class State:
 
 
 def reason_of(error: CheckpointException) -> str:
-    """What went wrong in the first of the processes in which something did."""
+    """Return the error of the first process that failed."""
     cause = _cause_of(error)
     return str(cause).partition("\n")[0] or type(cause).__name__
 

@@ -1,14 +1,15 @@
-"""Runs an MPI program over all instances of a group, without ssh: `python -m trainer_kit.mpi COMMAND…`.
+"""Runs an MPI program on all instances of a group, without ssh: `python -m trainer_kit.mpi COMMAND…`.
 
-Every instance runs that. Instance 0 is the launcher: it waits for the others at MASTER_PORT and runs
-`mpirun COMMAND…`. Where mpirun would start its daemon on a host by ssh, it starts our agent, which hands
-the daemon's arguments to the launcher, and the launcher to that host's instance, which runs the daemon:
+Every instance runs this command. Instance 0 is the launcher: it waits for the others at MASTER_PORT and runs
+`mpirun COMMAND…`. Instead of ssh, mpirun starts our agent for each host. The agent passes the arguments of
+mpirun's daemon (orted) to the launcher. The launcher passes them to the host's instance, which runs the
+daemon:
 
-    instance 0: launcher ── mpirun ── agent (one for each instance)
-                   │ └────────────────── │ ──┐  what to run, and how it ended
+    instance 0: launcher ── mpirun ── agent (one per instance)
+                   │ └────────────────── │ ──┐  the command and its exit code
     instance 0: host ── orted ── ranks   └───┘
     instance 1: host ── orted ── ranks
 
-Of all this the ranks know nothing: they find each other by MPI. Who connects must know GROUP_TOKEN.
-Made for Open MPI 4.1; needs nothing but Python besides.
+The ranks find each other by MPI as usual. Every connection must prove that it knows GROUP_TOKEN. This package
+is made for Open MPI 4.1, and otherwise needs only Python.
 """

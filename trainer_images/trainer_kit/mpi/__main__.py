@@ -1,4 +1,4 @@
-"""The life of one instance of an MPI group; see the package."""
+"""Runs one instance of an MPI group; see the package."""
 
 import asyncio
 import signal
@@ -16,9 +16,9 @@ SUCCESS = 0
 
 
 def main() -> NoReturn:
-    """Exits with mpirun's code in the launcher; in other instances with 0 when the launcher is done.
+    """Exit with mpirun's code in the launcher, and with 0 in other instances when the launcher is done.
 
-    1 stands for a group that did not come together or fell apart, 143 for SIGTERM.
+    The exit code is 1 for a group that was not complete in time or lost an instance, and 143 after SIGTERM.
     """
     command = sys.argv[1:]
     if not command:
@@ -30,24 +30,24 @@ def main() -> NoReturn:
 
 
 async def _run(command: list[str]) -> int:
-    """Takes part until the end or a signal."""
-    told: list[signal.Signals] = []
-    part = asyncio.create_task(_take_part(Place.from_environment(), command))
+    """Run this instance's roles until they end or a signal arrives."""
+    signals: list[signal.Signals] = []
+    roles = asyncio.create_task(_run_roles(Place.from_environment(), command))
 
     def end(signum: signal.Signals) -> None:
-        if not told:  # ending takes a moment, and is not to be cut short
-            part.cancel()
-        told.append(signum)
+        if not signals:  # a second signal must not interrupt the clean-up
+            roles.cancel()
+        signals.append(signum)
 
     for signum in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(signum, end, signum)
     try:
-        return await part
+        return await roles
     except asyncio.CancelledError:
-        return exit_code_for(told[0])
+        return exit_code_for(signals[0])
 
 
-async def _take_part(place: Place, command: list[str]) -> int:
+async def _run_roles(place: Place, command: list[str]) -> int:
     if not place.launches:
         await host(place, programs.find("orted", command))
         return SUCCESS

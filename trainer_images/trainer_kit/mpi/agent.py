@@ -1,4 +1,4 @@
-"""What mpirun starts in the place of ssh: it has a host run a daemon, and lives as long as that."""
+"""The program that mpirun starts instead of ssh: it lets a host run a daemon, and ends with the daemon."""
 
 import asyncio
 import shlex
@@ -17,20 +17,20 @@ FAILURE = 1
 
 
 class Daemon(NamedTuple):
-    """What mpirun wants to be run on a host."""
+    """The daemon that mpirun starts on a host."""
 
     arguments: list[str]
     relocated: bool
-    """Whether Open MPI is not where it was built to be, so that it has to be told its place."""
+    """Whether Open MPI is not in its build-time folder, so that it needs OPAL_PREFIX."""
 
 
 def environment_of(place: Place) -> dict[str, str]:
-    """What agents of this launcher need to reach it, on the same machine."""
+    """Return the variables with which agents reach this launcher, on the same machine."""
     return {"MPI_AGENT_HOST": place.meeting.host if place.meeting.on_loopback else "127.0.0.1"}
 
 
 def main() -> None:
-    """`… HOST COMMAND…`: exits with the daemon's exit code, or with 1 if the launcher is gone."""
+    """Read the arguments HOST COMMAND…; exit with the daemon's code, or 1 if the launcher is gone."""
     host, *command = sys.argv[1:]
     try:
         code = asyncio.run(_ask(int(host.removeprefix(HOST_PREFIX)), daemon_of(command)))
@@ -51,15 +51,15 @@ async def _ask(instance: int, daemon: Daemon) -> int:
 
 
 def daemon_of(command: Sequence[str]) -> Daemon:
-    """The daemon in the shell command that mpirun would have a remote shell run.
+    """Parse the shell command of mpirun for a remote shell.
 
-    What stands before the daemon's name sets paths of the launcher's machine; the host knows its own. For
-    a user whose shell is plain sh, all of it is in parentheses, after a look for a profile.
+    The words before the daemon's name set paths on the launcher's machine, which the host replaces by its
+    own. If the user's shell is plain sh, the command is in parentheses, after a check for a profile.
     """
     words = shlex.split(" ".join(command))
-    [place] = [number for number, word in enumerate(words) if Path(word).name == ORTED]
-    relocated = any(word.startswith("OPAL_PREFIX=") for word in words[:place])
-    arguments = words[place + 1 :]
+    [index] = [number for number, word in enumerate(words) if Path(word).name == ORTED]
+    relocated = any(word.startswith("OPAL_PREFIX=") for word in words[:index])
+    arguments = words[index + 1 :]
     return Daemon(arguments[:-1] if arguments[-1:] == [")"] else arguments, relocated)
 
 

@@ -1,8 +1,8 @@
-"""Messages between instances, each of which proves to the other that it knows the group's token.
+"""Messages between instances. Both sides first prove that they know the group's token.
 
-A message is a JSON object in a line. Before the first, each side sends a nonce and then the HMAC of both
-nonces, so that the token itself is never on the wire and nothing that was overheard helps. Nothing that
-a stranger sends is parsed.
+A message is one line with a JSON object. Before the first message, each side sends a nonce, and then the HMAC
+of both nonces. So the token is not transmitted, and recorded traffic cannot be replayed. Data from a peer
+without the token is not parsed.
 """
 
 import asyncio
@@ -17,33 +17,33 @@ Message = dict[str, Any]
 
 HANDSHAKE_SECONDS = 10.0
 LONGEST_LINE = 2**20
-"""Bytes; the arguments of a daemon name all hosts."""
+"""The maximum length of a line in bytes. The arguments of a daemon name all hosts."""
 
 
 class StrangerError(Exception):
-    """The other side does not know the token."""
+    """The peer does not know the token."""
 
 
 class Channel:
-    """A connection to one who knows the token."""
+    """A connection to a peer that knows the token."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        _notice_a_dead_machine(writer)
+        _enable_keepalive(writer)
 
     @classmethod
     async def accepted(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> Self:
-        """The channel to one who has connected. Raises StrangerError if that one does not know the token."""
-        return await cls(reader, writer)._introduced(token, own="launcher", other="instance")
+        """Authenticate an accepted connection. Raises StrangerError if the peer does not know the token."""
+        return await cls(reader, writer)._authenticated(token, own="launcher", other="instance")
 
     @classmethod
     async def connected(cls, host: str, port: int, token: str) -> Self:
-        """The channel to the launcher. Raises OSError, or StrangerError if it does not know the token."""
+        """Connect to the launcher. Raises OSError, or StrangerError if it does not know the token."""
         reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_LINE)
-        return await cls(reader, writer)._introduced(token, own="instance", other="launcher")
+        return await cls(reader, writer)._authenticated(token, own="instance", other="launcher")
 
-    async def _introduced(self, token: str, *, own: str, other: str) -> Self:
+    async def _authenticated(self, token: str, *, own: str, other: str) -> Self:
         def proof(of: str, *nonces: bytes) -> bytes:
             content = b" ".join((of.encode(), *nonces))
             return hmac.new(token.encode(), content, hashlib.sha256).hexdigest().encode()
@@ -53,23 +53,23 @@ class Channel:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 await self._send_line(nonce)
                 theirs = await self._receive_line()
-                # With the role, so that nobody's proof can be sent back to them.
+                # The proof includes the role, so that it cannot be sent back to its sender.
                 await self._send_line(proof(own, nonce, theirs))
                 given = await self._receive_line()
         except (OSError, EOFError, ValueError) as error:  # a TimeoutError is an OSError
             self.close()
-            raise StrangerError("it ended the conversation, as with one who has another token") from error
+            raise StrangerError("it closed the connection, as for a wrong token") from error
         if not hmac.compare_digest(given, proof(other, theirs, nonce)):
             self.close()
-            raise StrangerError("it has another token")
+            raise StrangerError("it has a different token")
         return self
 
     async def send(self, **message: Any) -> None:
-        """Sends a message. Raises OSError when the connection is lost."""
+        """Send a message. Raises OSError if the connection is lost."""
         await self._send_line(json.dumps(message).encode())
 
     async def receive(self) -> Message:
-        """The next message. Raises EOFError or OSError when there will be none."""
+        """Receive the next message. Raises EOFError or OSError if the connection has ended."""
         message: Message = json.loads(await self._receive_line())
         return message
 
@@ -84,12 +84,12 @@ class Channel:
         return line.removesuffix(b"\n")
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         self._writer.close()
 
 
-def _notice_a_dead_machine(writer: asyncio.StreamWriter) -> None:
-    """A machine that is gone says no farewell: have the connection end after half a minute of silence."""
+def _enable_keepalive(writer: asyncio.StreamWriter) -> None:
+    """Let the connection fail within half a minute if the peer's machine is gone."""
     connection: socket.socket = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):

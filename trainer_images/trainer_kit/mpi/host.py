@@ -1,4 +1,4 @@
-"""An instance as a host of processes: it runs mpirun's daemon for the launcher."""
+"""The role of a host: it runs mpirun's daemon for the launcher."""
 
 import asyncio
 
@@ -11,9 +11,9 @@ from trainer_kit.mpi.place import Place
 
 
 async def host(place: Place, orted: str) -> None:
-    """Runs the daemon that the launcher asks for, with the program `orted`, until the launcher is done.
+    """Run the daemon that the launcher requests, with the program `orted`, until the launcher is done.
 
-    Raises GroupError when the launcher does not come in time, or vanishes; nothing is left running.
+    Raises GroupError if the launcher does not answer in time or is lost. No process is left running.
     """
     channel = await _reach_launcher(place)
     try:
@@ -28,23 +28,23 @@ async def host(place: Place, orted: str) -> None:
 
 
 async def _run_until_done(channel: Channel, orted: str, daemon: Daemon) -> None:
-    """Runs the daemon until the launcher says that it is done, and tells the launcher if it ends before."""
+    """Run the daemon until the launcher is done. Report to the launcher if the daemon ends first."""
     environment = {"OPAL_PREFIX": programs.prefix_of(orted)} if daemon.relocated else {}
     running = asyncio.create_task(programs.run([orted, *daemon.arguments], environment))
-    told = asyncio.create_task(channel.receive())
+    done = asyncio.create_task(channel.receive())
     try:
-        await asyncio.wait([running, told], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([running, done], return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             await channel.send(ended=running.result())
-        await told
+        await done
     finally:
         running.cancel()
-        told.cancel()
-        await asyncio.gather(running, told, return_exceptions=True)
+        done.cancel()
+        await asyncio.gather(running, done, return_exceptions=True)
 
 
 async def _reach_launcher(place: Place) -> Channel:
-    """Connects to the launcher, again and again until it is there; see Meeting for how long."""
+    """Connect to the launcher, and retry until the meeting's time-out."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + place.meeting.timeout
     pause = FIRST_PAUSE
@@ -53,7 +53,7 @@ async def _reach_launcher(place: Place) -> Channel:
             async with asyncio.timeout_at(deadline):
                 return await Channel.connected(place.meeting.host, place.meeting.port, place.token)
         except StrangerError as error:
-            raise GroupError(f"the launcher at {place.meeting} was not met: {error}") from error
+            raise GroupError(f"could not authenticate the launcher at {place.meeting}: {error}") from error
         except OSError as error:
             remaining = deadline - loop.time()
             if remaining <= 0:

@@ -1,4 +1,4 @@
-"""Instance 0: it gathers the hosts, runs mpirun, and passes on what mpirun's agents ask for."""
+"""The launcher, instance 0: it waits for the hosts, runs mpirun, and forwards the agents' requests."""
 
 import asyncio
 import os
@@ -14,16 +14,16 @@ from trainer_kit.mpi.channel import LONGEST_LINE, Channel, Message, StrangerErro
 from trainer_kit.mpi.place import Place
 
 LOST = 1
-"""What an agent is told of a host that is gone: mpirun takes it for a daemon that failed, and ends."""
+"""The exit code that an agent gets for a lost host. Mpirun takes it for a failed daemon, and ends."""
 
 
 async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
-    """Runs `command` in all processes of the group, and gives mpirun's exit code.
+    """Run `command` in all processes of the group, and return mpirun's exit code.
 
-    Raises GroupError when not all hosts have come within the meeting's timeout.
+    Raises GroupError if not all hosts connect within the meeting's time-out.
     """
     hosts = Hosts(place)
-    # On loopback nobody else need see the port.
+    # A group on loopback needs no other address.
     address = place.meeting.host if place.meeting.on_loopback else None
     async with await asyncio.start_server(hosts.welcome, address, place.meeting.port, limit=LONGEST_LINE):
         try:
@@ -38,40 +38,40 @@ async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
 
 
 def hostfile_of(place: Place) -> str:
-    """A line for each host. The names are no machine's, so mpirun starts an agent even for its own."""
+    """Return a line per host. No name is that of a machine, so mpirun uses an agent for each host."""
     return "".join(
         f"{agent.HOST_PREFIX}{instance} slots={slots}\n" for instance, slots in place.hosts.items()
     )
 
 
 def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str]) -> list[str]:
-    """How mpirun is started."""
+    """Return the command line of mpirun."""
     settings = {
         "plm": "rsh",
         "plm_rsh_agent": f"{sys.executable} -m {agent.__name__}",
-        # Every daemon is started from here: the hosts have no agents.
+        # Start every daemon from here, since hosts have no agents.
         "plm_rsh_no_tree_spawn": "1",
-        # The hosts' names are made up; a look-up could take its whole time-out.
+        # The names of the hosts are artificial, and a look-up could take its full time-out.
         "if_base_do_not_resolve": "1",
-        # Containers may not read each other's memory, nor their own processes'.
+        # Containers cannot read the memory of other processes.
         "btl_vader_single_copy_mechanism": "none",
-        # Instances may share cores: one that waits leaves them to the others.
+        # Instances may share cores, so a waiting process yields its core.
         "mpi_yield_when_idle": "1",
     }
     if place.meeting.on_loopback:
         settings |= {
-            # The instances share a machine, and meet on it.
+            # The instances are on one machine.
             "oob_tcp_if_include": "lo",
             "btl_tcp_if_include": "lo",
-            # Their shared memory would have the same names.
+            # Names of shared memory would collide.
             "btl": "self,tcp",
         }
     return [
         mpirun,
         *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
-        # So that a daemon stays the child of its host, which sees its end.
+        # The daemon remains a child of its host, which waits for it.
         "--leave-session-attached",
-        # What an instance may use of a machine is for the service to say.
+        # The service decides which cores an instance may use.
         *("--bind-to", "none"),
         *("--hostfile", hostfile),
         *("-np", str(sum(place.hosts.values()))),
@@ -81,12 +81,12 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
 
 
 def _is_set(name: str) -> bool:
-    """Whether the user has set this setting of Open MPI."""
+    """Return whether the user has set this parameter of Open MPI."""
     return f"OMPI_MCA_{name}" in os.environ
 
 
 class Hosts:
-    """The instances that run processes, as they come and go."""
+    """The connected instances that run processes."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -96,7 +96,7 @@ class Hosts:
         self._visits: set[asyncio.Task[None]] = set()
 
     async def complete(self) -> None:
-        """Waits until all are here. Raises GroupError, saying who is missing, after the meeting's timeout."""
+        """Wait for all hosts. Raises GroupError with the missing instances after the meeting's time-out."""
         try:
             async with asyncio.timeout(self._place.meeting.timeout):
                 while missing := self._place.hosts.keys() - self._channels.keys():
@@ -105,12 +105,12 @@ class Hosts:
         except TimeoutError as error:
             names = ", ".join(map(str, sorted(missing)))
             raise GroupError(
-                f"waited {self._place.meeting.timeout} s at {self._place.meeting}, and these of "
-                f"{self._place.instances} instances did not come: {names}"
+                f"{len(missing)} of {self._place.instances} instances did not connect to "
+                f"{self._place.meeting} within {self._place.meeting.timeout} s: instances {names}"
             ) from error
 
     async def dismiss(self) -> None:
-        """Tells all that nothing more will come, and ends their connections."""
+        """Tell all hosts that the launcher is done, and close their connections."""
         for channel in self._channels.values():
             with suppress(OSError):
                 await channel.send(done=True)
@@ -119,7 +119,7 @@ class Hosts:
         await asyncio.gather(*self._visits, return_exceptions=True)
 
     def welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one who has connected: a host, an agent, or a stranger, who is shown the door."""
+        """Serve a connection of a host or an agent. Close any other connection."""
         visit = asyncio.create_task(self._serve(reader, writer))
         self._visits.add(visit)
         visit.add_done_callback(self._visits.discard)
@@ -136,12 +136,12 @@ class Hosts:
             else:
                 await channel.send(ended=await self._run(greeting["on"], greeting["run"]))
         except (OSError, EOFError):
-            pass  # gone; for a host, `_keep` has told its agent
+            pass  # the peer is gone; for a host, `_keep` has notified its agent
         finally:
             channel.close()
 
     async def _keep(self, instance: int, channel: Channel) -> None:
-        """Counts `instance` as here while it is connected; a second one of the number is sent away."""
+        """Register `instance` while it is connected. Reject a second connection with the same number."""
         if instance in self._channels:
             return
         self._channels[instance] = channel
@@ -156,7 +156,7 @@ class Hosts:
                 end.set_result(LOST)
 
     async def _run(self, instance: int, daemon: Message) -> int:
-        """Has `instance` run the daemon, and gives its exit code."""
+        """Let `instance` run the daemon, and return its exit code."""
         if channel := self._channels.get(instance):
             await channel.send(run=daemon)
             return await self._ends[instance]

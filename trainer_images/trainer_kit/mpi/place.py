@@ -1,4 +1,4 @@
-"""Which part of the group this instance is, as the service tells it."""
+"""The place of this instance in its group, read from the environment."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -12,22 +12,22 @@ MAX_INSTANCES, MAX_SLOTS = 100_000, 1024
 
 @dataclass(frozen=True)
 class Place:
-    """One instance of a group of them."""
+    """The place of one instance."""
 
     meeting: Meeting
     token: str = field(repr=False)
-    """A secret that the instances share."""
+    """The secret that the instances share."""
     instances: int
     instance: int
-    """Which one this is; 0 is the launcher."""
+    """The number of this instance; 0 is the launcher."""
     slots: int
-    """Processes in an instance."""
+    """The number of processes per instance."""
     launcher_slots: int
-    """Processes in instance 0; none if it only launches."""
+    """The number of processes in instance 0; 0 if it only launches."""
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Reads the group's variables; raises ParameterError naming the first that is wrong."""
+        """Read the group's variables. Raises ParameterError, which names the first invalid one."""
         instances = environment.integer("MPI_INSTANCES", default=1, at_least=1, at_most=MAX_INSTANCES)
         slots = environment.integer("MPI_SLOTS", default=1, at_least=1, at_most=MAX_SLOTS)
         place = cls(
@@ -41,7 +41,10 @@ class Place:
             ),
         )
         if not place.hosts:
-            raise ParameterError("MPI_LAUNCHER_SLOTS is 0, and there is no other instance to run processes")
+            raise ParameterError(
+                "MPI_LAUNCHER_SLOTS is 0, but no other instance runs processes: set it to 1 or more, or add "
+                "instances"
+            )
         return place
 
     @property
@@ -51,6 +54,6 @@ class Place:
 
     @property
     def hosts(self) -> dict[int, int]:
-        """The instances that run processes, and how many each of them does."""
+        """The number of processes by instance, for the instances that run any."""
         slots = {0: self.launcher_slots} | dict.fromkeys(range(1, self.instances), self.slots)
         return {instance: number for instance, number in slots.items() if number}

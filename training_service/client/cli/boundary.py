@@ -1,4 +1,4 @@
-"""Where errors end: one line for people on standard error, and an exit code for scripts."""
+"""Reports errors: one line on standard error for people, and an exit code for scripts."""
 
 import os
 import sys
@@ -14,16 +14,16 @@ from training_service.client.cli.output import remark
 from training_service.client.errors import TrainingServiceError, Unreachable
 
 _START_OR_FIND = (
-    "Is it running? `training-service serve` starts one here; "
-    f"--address or {ADDRESS_VARIABLE} names one elsewhere."
+    "Is it running? Start one here with `training-service serve`, "
+    f"or give the address of another with --address or {ADDRESS_VARIABLE}."
 )
 
 
 @contextmanager
 def errors_reported() -> Iterator[None]:
-    """Within it, what goes wrong between people and service ends the program in good order.
+    """Print errors of the client in the block and exit with their exit code.
 
-    A mistake in trainctl itself passes, with its traceback.
+    A bug of trainctl passes with its traceback.
     """
     try:
         try:
@@ -41,7 +41,7 @@ def errors_reported() -> Iterator[None]:
 
 
 def explanation(error: TrainingServiceError) -> str:
-    """What went wrong and what to do about it, in one line."""
+    """Return one line that says what went wrong and what to do."""
     notes = list(getattr(error, "__notes__", ()))
     if isinstance(error, Unreachable):
         notes.insert(0, _START_OR_FIND)
@@ -50,7 +50,7 @@ def explanation(error: TrainingServiceError) -> str:
 
 
 def _drop_output() -> None:
-    """Nobody reads on: what is still buffered goes nowhere, so that closing it does not fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Send buffered output to /dev/null: the reader is gone, and closing standard output would fail again."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

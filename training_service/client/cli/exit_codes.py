@@ -1,4 +1,4 @@
-"""What trainctl tells a script when it ends."""
+"""The exit codes of trainctl."""
 
 from enum import IntEnum
 
@@ -15,30 +15,31 @@ from training_service.client.errors import (
 
 
 class ExitCode(IntEnum):
-    """The exit codes, a stable contract. Commands that follow a job (watch, wait, submit --follow)
-    end with the job's outcome; the others with 0 when they did what they were asked.
+    """The exit codes, which are stable.
+
+    Commands that follow a job (watch, wait, submit --follow) return its outcome. Others return 0 on success.
     """
 
     meaning: str
 
     def __new__(cls, value: int, meaning: str) -> "ExitCode":
-        """A number that knows its meaning; --help lists them."""
+        """Create a code with its meaning, for --help."""
         code = int.__new__(cls, value)
         code._value_ = value
         code.meaning = meaning
         return code
 
-    OK = 0, "done; a followed job succeeded"
-    JOB_FAILED = 1, "the followed job failed; a sweep with too many failures, or no result"
-    INVALID_REQUEST = 2, "wrong usage, or the service finds the request invalid"
+    OK = 0, "success; a followed job succeeded"
+    JOB_FAILED = 1, "the followed job failed, or the sweep has no result or too many failures"
+    INVALID_REQUEST = 2, "wrong usage, or an invalid request"
     NOT_FOUND = 3, "no such job, algorithm, dataset or version"
-    UNAVAILABLE = 4, "the service is not there, or does not answer"
+    UNAVAILABLE = 4, "the service cannot be reached or does not answer"
     JOB_CANCELLED = 5, "the followed job was cancelled"
-    WAIT_TIMED_OUT = 6, "the time to wait is up; the job goes on"
-    REFUSED = 7, "refused: no room, request key in use, not allowed, not in this state"
-    SERVER_ERROR = 8, "the service failed inside"
+    WAIT_TIMED_OUT = 6, "the wait timed out; the job goes on"
+    REFUSED = 7, "refused: no room, request key in use, not allowed, or wrong state"
+    SERVER_ERROR = 8, "internal error of the service"
     INTERRUPTED = 130, "interrupted with Ctrl-C; the job goes on"
-    BROKEN_PIPE = 141, "whoever read the output went away"
+    BROKEN_PIPE = 141, "the reader of the output has closed it"
 
 
 _OF_ERRORS: dict[type[TrainingServiceError], ExitCode] = {
@@ -58,10 +59,10 @@ _OF_OUTCOMES: dict[TrainingStatus.ValueType, ExitCode] = {
 
 
 def of_error(error: TrainingServiceError) -> ExitCode:
-    """The exit code for a call that failed."""
+    """Return the exit code of a failed call."""
     return next((code for kind, code in _OF_ERRORS.items() if isinstance(error, kind)), ExitCode.REFUSED)
 
 
 def of_outcome(status: TrainingStatus.ValueType) -> ExitCode:
-    """The exit code for how a job ended; an outcome that this version does not know is not a success."""
+    """Return the exit code of a job's outcome. An unknown outcome is an error."""
     return _OF_OUTCOMES.get(status, ExitCode.SERVER_ERROR)

@@ -1,4 +1,4 @@
-"""To the end of a job, and out of trainctl with its outcome."""
+"""Follows a job to its end and exits with its outcome."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,24 +17,24 @@ from training_service.client.sync import TrainingClient
 
 
 def follow(session: Session, client: TrainingClient, job: int) -> None:
-    """Shows a job to its end, then leaves trainctl with its outcome as the exit code."""
-    with job_goes_on(session, job), session.output.updating(lines.update, live_now) as update:
+    """Show a job until it ends, then exit with the code of its outcome."""
+    with detach_on_interrupt(session, job), session.output.updating(lines.update, live_now) as update:
         for status in client.watch(job):
             update(status)
     raise typer.Exit(exit_codes.of_outcome(status.status))
 
 
 @contextmanager
-def job_goes_on(session: Session, job: int) -> Iterator[None]:
-    """Within it, Ctrl-C leaves trainctl but not the job, and says how to come back."""
+def detach_on_interrupt(session: Session, job: int) -> Iterator[None]:
+    """On Ctrl-C in the block, exit and print how to follow the job again; the job goes on."""
     try:
         yield
     except KeyboardInterrupt:
-        back = session.command(f"watch {job}")
-        remark(f"detached; job {job} goes on. Come back to it with: {back}")
+        again = session.command(f"watch {job}")
+        remark(f"detached; job {job} goes on. To follow it again: {again}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def live_now(status: GetTrainingStatusResponse) -> RenderableType:
-    """The picture of a job at this moment."""
+    """Draw the current state of a job."""
     return panels.live(status, datetime.now(UTC))

@@ -1,7 +1,7 @@
-"""Where results go: JSON lines for programs, plain lines for pipes, pictures for terminals.
+"""Writes results: JSON lines for programs, plain lines for pipes, tables and progress bars for terminals.
 
-A command hands over a message with a way to write it as a line and a way to draw it; which of them
-is used is decided here, once.
+A command passes a message and two functions, one that formats it as a line and one that draws it. This module
+chooses between them.
 """
 
 import logging
@@ -21,10 +21,10 @@ from training_service.client.cli.render.words import printable
 
 
 class Entry(Protocol):
-    """A result that is not a message of the proto, to be written in the same forms."""
+    """A result that is not a protobuf message."""
 
     def as_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         ...
 
 
@@ -32,7 +32,7 @@ M = TypeVar("M", bound=Message | Entry)
 
 
 class Form(Enum):
-    """How results are written."""
+    """The form of results."""
 
     JSON = auto()
     PLAIN = auto()
@@ -40,19 +40,19 @@ class Form(Enum):
 
 
 class Output:
-    """Standard output in one of its forms."""
+    """Standard output in one form."""
 
     def __init__(self, *, json: bool) -> None:
         self.form = Form.JSON if json else Form.TERMINAL if _is_terminal(sys.stdout) else Form.PLAIN
-        # A terminal may be too simple for pictures, and still obey what it is sent.
+        # A terminal that is too simple for drawing still obeys escape sequences.
         self.on_terminal = self.form is Form.TERMINAL or sys.stdout.isatty()
-        # Text of others is never read as markup, emoji codes or something to highlight.
+        # Users' text is never parsed as markup or emoji codes, nor highlighted.
         self._console = _Console(
             force_terminal=self.form is Form.TERMINAL, markup=False, emoji=False, highlight=False
         )
 
     def show(self, message: M, line: Callable[[M], str], drawn: Callable[[M], RenderableType]) -> None:
-        """Writes one message."""
+        """Write one message."""
         if self.form is Form.TERMINAL:
             self._console.print(drawn(message))
         else:
@@ -64,7 +64,7 @@ class Output:
         line: Callable[[M], str],
         drawn: Callable[[Iterable[M]], RenderableType],
     ) -> None:
-        """Writes many messages: a table, or a line each as they arrive."""
+        """Write many messages: as a table, or line by line as they arrive."""
         if self.form is Form.TERMINAL:
             self._console.print(drawn(messages))
         else:
@@ -75,10 +75,10 @@ class Output:
     def updating(
         self, line: Callable[[M], str], drawn: Callable[[M], RenderableType]
     ) -> Iterator[Callable[[M], None]]:
-        """Gives a function that writes a message in place of the one before.
+        """Yield a function that replaces the shown message.
 
-        A terminal shows the last one and draws it again several times a second, so that clocks go on;
-        plain output has a line for each whose line differs from that before.
+        A terminal draws the last message several times a second, so that clocks advance. Plain output gets a
+        line for each message whose line differs from the previous one.
         """
         if self.form is Form.TERMINAL:
             yield from self._drawing(drawn)
@@ -88,22 +88,20 @@ class Output:
             yield lambda message: self._write(message, line)
 
     def show_text(self, message: M, text: str) -> None:
-        """Writes the text of a message exactly as it is; in JSON, the whole message."""
+        """Write the text of a message unchanged, or the whole message as JSON."""
         if self.form is Form.JSON:
             self._write(message, as_json)
         else:
             self.pass_through(text)
 
     def pass_through(self, text: str) -> None:
-        """Writes text as it is and at once."""
+        """Write text unchanged and flush it."""
         sys.stdout.write(text)
         sys.stdout.flush()
 
     @contextmanager
     def drawing(self, drawn: Callable[[], RenderableType]) -> Iterator[None]:
-        """Within it a terminal shows this picture, drawn again several times a second, and gone
-        with the block's end; others show nothing.
-        """
+        """Draw on a terminal during the block, several times a second. Other forms show nothing."""
         if self.form is not Form.TERMINAL:
             yield
             return
@@ -139,9 +137,9 @@ class Output:
 
 
 def as_json(message: Message | Entry) -> str:
-    """A message as one line of JSON, with the names of the proto; zero values are written out.
+    """Return a message as one line of JSON, with the field names of the API and including zero values.
 
-    As everywhere in protobuf's JSON, 64-bit integers are strings and times are RFC 3339.
+    As always in protobuf's JSON, 64-bit integers are strings and times are RFC 3339.
     """
     if not isinstance(message, Message):
         return message.as_json()
@@ -151,28 +149,30 @@ def as_json(message: Message | Entry) -> str:
 
 
 def remark(text: str) -> None:
-    """Tells people one thing, on one line of standard error."""
+    """Print one line for people to standard error."""
     sys.stderr.write(f"trainctl: {printable(text)}\n")
     sys.stderr.flush()
 
 
 class Remarks(logging.Handler):
-    """Passes what the client logs, as that it lost the service and tries again, on as remarks."""
+    """Prints the client's log records as remarks, for example that it lost the service and retries."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tells people one record."""
+        """Print one record."""
         remark(record.getMessage())
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
-        """Leaves the decision to trainctl, where rich would end the program with 1."""
+        """Let `boundary` handle a broken pipe. Rich would exit with 1."""
         raise BrokenPipeError
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    """Whether to draw. Rich's own rule also heeds FORCE_COLOR, which CI systems set for everything:
-    `$(trainctl submit …)` would get a picture there.
+    """Return whether to draw.
+
+    Rich's own rule also obeys FORCE_COLOR. CI systems set that for everything, so `$(trainctl submit …)`
+    would get terminal output there.
     """
     if os.environ.get("TERM") in ("dumb", "unknown"):
         return False

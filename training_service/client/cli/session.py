@@ -1,4 +1,4 @@
-"""What the commands share: the global options, and the client and output made from them."""
+"""The global options, and the client and output made from them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,28 +12,28 @@ from training_service.client.sync import TrainingClient
 
 @dataclass
 class Session:
-    """One run of trainctl: its global options."""
+    """The global options of one run of trainctl."""
 
     address: str
     json: bool
 
     def client(self) -> TrainingClient:
-        """Make a client, which the caller closes."""
+        """Create a client. The caller closes it."""
         return TrainingClient(self.address)
 
     @cached_property
     def output(self) -> Output:
-        """Where the results go."""
+        """The output for results."""
         return Output(json=self.json)
 
     def command(self, words: str) -> str:
-        """A trainctl command to suggest: it goes to the same service as this one."""
-        elsewhere = self.address != address_or_default(None)
-        return f"trainctl -a {self.address} {words}" if elsewhere else f"trainctl {words}"
+        """Return a trainctl command for the same service, to suggest to the user."""
+        is_default = self.address == address_or_default(None)
+        return f"trainctl {words}" if is_default else f"trainctl -a {self.address} {words}"
 
 
 def session_of(context: typer.Context) -> Session:
-    """The session that the command runs in."""
+    """Return the session of the running command."""
     session = context.find_object(Session)
-    assert session is not None, "the root callback makes it before any command runs"
+    assert session is not None, "the root callback creates it before a command runs"
     return session

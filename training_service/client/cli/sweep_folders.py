@@ -1,4 +1,4 @@
-"""Which sweep is meant: one to begin, by a file and options, or one that was begun, by its folder."""
+"""Finds the folder of a sweep: a new one from a file and options, or an existing one."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,41 +12,43 @@ from training_service.client.sweeps.methods import method_of, pruner_of
 from training_service.client.sweeps.settings import checked
 
 
-def begun(file: Path | None, folder: Path | None, given: Mapping[str, Any], address: str) -> Path:
-    """The folder of a new sweep by what was given, on the command line over the file.
+def create(file: Path | None, folder: Path | None, given: Mapping[str, Any], address: str) -> Path:
+    """Create the folder of a new sweep. Options override the file.
 
-    Raises BadParameter, InvalidRequest, naming what is wrong with that; then there is no folder.
+    Raises BadParameter or InvalidRequest, which name the wrong setting, before the folder is created.
     """
     document = {"name": file.stem, **_read(file)} if file else {}
-    for key, value in without_nothing(given).items():
+    for key, value in without_empty(given).items():
         table = document.get(key)
         document[key] = {**table, **value} if isinstance(table, dict) and isinstance(value, dict) else value
     settings = checked(document)
-    # What needs Optuna says so now, while nothing has begun.
+    # A missing Optuna raises here, before the folder is created.
     method_of(settings)
     pruner_of(settings)
-    path = folder or _usual_folder(file, settings.name)
+    path = folder or _default_folder(file, settings.name)
     try:
-        folders.begin(path, settings, address)
+        folders.create(path, settings, address)
     except OSError as error:
         raise typer.BadParameter(
-            f"'{path}' cannot be a sweep's folder: {error.strerror}", param_hint="--folder"
+            f"'{path}' cannot be used as the sweep's folder: {error.strerror}", param_hint="--folder"
         ) from error
     return path
 
 
-def found(what: Path | None, folder: Path | None, given: dict[str, Any]) -> Path:
-    """The folder of a sweep that was begun, by itself or by the file that it was begun with."""
+def find(what: Path | None, folder: Path | None, given: dict[str, Any]) -> Path:
+    """Return the folder of an existing sweep, given that folder or the sweep's file. Raises BadParameter."""
     if given:
-        raise typer.BadParameter(f"a sweep that was begun keeps its settings; not {', '.join(given)}")
+        raise typer.BadParameter(
+            f"the settings of an existing sweep cannot be changed; omit {', '.join(given)}"
+        )
     if what is not None and not what.is_file():
         return what
     if folder is None and what is None:
-        raise typer.BadParameter("say which sweep: its folder", param_hint="FOLDER")
-    return folder or _usual_folder(what, "")
+        raise typer.BadParameter("give the folder of the sweep", param_hint="FOLDER")
+    return folder or _default_folder(what, "")
 
 
-def _usual_folder(file: Path | None, name: str) -> Path:
+def _default_folder(file: Path | None, name: str) -> Path:
     return Path(f"{file.stem if file else name}.sweep")
 
 
@@ -59,7 +61,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise typer.BadParameter(f"'{file}' is not valid TOML: {error}", param_hint="FILE") from error
 
 
-def without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given: neither None nor empty."""
-    inner = {key: without_nothing(v) if isinstance(v, dict) else v for key, v in values.items()}
+def without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop values that are None, and empty tables."""
+    inner = {key: without_empty(v) if isinstance(v, dict) else v for key, v in values.items()}
     return {key: value for key, value in inner.items() if value is not None and value != {}}

@@ -1,4 +1,4 @@
-"""A sweep under the eyes of people: run, cancelled, shown."""
+"""Runs, cancels and shows a sweep."""
 
 import shlex
 import shutil
@@ -22,61 +22,61 @@ from training_service.client.sweeps import folder as folders
 from training_service.client.sweeps.events import Ended, Event, Submitted
 from training_service.client.sweeps.folder import Record
 from training_service.client.sweeps.history import History, history_of, ranked
-from training_service.client.sweeps.methods import trials_in_all
+from training_service.client.sweeps.methods import total_trials
 from training_service.client.sweeps.runner import Runner
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How a sweep is run, which may be another way each time; None is as its settings say."""
+    """The limits of one run of a sweep. None means the sweep's own setting."""
 
     at_once: int | None
     max_failures: int | None
     every: float
-    """Seconds between two looks at the jobs."""
+    """Seconds between two checks of the jobs."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that a new sweep keeps."""
+        """The limits that a new sweep stores in its settings."""
         return {"at_once": self.at_once, "max_failures": self.max_failures}
 
 
 def run_sweep(session: Session, path: Path, limits: Limits) -> None:
-    """Begins or goes on; returns when there is nothing more to do."""
-    with _runner(session, path, limits) as runner, _jobs_go_on(session, path, runner):
+    """Start or resume a sweep, and run it until it ends."""
+    with _runner(session, path, limits) as runner, _resume_hint(session, path, runner):
         if runner.history.is_cancelled:
-            remark(f"the sweep in {path} was cancelled; it does not go on")
+            remark(f"the sweep in {path} is cancelled and cannot be resumed")
             return
         settings = folders.read(path)[0].settings
-        in_all = trials_in_all(settings)
+        total = total_trials(settings)
 
-        def picture() -> RenderableType:
+        def table() -> RenderableType:
             rows = shutil.get_terminal_size().lines - 4
             trials, statuses = list(runner.history.trials), dict(runner.statuses)
-            return sweeps.table(settings, in_all, trials, statuses, most=rows)
+            return sweeps.table(settings, total, trials, statuses, max_rows=rows)
 
-        with session.output.drawing(picture):
+        with session.output.drawing(table):
             runner.run()
         if runner.has_too_many_failures:
-            remark(f"{words.count(runner.history.failures, 'trial')} failed: no more were submitted")
-        if runner.history.came_to_nothing:
-            remark("the service has refused every trial: mend the settings, and begin the sweep again")
+            remark(f"{words.count(runner.history.failures, 'trial')} failed: the sweep submits no more")
+        if runner.history.was_refused:
+            remark("the service refused every trial: correct the settings and start the sweep again")
 
 
 def cancel_sweep(session: Session, path: Path) -> None:
-    """Ends a sweep and its jobs; it may be repeated."""
+    """Cancel a sweep and its jobs. May be repeated."""
     with _runner(session, path, Limits(at_once=None, max_failures=None, every=0)) as runner:
         runner.cancel()
-    remark(f"the sweep in {path} is cancelled; processes that ran are being stopped")
+    remark(f"the sweep in {path} is cancelled; the service stops its running jobs")
 
 
 def show_sweep(session: Session, path: Path, to: Path | None) -> None:
-    """All trials, the best first, and the picture if one is wanted."""
-    record, history = _standing(path)
+    """Show all trials, the best first; write a plot to `to` if given."""
+    record, history = _read(path)
     settings = record.settings
     trials = ranked(history.trials, highest_first=settings.objective.direction == "maximize")
     session.output.show_all(
-        trials, sweeps.line, lambda shown: sweeps.table(settings, trials_in_all(settings), list(shown), {})
+        trials, sweeps.line, lambda shown: sweeps.table(settings, total_trials(settings), list(shown), {})
     )
     if to is not None:
         sweeps.save(settings, history.trials, to)
@@ -84,14 +84,14 @@ def show_sweep(session: Session, path: Path, to: Path | None) -> None:
 
 
 def outcome(path: Path) -> ExitCode:
-    """A sweep is a success if it has come to its end, and one of its trials to a value."""
-    record, history = _standing(path)
-    made_all = len(history.trials) == trials_in_all(record.settings)
-    found = any(trial.state == "complete" for trial in history.trials)
-    return ExitCode.OK if made_all and found else ExitCode.JOB_FAILED
+    """Return OK if all trials were made and at least one is complete."""
+    record, history = _read(path)
+    made_all = len(history.trials) == total_trials(record.settings)
+    any_complete = any(trial.state == "complete" for trial in history.trials)
+    return ExitCode.OK if made_all and any_complete else ExitCode.JOB_FAILED
 
 
-def _standing(path: Path) -> tuple[Record, History]:
+def _read(path: Path) -> tuple[Record, History]:
     record, events = folders.read(path)
     return record, history_of(events)
 
@@ -106,37 +106,37 @@ def _runner(session: Session, path: Path, limits: Limits) -> Iterator[Runner]:
                 client,
                 journal,
                 pause=lambda seconds: time.sleep(limits.every if seconds is None else seconds),
-                heard=lambda event: _tell(session, runner, journal.record, event),
+                on_event=lambda event: _print_event(session, runner, journal.record, event),
                 at_once=limits.at_once,
                 max_failures=limits.max_failures,
             )
             yield runner
 
 
-def _tell(session: Session, runner: Runner, record: Record, event: Event) -> None:
-    """Where there is no table, people and logs get a line for what matters."""
+def _print_event(session: Session, runner: Runner, record: Record, event: Event) -> None:
+    """Print the important events if no table shows them."""
     if session.output.form is not Form.TERMINAL and isinstance(event, Submitted | Ended):
-        remark(sweeps.told(runner.history.trials[event.trial], record.settings.objective))
+        remark(sweeps.summary(runner.history.trials[event.trial], record.settings.objective))
 
 
 @contextmanager
-def _jobs_go_on(session: Session, path: Path, runner: Runner) -> Iterator[None]:
-    """Within it, whatever ends trainctl leaves the jobs, and says how to come back."""
+def _resume_hint(session: Session, path: Path, runner: Runner) -> Iterator[None]:
+    """If the block is interrupted or fails, say how to resume the sweep. Its jobs go on."""
     folder = shlex.quote(str(path))
-    back = session.command(f"sweep {folder} --resume")
+    resume = session.command(f"sweep {folder} --resume")
     try:
         yield
     except KeyboardInterrupt:
-        end = session.command(f"sweep {folder} --cancel")
+        cancel = session.command(f"sweep {folder} --cancel")
         jobs = words.count(len(runner.history.live), "job")
-        remark(f"detached; {jobs} may go on. Go on with the sweep: {back}. End it: {end}")
+        remark(f"detached; {jobs} may go on. To resume the sweep: {resume}. To cancel it: {cancel}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except TrainingServiceError as error:
-        if runner.history.came_to_nothing:
+        if runner.history.was_refused:
             error.add_note(
-                "Nothing was submitted. If the settings are wrong, mend them and begin the sweep again. "
-                f"Go on with the sweep: {back}"
+                "No job was submitted. If the settings are wrong, correct them and start the sweep again. "
+                f"To resume the sweep: {resume}"
             )
         else:
-            error.add_note(f"What was submitted goes on. Go on with the sweep: {back}")
+            error.add_note(f"The submitted jobs go on. To resume the sweep: {resume}")
         raise

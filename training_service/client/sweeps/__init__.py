@@ -1,10 +1,10 @@
-"""Sweeps: many trainings over a space of parameters, in search of the best.
+"""Sweeps: searches for the best parameters with many jobs.
 
-* `space` and `settings` say what is searched and how, and refuse what makes no sense;
-* `methods` proposes the parameters of the next trial: a grid, at random, or `optuna_methods`' TPE, beside
-  which stands ASHA, the pruning of trials that lag behind;
-* `events` are what happens to a sweep, and `history` what they add up to; `folder` keeps them on the disk;
-* `objective` tells how good a job was; `runner` submits, looks, prunes, until all trials have ended.
+* `space` and `settings` define and check what is searched, and how; * `methods` proposes the parameters of
+the next trial, by grid, random search or TPE (`optuna_methods`, which also
+  has ASHA for the pruning of poor trials);
+* `events` are the events of a sweep, `history` is the state that follows from them, and `folder` stores them;
+* `objective` reads the value of a job, and `runner` submits, checks and prunes trials until all have ended.
 
-The events on the disk are the only state: what is in memory, Optuna's studies included, is made from them.
+The events on disk are the only state. Everything in memory, including Optuna's studies, is built from them.
 """

@@ -1,4 +1,4 @@
-"""What happens to a sweep, as it is written down: one JSON object a line."""
+"""The events of a sweep, stored as one JSON object per line."""
 
 from typing import Annotated, Literal
 
@@ -14,7 +14,7 @@ class _Event(BaseModel):
 
 
 class Proposed(_Event):
-    """A trial is about to be submitted: from now on its job may exist."""
+    """A trial is about to be submitted: from now on, its job may exist."""
 
     event: Literal["proposed"] = "proposed"
     trial: int
@@ -22,7 +22,7 @@ class Proposed(_Event):
 
 
 class Refused(_Event):
-    """The service refuses the trial for a reason that concerns all: there is no job."""
+    """The service has refused the trial for a reason that applies to all trials: it has no job."""
 
     event: Literal["refused"] = "refused"
     trial: int
@@ -30,7 +30,7 @@ class Refused(_Event):
 
 
 class Submitted(_Event):
-    """The service has a job for the trial."""
+    """The service has accepted the trial's job."""
 
     event: Literal["submitted"] = "submitted"
     trial: int
@@ -38,7 +38,7 @@ class Submitted(_Event):
 
 
 class Reported(_Event):
-    """The job has reported values of the metric, by step; with `prune`, that was not enough to go on."""
+    """The job has reported values of the metric by step. With `prune`, they were too poor to continue."""
 
     event: Literal["reported"] = "reported"
     trial: int
@@ -47,7 +47,7 @@ class Reported(_Event):
 
 
 class Ended(_Event):
-    """The trial is over: with a value if it is complete (or pruned, the last one), else with a reason."""
+    """The trial has ended. A complete trial has its value, a pruned one its last value, others a reason."""
 
     event: Literal["ended"] = "ended"
     trial: int
@@ -57,7 +57,7 @@ class Ended(_Event):
 
 
 class Cancelled(_Event):
-    """The whole sweep is to end."""
+    """The user has cancelled the sweep."""
 
     event: Literal["cancelled"] = "cancelled"
 

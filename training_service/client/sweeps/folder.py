@@ -1,9 +1,10 @@
-"""A sweep on the disk: its settings, and a line for each event, there before anybody acts on it.
+"""The folder of a sweep: its settings and its events.
 
-    sweep.json      what is to be done; whole or not there
-    trials.jsonl    what has happened; what a kill left of a last line is dropped
+    sweep.json      the settings; written atomically
+    trials.jsonl    one event per line, written before its effect; an incomplete last line is dropped
 
-Whoever adds events holds a lock, so that no two programs run the same sweep; it goes with its holder.
+A program that adds events holds a lock on the folder, so only one program runs a sweep. The lock ends with
+the program.
 """
 
 import fcntl
@@ -24,25 +25,25 @@ _SETTINGS, _EVENTS = "sweep.json", "trials.jsonl"
 
 
 class Record(BaseModel):
-    """What a sweep is, from its beginning to its end."""
+    """The constant properties of a sweep."""
 
     model_config = ConfigDict(frozen=True)
     id: str
     address: str
-    """Of the service that has its jobs."""
+    """The address of the service."""
     settings: Sweep
 
     def job_name(self, trial: int) -> str:
-        """The name of a trial's job: of no other's, so that jobs can be found by it."""
+        """Return the unique name of a trial's job, by which the job can be found."""
         return f"{self.settings.name}-{self.id[:8]}-{trial}"
 
     def request_key(self, trial: int) -> str:
-        """With it a trial has one job, however often it is submitted."""
+        """Return the request key of a trial, which makes repeated submissions harmless."""
         return f"sweep-{self.id}-{trial}"
 
 
 class Journal:
-    """The events of a sweep, to be added to."""
+    """The events of a sweep, with an append operation."""
 
     def __init__(self, folder: Path, record: Record) -> None:
         self.record = record
@@ -50,23 +51,23 @@ class Journal:
         self.events = _events(self._path)
 
     def append(self, event: Event) -> None:
-        """Writes an event down; when this returns, it is on the disk."""
+        """Append an event. When this returns, the event is on disk."""
         with self._path.open("ab") as file:
             file.write(EVENT.dump_json(event) + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
 
-def begin(folder: Path, settings: Sweep, address: str) -> None:
-    """Makes the folder of a new sweep. Raises FailedPrecondition if there is one in it.
+def create(folder: Path, settings: Sweep, address: str) -> None:
+    """Create the folder of a new sweep. Raises FailedPrecondition if it contains a sweep.
 
-    One that came to nothing, since the service refused its settings, is replaced: it never had a job.
+    A sweep that the service refused before it had a job is replaced.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
-        if (folder / _SETTINGS).exists() and not history_of(read(folder)[1]).came_to_nothing:
+        if (folder / _SETTINGS).exists() and not history_of(read(folder)[1]).was_refused:
             raise FailedPrecondition(
-                f"{folder} has a sweep already: --resume goes on with it, --folder puts a new one elsewhere"
+                f"{folder} already contains a sweep: resume it with --resume, or give another --folder"
             )
         record = Record(id=uuid4().hex, address=address, settings=settings)
         draft = folder / f"{_SETTINGS}.draft"
@@ -74,25 +75,25 @@ def begin(folder: Path, settings: Sweep, address: str) -> None:
             file.write(record.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        (folder / _EVENTS).write_bytes(b"")  # before the settings: the events are not of these
+        (folder / _EVENTS).write_bytes(b"")  # before the settings, since old events belong to older settings
         draft.rename(folder / _SETTINGS)
         _sync(folder)
 
 
 def read(folder: Path) -> tuple[Record, list[Event]]:
-    """A sweep as it stands; it may be going on. Raises NotFound if there is none."""
+    """Read a sweep, which another program may run. Raises NotFound if there is none."""
     return _record(folder), _events(folder / _EVENTS)
 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Journal]:
-    """A sweep to go on with.
+    """Open a sweep to run it.
 
-    Raises NotFound if there is none, and FailedPrecondition while another program runs it.
+    Raises NotFound if there is none, and FailedPrecondition if another program runs it.
     """
     record = _record(folder)
     with _locked(folder):
-        _drop_half_a_line(folder / _EVENTS)
+        _drop_incomplete_line(folder / _EVENTS)
         yield Journal(folder, record)
 
 
@@ -102,7 +103,7 @@ def _record(folder: Path) -> Record:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFound(f"there is no sweep in {folder}") from error
     except ValidationError as error:
-        raise InvalidRequest(f"{folder / _SETTINGS} is damaged, or of another version") from error
+        raise InvalidRequest(f"{folder / _SETTINGS} is damaged or from another version") from error
 
 
 def _events(path: Path) -> list[Event]:
@@ -112,13 +113,13 @@ def _events(path: Path) -> list[Event]:
         try:
             found.append(EVENT.validate_json(line))
         except ValidationError as error:
-            raise InvalidRequest(f"line {number} of {path} is damaged, or of another version") from error
+            raise InvalidRequest(f"line {number} of {path} is damaged or from another version") from error
     return found
 
 
-def _drop_half_a_line(path: Path) -> None:
-    whole = path.read_bytes().rfind(b"\n") + 1
-    os.truncate(path, whole)
+def _drop_incomplete_line(path: Path) -> None:
+    complete = path.read_bytes().rfind(b"\n") + 1
+    os.truncate(path, complete)
 
 
 @contextmanager
@@ -129,7 +130,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         raise FailedPrecondition(
-            f"another program runs the sweep in {folder}; end that first, with Ctrl-C"
+            f"another program runs the sweep in {folder}; stop it first, with Ctrl-C"
         ) from error
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""What the events of a sweep add up to: its trials."""
+"""The state of a sweep, built from its events."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,14 +17,15 @@ from training_service.client.sweeps.events import (
 from training_service.client.sweeps.space import Value
 
 State = Literal["proposed", "submitted", "pruning", "complete", "pruned", "failed", "cancelled"]
-GOES_ON: frozenset[State] = frozenset({"proposed", "submitted", "pruning"})
+LIVE: frozenset[State] = frozenset({"proposed", "submitted", "pruning"})
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of parameters and what has become of it.
+    """One choice of parameters and its state.
 
-    proposed → submitted → complete, failed or cancelled; → pruning (its job is being cancelled) → pruned.
+    proposed → submitted → complete, failed or cancelled
+                         → pruning (its job is being cancelled) → pruned
     """
 
     number: int
@@ -32,17 +33,17 @@ class Trial:
     state: State = "proposed"
     job: int | None = None
     points: Sequence[tuple[int, float]] = ()
-    """What the pruning has seen of the metric, by step."""
+    """The values of the metric that the pruner has seen, by step."""
     value: float | None = None
     reason: str = ""
 
     @property
-    def goes_on(self) -> bool:
-        """Whether its job may still use machines."""
-        return self.state in GOES_ON
+    def is_live(self) -> bool:
+        """Whether the trial has not ended."""
+        return self.state in LIVE
 
     def as_json(self) -> str:
-        """One line for programs."""
+        """Return one line of JSON."""
         return json.dumps(
             {
                 "trial": self.number,
@@ -57,15 +58,15 @@ class Trial:
 
 @dataclass
 class History:
-    """A sweep so far."""
+    """The state of a sweep."""
 
     trials: list[Trial] = field(default_factory=list)
     is_cancelled: bool = False
     refusals: int = 0
-    """How often the service has refused a trial."""
+    """The number of trials that the service has refused."""
 
     def add(self, event: Event) -> None:
-        """Takes in what has happened."""
+        """Apply an event."""
         match event:
             case Proposed():
                 self.trials.append(Trial(event.trial, event.parameters))
@@ -85,8 +86,8 @@ class History:
                 self.is_cancelled = True
 
     @property
-    def came_to_nothing(self) -> bool:
-        """Whether the service has refused what it was asked for, and never had a job of the sweep."""
+    def was_refused(self) -> bool:
+        """Whether the service has refused trials and never had a job of the sweep."""
         may_have_job = any(
             trial.job is not None or trial.state in ("proposed", "cancelled") for trial in self.trials
         )
@@ -95,11 +96,11 @@ class History:
     @property
     def live(self) -> list[Trial]:
         """The trials that have not ended."""
-        return [trial for trial in self.trials if trial.goes_on]
+        return [trial for trial in self.trials if trial.is_live]
 
     @property
     def failures(self) -> int:
-        """How many trials have failed."""
+        """The number of failed trials."""
         return sum(trial.state == "failed" for trial in self.trials)
 
     def _change(self, number: int, **changes: object) -> None:
@@ -107,7 +108,7 @@ class History:
 
 
 def history_of(events: Iterable[Event]) -> History:
-    """What they add up to."""
+    """Build the state from events."""
     history = History()
     for event in events:
         history.add(event)
@@ -115,7 +116,7 @@ def history_of(events: Iterable[Event]) -> History:
 
 
 def ranked(trials: Iterable[Trial], *, highest_first: bool) -> list[Trial]:
-    """Trials by their objective, the best first; after them what was pruned, goes on, or came to nothing."""
+    """Sort trials: complete ones, the best first, then pruned, live, and finally failed or cancelled ones."""
     order: dict[State, int] = {"complete": 0, "pruned": 1, "failed": 3, "cancelled": 3}
 
     def key(trial: Trial) -> tuple[int, float, int]:

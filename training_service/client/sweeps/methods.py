@@ -1,4 +1,4 @@
-"""Which parameters to try next."""
+"""Search methods: they choose the parameters of the next trial."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,38 +14,38 @@ Assignment = Mapping[str, Value]
 
 
 class Method(Protocol):
-    """Proposes trials, by nothing but those before: so a sweep that was interrupted goes on the same."""
+    """Proposes trials. They depend only on previous trials, so a resumed sweep proposes the same."""
 
     def propose(self, trials: Sequence[Trial]) -> Assignment:
-        """The parameters of the trial that follows these."""
+        """Return the parameters of the next trial."""
         ...
 
 
 class Pruner(Protocol):
-    """Tells which trials are not worth going on, by what has happened in its order."""
+    """Decides which trials to stop early, based on all events in their order."""
 
-    def lags_behind(self, number: int, step: int, value: float) -> bool:
-        """Takes in a value that a trial has reported; True if with it the trial is to be given up."""
+    def should_prune(self, number: int, step: int, value: float) -> bool:
+        """Add a value that a trial has reported, and return whether to stop the trial."""
         ...
 
-    def hear(self, event: Event) -> None:
-        """Takes in what has happened besides: everything of an earlier run, and how trials end."""
+    def add(self, event: Event) -> None:
+        """Add any event of an earlier run, or the end of a trial in this run."""
         ...
 
 
 class Grid:
-    """Every combination once; the last parameter changes fastest."""
+    """Tries every combination once. The last parameter changes fastest."""
 
     def __init__(self, space: Mapping[str, Axis]) -> None:
         self._values = {name: axis.grid() for name, axis in space.items()}
 
     @property
     def size(self) -> int:
-        """How many combinations there are."""
+        """The number of combinations."""
         return math.prod(map(len, self._values.values()))
 
     def propose(self, trials: Sequence[Trial]) -> Assignment:
-        """The combination whose turn it is."""
+        """Return the next combination."""
         position, chosen = len(trials), dict[str, Value]()
         for name, values in reversed(self._values.items()):
             position, at = divmod(position, len(values))
@@ -54,19 +54,19 @@ class Grid:
 
 
 class RandomSearch:
-    """Each parameter drawn by itself; the same seed gives the same trials."""
+    """Draws each parameter independently. The same seed gives the same trials."""
 
     def __init__(self, space: Mapping[str, Axis], seed: int) -> None:
         self._space, self._seed = space, seed
 
     def propose(self, trials: Sequence[Trial]) -> Assignment:
-        """The draw of this number."""
+        """Return the next draw."""
         random = Random(f"{self._seed}/{len(trials)}")  # noqa: S311
         return {name: axis.sample(random) for name, axis in self._space.items()}
 
 
 def method_of(sweep: Sweep) -> Method:
-    """The method that a sweep wants. Raises InvalidRequest if it needs Optuna, which is an extra."""
+    """Return the sweep's method. Raises InvalidRequest if it needs Optuna and that is not installed."""
     if sweep.method == "grid":
         return Grid(sweep.space)
     if sweep.method == "random":
@@ -77,7 +77,7 @@ def method_of(sweep: Sweep) -> Method:
 
 
 def pruner_of(sweep: Sweep) -> Pruner | None:
-    """The pruner that a sweep wants, if any. Raises InvalidRequest without Optuna."""
+    """Return the sweep's pruner, if any. Raises InvalidRequest if Optuna is not installed."""
     if sweep.asha is None:
         return None
     from training_service.client.sweeps.optuna_methods import Asha
@@ -85,6 +85,6 @@ def pruner_of(sweep: Sweep) -> Pruner | None:
     return Asha(sweep.asha, sweep.objective.direction)
 
 
-def trials_in_all(sweep: Sweep) -> int:
-    """How many trials the sweep makes."""
+def total_trials(sweep: Sweep) -> int:
+    """Return the number of trials of a sweep."""
     return Grid(sweep.space).size if sweep.trials is None else sweep.trials

@@ -1,4 +1,4 @@
-"""How good a job was."""
+"""Reads the objective of a job."""
 
 import json
 import math
@@ -13,11 +13,11 @@ MANIFEST = "manifest.json"
 
 
 class NoValue(Exception):
-    """The job has not told what the objective needs; its text says what it did tell."""
+    """The job has not reported the objective. The message lists what it has reported."""
 
 
 def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
-    """The objective of a job that has succeeded. Raises NoValue."""
+    """Return the objective of a job that has succeeded. Raises NoValue."""
     if objective.value == "manifest":
         return _in_manifest(_manifest(client, job), objective.metric)
     curve = curve_of(client, job, objective.metric)
@@ -32,7 +32,7 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
 
 
 def curve_of(client: TrainingClient, job: int, metric: str) -> Curve | None:
-    """What a job has reported of a metric; None before its first point."""
+    """Return the curve of a job's metric, or None before its first point."""
     curves = curves_by_metric({"": client.metrics(job, [metric])}).get(metric)
     return curves[0] if curves and curves[0].values else None
 
@@ -50,9 +50,9 @@ def _in_manifest(manifest: Any, path: str) -> float:
     found = manifest
     for key in path.split("."):
         if not isinstance(found, dict) or key not in found:
-            there = ", ".join(sorted(found)) if isinstance(found, dict) else "no table"
-            raise NoValue(f"the {MANIFEST} of its model has no {path!r}; at {key!r} there is: {there}")
+            there = f"the keys {', '.join(sorted(found))}" if isinstance(found, dict) else "no table"
+            raise NoValue(f"the {MANIFEST} of its model has no {path!r}: in place of {key!r}, it has {there}")
         found = found[key]
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        raise NoValue(f"{path!r} in the {MANIFEST} of its model is no number, but {found!r}")
+        raise NoValue(f"{path!r} in the {MANIFEST} of its model is {found!r}, not a finite number")
     return float(found)

@@ -1,4 +1,4 @@
-"""TPE and ASHA, by Optuna: its studies are held in memory and made from the sweep's own events."""
+"""TPE and ASHA with Optuna. Its studies are in memory, built from the events of the sweep."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -16,7 +16,7 @@ try:
     from optuna.trial import FrozenTrial, TrialState, create_trial
 except ImportError as error:
     raise InvalidRequest(
-        "Optuna is needed for the method tpe and for pruning: pip install 'training-service[sweep]'"
+        "Optuna is needed for the method tpe and for pruning; run: pip install 'training-service[sweep]'"
     ) from error
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -25,9 +25,9 @@ Direction = Literal["maximize", "minimize"]
 
 
 class Tpe:
-    """The tree-structured Parzen estimator: the first ten trials at random, then near the good ones.
+    """The tree-structured Parzen estimator: ten random trials, then trials near the good ones.
 
-    It keeps away from the trials that still run, so that several at once do not try the same.
+    It avoids the parameters of live trials, so that concurrent trials differ.
     """
 
     def __init__(self, space: Mapping[str, Axis], direction: Direction, seed: int) -> None:
@@ -35,15 +35,15 @@ class Tpe:
         self._direction, self._seed = direction, seed
 
     def propose(self, trials: Sequence[Trial]) -> Mapping[str, Value]:
-        """What the trials so far promise most of."""
-        # A seed of its own for each, for a random generator's state would be lost with the program.
+        """Return the most promising parameters."""
+        # Each trial gets its own seed, since the state of a random generator would be lost with the program.
         seed = Random(f"{self._seed}/{len(trials)}").getrandbits(32)  # noqa: S311
         sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         study = optuna.create_study(direction=self._direction, sampler=sampler)
-        study.add_trials([self._known(trial) for trial in trials])
+        study.add_trials([self._frozen(trial) for trial in trials])
         return study.ask(self._space).params
 
-    def _known(self, trial: Trial) -> FrozenTrial:
+    def _frozen(self, trial: Trial) -> FrozenTrial:
         state = {
             "complete": TrialState.COMPLETE,
             "pruned": TrialState.PRUNED,
@@ -60,7 +60,7 @@ class Tpe:
 
 
 class Asha:
-    """Asynchronous successive halving: tells which trials lag behind, by the events in their order."""
+    """Asynchronous successive halving: stops poor trials, based on all events in their order."""
 
     def __init__(self, pruning: Pruning, direction: Direction) -> None:
         pruner = optuna.pruners.SuccessiveHalvingPruner(
@@ -69,17 +69,17 @@ class Asha:
         self._study = optuna.create_study(direction=direction, pruner=pruner)
         self._trials: dict[int, optuna.Trial] = {}
 
-    def lags_behind(self, number: int, step: int, value: float) -> bool:
-        """Takes a value in; True if with it the trial is to be given up."""
+    def should_prune(self, number: int, step: int, value: float) -> bool:
+        """Add a value that a trial has reported, and return whether to stop the trial."""
         trial = self._trials.get(number) or self._trials.setdefault(number, self._study.ask())
         trial.report(value, step)
         return trial.should_prune()
 
-    def hear(self, event: Event) -> None:
-        """Takes in what happened in an earlier run, or what it has not judged itself: how trials ended."""
+    def add(self, event: Event) -> None:
+        """Add any event of an earlier run, or the end of a trial in this run."""
         if isinstance(event, Reported):
             for step, value in event.points:
-                self.lags_behind(event.trial, step, value)
+                self.should_prune(event.trial, step, value)
         elif isinstance(event, Ended) and (trial := self._trials.get(event.trial)):
             complete = event.outcome == "complete"
             self._study.tell(

@@ -1,8 +1,8 @@
-"""Runs a sweep: submits trials, looks at their jobs, gives up those that lag behind.
+"""Runs a sweep: submits trials, checks their jobs and prunes poor ones.
 
-Every event is on the disk before its effect is relied on, and a trial's job has a request key made of the
-sweep's id and the trial's number. So after a kill at any moment the next run does the last step again, and
-nothing is lost or there twice.
+Every event is on disk before the runner relies on its effect. The request key of a job is made from the
+sweep's id and the trial's number. So the runner may be killed at any moment: the next run repeats the last
+step, and nothing is lost or done twice.
 """
 
 import logging
@@ -36,7 +36,7 @@ from training_service.client.sweeps.events import (
 )
 from training_service.client.sweeps.folder import Journal
 from training_service.client.sweeps.history import History, Trial
-from training_service.client.sweeps.methods import Pruner, method_of, pruner_of, trials_in_all
+from training_service.client.sweeps.methods import Pruner, method_of, pruner_of, total_trials
 from training_service.client.sweeps.objective import NoValue, curve_of, value_of
 from training_service.client.sync import TrainingClient
 from training_service.client.watching import Patience, has_ended
@@ -45,10 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 class Runner:
-    """One program's part in the life of a sweep.
+    """Runs one sweep in this program.
 
-    `pause` is called between two looks at the jobs, with the seconds to wait or None for the usual ones;
-    `heard` with each event. A service that goes away is borne with for `patience` seconds at a time.
+    `pause` is called between two checks of the jobs, with the seconds to wait, or None for the default.
+    `on_event` is called with each event. If the service goes away, the runner retries for `patience` seconds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Runner:
         journal: Journal,
         *,
         pause: Callable[[float | None], None],
-        heard: Callable[[Event], None] = lambda _event: None,
+        on_event: Callable[[Event], None] = lambda _event: None,
         patience: float = 60.0,
         at_once: int | None = None,
         max_failures: int | None = None,
@@ -65,29 +65,29 @@ class Runner:
         settings = journal.record.settings
         self.history = History()
         self.statuses: dict[int, GetTrainingStatusResponse] = {}
-        """What was last heard of each trial's job."""
+        """The last known status of each trial's job."""
         self._client, self._journal = client, journal
-        self._pause, self._heard, self._patience = pause, heard, patience
+        self._pause, self._on_event, self._patience = pause, on_event, patience
         self._at_once = at_once or settings.at_once
         self._max_failures = max_failures or settings.max_failures
-        self._method, self._total = method_of(settings), trials_in_all(settings)
+        self._method, self._total = method_of(settings), total_trials(settings)
         self._pruner = pruner_of(settings)
-        self._was_told_of_no_room = False
+        self._waits_for_room = False
         for event in journal.events:
             self.history.add(event)
             if self._pruner:
-                self._pruner.hear(event)
+                self._pruner.add(event)
 
     @property
     def has_too_many_failures(self) -> bool:
-        """Whether no more trials are made for that reason."""
+        """Whether so many trials have failed that the sweep submits no more."""
         return self.history.failures >= self._max_failures
 
     def run(self) -> None:
-        """Until every trial has ended, or too many have failed and the others have ended.
+        """Run until all trials have ended. Submit no more once too many have failed.
 
-        Raises TrainingServiceError for what concerns the whole sweep: an unknown algorithm or dataset, a
-        service that is not there or stays away. The jobs go on then, and so does the sweep when run again.
+        Raises TrainingServiceError for a problem of the whole sweep: an unknown algorithm or dataset, or an
+        unreachable service. The jobs then go on, and the sweep can be run again.
         """
         patience = Patience(self._patience)
         self._step()
@@ -100,11 +100,11 @@ class Runner:
                 self._pause(patience.pause_after(error))
 
     def cancel(self) -> None:
-        """Ends the sweep and every job of it that has not ended. It may be repeated."""
-        found = [(trial, self._found(trial)) for trial in self.history.live]
+        """Cancel the sweep and all its live jobs. May be repeated."""
+        live = [(trial, self._find(trial)) for trial in self.history.live]
         if not self.history.is_cancelled:
             self._record(Cancelled())
-        for trial, status in found:
+        for trial, status in live:
             if status is not None and has_ended(status):
                 self._end(trial, status)
                 continue
@@ -121,17 +121,17 @@ class Runner:
 
     def _step(self) -> None:
         for trial in self.history.live:
-            self._look_at(trial)
-        self._submit_what_fits()
+            self._check(trial)
+        self._submit_trials()
 
-    def _submit_what_fits(self) -> None:
+    def _submit_trials(self) -> None:
         while trial := self._next():
             try:
                 job = self._submit(trial)
             except ResourceExhausted as error:
-                if not self._was_told_of_no_room:
+                if not self._waits_for_room:
                     logger.info("waiting for room: %s", error)
-                self._was_told_of_no_room = True
+                self._waits_for_room = True
                 return
             except (NotFound, FailedPrecondition) as error:
                 self._record(Refused(trial=trial.number, reason=str(error)))
@@ -139,11 +139,11 @@ class Runner:
             except InvalidRequest as error:
                 self._record(Ended(trial=trial.number, outcome="failed", reason=f"refused: {error}"))
             else:
-                self._was_told_of_no_room = False
+                self._waits_for_room = False
                 self._record(Submitted(trial=trial.number, job=job))
 
     def _next(self) -> Trial | None:
-        """The trial to submit: one whose job may exist already comes first."""
+        """Return the trial to submit. A trial whose job may already exist comes first."""
         live = self.history.live
         if waiting := [trial for trial in live if trial.job is None]:
             return waiting[0]
@@ -169,11 +169,11 @@ class Runner:
             deadlines=json_format.ParseDict(settings.deadlines, Deadlines()),
         )
 
-    def _look_at(self, trial: Trial) -> None:
+    def _check(self, trial: Trial) -> None:
         if trial.job is None:
             return
         try:
-            status = self.statuses[trial.number] = self._checked(trial, self._client.status(trial.job))
+            status = self.statuses[trial.number] = self._verified(trial, self._client.status(trial.job))
         except NotFound as error:
             self._record(Ended(trial=trial.number, outcome="failed", reason=str(error)))
             return
@@ -182,62 +182,62 @@ class Runner:
         elif trial.state == "pruning":
             self._client.cancel(trial.job)
         elif self._pruner:
-            self._judge(trial, trial.job, self._pruner)
+            self._prune(trial, trial.job, self._pruner)
 
-    def _judge(self, trial: Trial, job: int, pruner: Pruner) -> None:
-        """Hears what is new of the metric, and has the job cancelled if that is not enough."""
+    def _prune(self, trial: Trial, job: int, pruner: Pruner) -> None:
+        """Pass new values of the metric to the pruner, and cancel the job if it decides so."""
         curve = curve_of(self._client, job, self._journal.record.settings.objective.metric)
         if curve is None:
             return
         seen = trial.points[-1][0] if trial.points else -1
-        fresh: list[tuple[int, float]] = []
-        lags = False
+        new: list[tuple[int, float]] = []
+        prune = False
         for step, value in zip(curve.steps, curve.values, strict=True):
-            if step > seen and not lags:
-                fresh.append((step, value))
-                seen, lags = step, pruner.lags_behind(trial.number, step, value)
-        if fresh:
-            self._record(Reported(trial=trial.number, points=tuple(fresh), prune=lags))
-        if lags:
+            if step > seen and not prune:
+                new.append((step, value))
+                seen, prune = step, pruner.should_prune(trial.number, step, value)
+        if new:
+            self._record(Reported(trial=trial.number, points=tuple(new), prune=prune))
+        if prune:
             self._client.cancel(job)
 
     def _end(self, trial: Trial, status: GetTrainingStatusResponse) -> None:
         ended = Ended(trial=trial.number, outcome="cancelled")
         if status.status == TrainingStatus.succeed:
-            ended = self._valued(trial, status.job_id)
+            ended = self._completed(trial, status.job_id)
         elif trial.state == "pruning":
             step, value = trial.points[-1]
-            reason = f"behind the others at step {step}"
+            reason = f"worse than other trials at step {step}"
             ended = Ended(trial=trial.number, outcome="pruned", value=value, reason=reason)
         elif status.status == TrainingStatus.failure:
             reason = status.diagnosis.summary or status.message
             ended = Ended(trial=trial.number, outcome="failed", reason=reason)
         self._record(ended)
 
-    def _valued(self, trial: Trial, job: int) -> Ended:
+    def _completed(self, trial: Trial, job: int) -> Ended:
         try:
             value = value_of(self._client, job, self._journal.record.settings.objective)
         except NoValue as error:
-            reason = f"it succeeded, but {error}"
+            reason = f"the job succeeded, but {error}"
             return Ended(trial=trial.number, outcome="failed", reason=reason)
         return Ended(trial=trial.number, outcome="complete", value=value)
 
-    def _found(self, trial: Trial) -> GetTrainingStatusResponse | None:
-        """The job of a trial, also one that a killed program has submitted and not written down."""
+    def _find(self, trial: Trial) -> GetTrainingStatusResponse | None:
+        """Find the job of a trial, even if a killed program submitted it without recording that."""
         if trial.job is not None:
             try:
-                return self._checked(trial, self._client.status(trial.job))
+                return self._verified(trial, self._client.status(trial.job))
             except NotFound:
                 return None
         name = self._journal.record.job_name(trial.number)
         named = self._client.list(name_prefix=name)
         return next((status for status in named if status.metadata.name == name), None)
 
-    def _checked(self, trial: Trial, status: GetTrainingStatusResponse) -> GetTrainingStatusResponse:
+    def _verified(self, trial: Trial, status: GetTrainingStatusResponse) -> GetTrainingStatusResponse:
         if status.metadata.name != self._journal.record.job_name(trial.number):
             raise FailedPrecondition(
-                f"job {status.job_id} at {self._client.address} is not trial {trial.number} of this sweep, "
-                "but another's: is this the service that it was begun with?"
+                f"job {status.job_id} at {self._client.address} is not trial {trial.number} of this sweep: "
+                "give the --address of the service that the sweep was started with"
             )
         return status
 
@@ -245,5 +245,5 @@ class Runner:
         self._journal.append(event)
         self.history.add(event)
         if self._pruner and isinstance(event, Ended):
-            self._pruner.hear(event)
-        self._heard(event)
+            self._pruner.add(event)
+        self._on_event(event)

@@ -1,4 +1,4 @@
-"""What a sweep is to do, checked before anything is submitted."""
+"""The settings of a sweep, checked before the first submission."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -16,10 +16,11 @@ from pydantic import (
     model_validator,
 )
 
+from job_tracker.common.validation import explain
 from training_service._generated.training_service_pb2 import Deadlines, PodOptions, RetryPolicy
 from training_service.client.errors import InvalidRequest
 from training_service.client.requests import INSTANCES_PARAMETER
-from training_service.client.sweeps.space import Axis, Choices, Range, Value
+from training_service.client.sweeps.space import Axis, Value
 
 MOST_TRIALS = 10_000
 
@@ -28,7 +29,7 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 def _json_of(message: type[Message]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A check that a table is what this message looks like in JSON."""
+    """Return a check that a table is the JSON form of this message."""
 
     def check(table: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -41,8 +42,10 @@ def _json_of(message: type[Message]) -> Callable[[dict[str, Any]], dict[str, Any
 
 
 class Objective(BaseModel):
-    """What is to be as high or as low as possible: of a metric that the job reports the last value or the
-    best, or a number of its model's manifest (`a.b` is the key b in the table a).
+    """The number to maximize or minimize.
+
+    It is the last or the best value of a reported metric, or a number in the model's manifest. There, the
+    metric `a.b` is the key b in the table a.
     """
 
     model_config = _STRICT
@@ -52,10 +55,10 @@ class Objective(BaseModel):
 
 
 class Pruning(BaseModel):
-    """ASHA: of the trials that have come to a step, the best one in so many may go on.
+    """The settings of ASHA: at certain steps, the best 1/`reduction_factor` of the trials continue.
 
-    The first such step is `min_steps`, each further one `reduction_factor` times as far. Without it, it is
-    a hundredth of the first complete trial's steps, and there is no pruning before.
+    The first of these steps is `min_steps`; each next one is `reduction_factor` times as large. The default
+    of `min_steps` is a hundredth of the steps of the first complete trial, before which no trial is pruned.
     """
 
     model_config = _STRICT
@@ -64,7 +67,7 @@ class Pruning(BaseModel):
 
 
 class Sweep(BaseModel):
-    """The settings of one sweep; they never change once it has begun."""
+    """The settings of one sweep. They do not change after its start."""
 
     model_config = _STRICT
     algorithm: Text
@@ -94,20 +97,20 @@ class Sweep(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if both := sorted(self.parameters.keys() & self.space.keys()):
-            raise ValueError(f"{both[0]} is both a fixed parameter and searched; it can be only one")
+            raise ValueError(f"{both[0]} is in both parameters and space; remove it from one of them")
         if self.instances is not None and INSTANCES_PARAMETER in {*self.parameters, *self.space}:
             raise ValueError(f"give either instances or {INSTANCES_PARAMETER}, not both")
         if self.objective.value == "manifest" and self.pruning:
-            raise ValueError("pruning needs a metric that is reported: not with objective.value = 'manifest'")
+            raise ValueError("pruning needs a reported metric: objective.value must not be 'manifest'")
         if self.method == "grid":
             self._check_grid()
         elif self.trials is None:
-            raise ValueError(f"trials is missing: how many the method {self.method} is to make")
+            raise ValueError(f"trials is missing: the method {self.method} needs the number of trials")
         return self
 
     def _check_grid(self) -> None:
         if self.trials is not None:
-            raise ValueError("the method grid makes a trial for each combination: leave trials out")
+            raise ValueError("the method grid makes one trial per combination: remove trials")
         size = 1
         for name, axis in self.space.items():
             try:
@@ -119,7 +122,7 @@ class Sweep(BaseModel):
 
     @property
     def asha(self) -> Pruning | None:
-        """How trials are pruned; None: not. TPE prunes by default."""
+        """The settings of pruning, or None for no pruning. TPE prunes by default."""
         if isinstance(self.pruning, Pruning):
             return self.pruning
         by_default = self.method == "tpe" and self.objective.value != "manifest"
@@ -127,44 +130,11 @@ class Sweep(BaseModel):
 
 
 def checked(document: Mapping[str, Any]) -> Sweep:
-    """The settings in a document as TOML gives it.
+    """Parse a TOML document.
 
-    Raises InvalidRequest with a line for each problem: the key, the value, what is allowed.
+    Raises InvalidRequest with the key, the value and the allowed values of each problem.
     """
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
-        problems = [_explanation(dict(problem)) for problem in error.errors()]
-        raise InvalidRequest("; ".join(dict.fromkeys(problems))) from error
-
-
-_TABLES: dict[str | int, type[BaseModel]] = {
-    "objective": Objective,
-    "pruning": Pruning,
-    "choices": Choices,
-    "range": Range,
-}
-# What pydantic puts into the path of a problem to say which kind of value it has checked.
-_KINDS = frozenset({"choices", "range", "flag", "table"})
-_MESSAGES = {
-    "model_type": "a table is needed",
-    "dict_type": "a table is needed",
-    "too_short": "at least one is needed",
-    "string_too_short": "it is empty",
-}
-
-
-def _explanation(problem: Mapping[str, Any]) -> str:
-    path: tuple[str | int, ...] = problem["loc"]
-    named = (part for at, part in enumerate(path) if at == 0 or path[at - 1] == "space" or part not in _KINDS)
-    key, value = ".".join(map(str, named)), problem["input"]
-    if problem["type"] == "extra_forbidden":
-        tables = [_TABLES[part] for part in path[:-1] if part in _TABLES]
-        return f"{key}: there is no such key; there are {', '.join((tables or [Sweep])[-1].model_fields)}"
-    if problem["type"] == "missing":
-        return f"{key} is missing"
-    message = _MESSAGES.get(problem["type"], str(problem["msg"]))
-    message = message.removeprefix("Value error, ").replace("Input should be", "it should be")
-    if not key:
-        return message
-    return f"{key}: {message}" if isinstance(value, Mapping) else f"{key}: {value!r} is refused: {message}"
+        raise InvalidRequest(explain(error, Sweep)) from error

@@ -1,4 +1,4 @@
-"""What may be searched: a parameter's values as choices or as a range."""
+"""The values of a searched parameter: choices or a range."""
 
 import math
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from training_service.client.requests import as_text
 
 def _plain(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str) or not _is_finite(value):
-        raise ValueError("a text, a finite number, true or false is needed")
+        raise ValueError("it must be a text, a finite number, true or false")
     return value
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
-        raise ValueError("a finite number is needed")
+        raise ValueError("it must be a finite number")
     return value
 
 
@@ -32,7 +32,7 @@ Number = Annotated[int | float, BeforeValidator(_number)]
 
 
 class Choices(BaseModel):
-    """One of these values."""
+    """A list of values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     choices: Annotated[tuple[Value, ...], Field(min_length=1)]
@@ -41,22 +41,22 @@ class Choices(BaseModel):
     def _check(self) -> Self:
         texts = [as_text(value) for value in self.choices]
         if twice := next((text for text in texts if texts.count(text) > 1), None):
-            raise ValueError(f"the choice {twice!r} is there twice")
+            raise ValueError(f"the choice {twice!r} is given twice")
         return self
 
     def sample(self, random: Random) -> Value:
-        """Any of them, each as likely as the others."""
+        """Draw a value uniformly."""
         return random.choice(self.choices)
 
     def grid(self) -> Sequence[Value]:
-        """All of them."""
+        """Return all values."""
         return self.choices
 
 
 class Range(BaseModel):
-    """A number from `low` to `high`, both included; whole if both are, and the step.
+    """The numbers from `low` to `high`, both included. If these and `step` are integers, so are the values.
 
-    With `log` it is its logarithm that is evenly spread; with `step` it is low plus a multiple of that.
+    With `log`, the logarithm of the value is uniform. With `step`, the values are `low` plus multiples of it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -70,28 +70,28 @@ class Range(BaseModel):
         if self.low > self.high:
             raise ValueError(f"low {self.low} is above high {self.high}")
         if self.low == self.high:
-            raise ValueError(f"low and high are both {self.low}: make it a fixed parameter")
+            raise ValueError(f"low and high are both {self.low}: make this a fixed parameter")
         if self.log and self.low <= 0:
-            raise ValueError(f"a logarithmic range begins above 0, and low is {self.low}")
+            raise ValueError(f"low is {self.low}; with log, it must be above 0")
         if self.step is not None:
             if self.log:
-                raise ValueError("log and step exclude each other")
+                raise ValueError("give either log or step, not both")
             if not 0 < self.step <= self.high - self.low:
-                raise ValueError(f"step {self.step} is not above 0 and at most high - low")
+                raise ValueError(f"step is {self.step}; it must be above 0 and at most high - low")
         return self
 
     @property
     def is_whole(self) -> bool:
-        """Whether its values are integers."""
+        """Whether the values are integers."""
         return all(isinstance(number, int) for number in (self.low, self.high, self.step or 1))
 
     @property
     def last(self) -> float:
-        """Its highest value: below `high` where the steps do not meet that."""
+        """The highest value, which is below `high` if the steps do not reach it."""
         return self.high if self.step is None else self._after(self._steps)
 
     def sample(self, random: Random) -> Value:
-        """Any of its values, each as likely as the others (or, with log, by its logarithm)."""
+        """Draw a value uniformly, or with `log`, uniformly by its logarithm."""
         if self.step is not None:
             return self._after(random.randint(0, self._steps))
         if not self.log:
@@ -100,26 +100,26 @@ class Range(BaseModel):
                 if self.is_whole
                 else random.uniform(self.low, self.high)
             )
-        # A whole number stands for what rounds to it, so that the ends are as likely as the rest.
+        # An integer stands for all numbers that round to it, so that both ends get their full share.
         margin = 0.5 if self.is_whole else 0.0
         drawn = math.exp(random.uniform(math.log(self.low - margin), math.log(self.high + margin)))
         within = min(max(drawn, self.low), self.high)
         return round(within) if self.is_whole else within
 
     def grid(self) -> Sequence[Value]:
-        """All its values. Raises ValueError if they cannot be counted."""
+        """Return all values. Raises ValueError if there are infinitely many."""
         if self.step is not None:
             return [self._after(steps) for steps in range(self._steps + 1)]
         if self.is_whole and not self.log:
             return range(int(self.low), int(self.high) + 1)
-        raise ValueError("a grid needs choices, or a range with a step")
+        raise ValueError("the method grid needs choices or a range with a step")
 
     @property
     def _steps(self) -> int:
         return int((_exact(self.high) - _exact(self.low)) / _exact(self.step or 1))
 
     def _after(self, steps: int) -> float:
-        """So many steps above low, as decimal fractions add up: 0.1 and two steps of 0.1 are 0.3."""
+        """Return `low` plus this many steps in decimal arithmetic: 0.1 plus two steps of 0.1 is 0.3."""
         value = _exact(self.low) + steps * _exact(self.step or 1)
         return int(value) if self.is_whole else float(value)
 
@@ -137,7 +137,7 @@ def _kind(value: Any) -> str:
     return "choices" if "choices" in table else "range"
 
 
-# A list is short for its choices.
+# A list is short for a table with `choices`.
 Axis = Annotated[
     Annotated[Choices, Tag("choices")] | Annotated[Range, Tag("range")],
     Discriminator(_kind),

@@ -1,4 +1,4 @@
--- KEYS[1]: {prefix}:meta, from which all other keys follow. They have one hash tag, hence one slot.
+-- KEYS[1]: {prefix}:meta. All other keys are derived from it, and share its hash tag, hence its slot.
 local base = string.sub(KEYS[1], 1, -6)
 local function key(name) return base .. ':' .. name end
 local function job_key(id) return base .. ':job:' .. id end
@@ -10,6 +10,6 @@ end
 local function keep_due(id, score)
   if score == '' then redis.call('ZREM', key('due'), id) else redis.call('ZADD', key('due'), score, id) end
 end
-local function tell(id, state, token)
+local function publish(id, state, token)
   redis.call('PUBLISH', key('changes'), id .. ' ' .. state .. ' ' .. token)
 end

@@ -1,5 +1,5 @@
--- ARGV: store, holder, how long in milliseconds, the token of the term to renew ('' for none), a token
--- for the term that is won
+-- ARGV: store, holder, the lifetime in milliseconds, the token of the term to renew ('' for none), a token
+-- for a new term
 local _, holder, lifetime, token, fresh = unpack(ARGV)
 if token == '' then
   if redis.call('EXISTS', key('leader')) == 1 then return {'held'} end

@@ -1,10 +1,10 @@
 -- ARGV: store, limit, most bytes, upper bound of the id as ZREVRANGEBYSCORE wants it, algorithm ('' for any),
 -- prefix of the name, states...
--- Returns the jobs that match, newest first, and the id to go on below; '' when there are no more. Or, as
--- 'cut', so many of them as the limit and the bytes allow, if another one matches.
+-- Returns the matching jobs, newest first, and the id below which the caller continues; '' at the end.
+-- Returns 'cut' with the first jobs if more match than the limit or the bytes allow.
 --
--- It walks the smallest index that holds all that may match, and no more of it than SCAN at once, since
--- a server does nothing else meanwhile: the caller asks again.
+-- It walks the smallest index that contains all matches, at most SCAN ids in one call, since a server
+-- does nothing else meanwhile. The caller repeats the call for the rest.
 local SCAN = 1000
 local _, limit, most, below, algorithm, prefix = unpack(ARGV)
 limit, most = tonumber(limit), tonumber(most)
@@ -26,7 +26,7 @@ local ids, rest = {}, ''
 local first, last = '[' .. prefix, '[' .. prefix .. '\255'
 local named = prefix ~= '' and redis.call('ZLEXCOUNT', key('names'), first, last)
 if named and named * named <= size * limit then
-  -- A rare name: all that have it are fewer than a walk by id would pass until it has found enough.
+  -- A rare name: reading all its jobs is cheaper than walking by id until enough are found.
   local bound = below == '+inf' and math.huge or tonumber(string.sub(below, 2))
   for _, member in ipairs(redis.call('ZRANGEBYLEX', key('names'), first, last)) do
     local id = string.match(member, '%z(%d+)$')

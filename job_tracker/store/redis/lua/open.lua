@@ -1,7 +1,7 @@
 -- ARGV: schema, an id for the store if there is none yet, now
 local found = redis.call('HMGET', KEYS[1], 'schema', 'store')
 if found[1] and found[2] then
-  -- Whatever a store of an older schema lacks, scripts and rows do without. An older service is refused.
+  -- Scripts and rows cope with what a store of an older schema lacks. An older service refuses the store.
   if tonumber(found[1]) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'schema', ARGV[1]) end
   return {'found', found[1], found[2]}
 end

@@ -1,5 +1,5 @@
--- ARGV: store, token, id, attempt, when it came (Unix time), progress ('' for none), most series, most points,
--- most artifacts, how many points; of each point its name, step, at, value; of each artifact its name, content
+-- ARGV: store, token, id, attempt, time of arrival (Unix time), progress ('' for none), most series, most points,
+-- most artifacts, the number of points; name, step, at, value of each point; name, content of each artifact
 local _, token, id, attempt, came, progress, most_series, most_points, most_artifacts, count = unpack(ARGV, 1, 10)
 most_points = tonumber(most_points)
 local now = redis.call('HMGET', job_key(id), 'attempt', 'state')
@@ -9,7 +9,7 @@ if ended and tonumber(ended) < tonumber(came) then return {'ignored'} end
 if not ended and now[2] ~= 'launching' and now[2] ~= 'running' then return {'ignored'} end
 if progress ~= '' then redis.call('HSET', job_key(id), 'progress', progress) end
 
--- A series takes every stride-th point: "SEEN STRIDE" tells how many came and which are taken.
+-- A series takes every stride-th point: "SEEN STRIDE" is the number of points seen, and the stride.
 local index = key('metrics:' .. id)
 local function keep(name, point)
   local seen, stride = string.match(redis.call('HGET', index, name) or '', '(%d+) (%d+)')
@@ -39,5 +39,5 @@ for i = last + 1, #ARGV, 2 do
     redis.call('HSET', artifacts, ARGV[i], ARGV[i + 1])
   end
 end
-tell(id, now[2], token)
+publish(id, now[2], token)
 return {'done', now[2]}

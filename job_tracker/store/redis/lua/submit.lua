@@ -12,7 +12,7 @@ end
 local queued = redis.call('ZCARD', key('queued'))
 if queued >= tonumber(most) then return {'full', queued} end
 
--- A server that lost its last second (appendfsync everysec) does not give an id a second time.
+-- `seen` keeps a server that lost its last second (appendfsync everysec) from giving an id twice.
 local last = tonumber(redis.call('GET', key('last-id')) or '0')
 local id = string.format('%d', math.max(last, tonumber(seen)) + 1)
 redis.call('SET', key('last-id'), id)
@@ -27,5 +27,5 @@ redis.call('ZADD', key('algorithm:' .. algorithm), id, id)
 redis.call('ZADD', key('names'), 0, name .. '\0' .. id)
 if due_score ~= '' then keep_due(id, due_score) end
 tally('queued', 1, instances)
-tell(id, 'queued', token)
+publish(id, 'queued', token)
 return {'new', id}

@@ -1,4 +1,4 @@
--- ARGV: store, term, token, id, version, state, the states it may come from (',a,b,'), whether it ends there,
+-- ARGV: store, term, token, id, version, state, the allowed previous states (',a,b,'), whether the new one is terminal,
 -- attempt, started at, finished at, score of its end, ranks, ending, when it is due, its score ('' for
 -- never), moves, program
 local _, _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending, due,
@@ -20,5 +20,5 @@ if now[2] ~= state then
   tally(state, 1, now[3])
   if ends == '1' then redis.call('ZADD', key('finished'), score, id) end
 end
-tell(id, state, token)
+publish(id, state, token)
 return {'done'}

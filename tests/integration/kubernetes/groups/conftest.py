@@ -1,4 +1,4 @@
-"""A namespace with groups in it."""
+"""A namespace that holds groups."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What becomes of a job is to be seen on its master pod, with kubectl alone."""
+"""The progress of a job is visible on its master pod, with kubectl alone."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ from tests.support.place import Place
 
 @dataclass
 class Tracked:
-    """A tracker at work on a cluster, as the composition root has it."""
+    """A tracker on a cluster, wired as in the composition root."""
 
     backend: KubernetesBackend
     jobs: Jobs
@@ -43,7 +43,7 @@ class Tracked:
                 if view.job.state is state:
                     break
             else:
-                raise AssertionError(f"job {job_id} ended otherwise: {view.job}")
+                raise AssertionError(f"job {job_id} ended without reaching {state}: {view.job}")
         await self.backend.events.flush()
 
 
@@ -65,31 +65,33 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
         store, backend, logs, options, tenure, reports, Fifo(), on_save=backend.events.job_saved
     )
     tracking = asyncio.create_task(tracker.run())
-    door = Admission({}, {}, pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri="")
+    admission = Admission(
+        {}, {}, pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
+    )
     yield Tracked(
-        backend, Jobs(store, LogReader(store, backend, archive), door, ModelFiles(""), max_queued=10)
+        backend, Jobs(store, LogReader(store, backend, archive), admission, ModelFiles(""), max_queued=10)
     )
     tracking.cancel()
     await asyncio.gather(tracking, return_exceptions=True)
     await logs.close()
 
 
-async def test_moves_are_described_on_the_pod_and_there_when_it_is_gone(
+async def test_changes_are_described_on_the_pod_and_remain_after_it(
     place: Place, tracked: Tracked, store: SqliteStore
 ) -> None:
     submitted = await store.submit(spec({"RUN_SECONDS": "forever"}, instances=2), utc_now(), None, 10)
     await tracked.reaches(submitted.id, JobState.RUNNING)
     described = await asyncio.to_thread(place.kubectl, "describe", "pod", "program-1-master")
-    for reason, message in (("Launching", "Launching 2 instances"), ("Running", "The master runs")):
+    for reason, message in (("Launching", "Launching 2 instances"), ("Running", "The master is running")):
         (line,) = [line for line in described.splitlines() if f" {reason} " in line]
         assert "training-service" in line
         assert message in line
 
     await tracked.jobs.cancel(BUILT_IN, submitted.id)
     await tracked.reaches(submitted.id, JobState.CANCELLED)
-    told = await asyncio.to_thread(
+    listed = await asyncio.to_thread(
         place.kubectl, "get", "events", "-l", "training-service/job-id=1", "-o", "json"
     )
-    events = json.loads(told)["items"]
+    events = json.loads(listed)["items"]
     assert sorted(event["reason"] for event in events) == ["Cancelled", "Launching", "Running"]
     assert len({event["involvedObject"]["uid"] for event in events}) == 1

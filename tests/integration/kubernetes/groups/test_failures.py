@@ -1,4 +1,4 @@
-"""Every way in which a group fails on a cluster, provoked for real, and that nothing of it is left."""
+"""All failures of groups on a cluster, provoked for real. Each leaves nothing behind."""
 
 import asyncio
 from contextlib import suppress
@@ -38,7 +38,7 @@ async def stop(backend: KubernetesBackend) -> list[Phase]:
     return [rank.phase for rank in end.statuses]
 
 
-async def test_an_image_that_does_not_exist_is_a_failure_after_a_grace(
+async def test_a_missing_image_is_a_failure_after_a_grace_period(
     world: KubernetesGroups, place: Place
 ) -> None:
     world.add("program", image="nowhere.invalid/nothing:1")
@@ -48,7 +48,7 @@ async def test_an_image_that_does_not_exist_is_a_failure_after_a_grace(
     assert place.left() == []
 
 
-async def test_what_does_not_fit_on_any_node_waits_and_says_why(
+async def test_a_group_that_fits_on_no_node_waits_with_a_reason(
     world: KubernetesGroups, place: Place
 ) -> None:
     world.add("program", resources={"example.com/no-such-device": "1"})
@@ -61,7 +61,7 @@ async def test_what_does_not_fit_on_any_node_waits_and_says_why(
     assert place.left() == []
 
 
-async def test_a_secret_that_does_not_exist_is_named(world: KubernetesGroups, place: Place) -> None:
+async def test_a_missing_secret_is_named(world: KubernetesGroups, place: Place) -> None:
     world.add("program", secret_environment={"KEY": {"secret": "no-such-secret", "key": "a"}})
     backend = world.open(image_pull_grace=timedelta(seconds=1))
     diagnosis = await failure_of(backend)
@@ -81,12 +81,12 @@ async def test_more_memory_than_the_limit_is_out_of_memory(world: KubernetesGrou
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-async def test_a_rank_that_is_killed_ends_as_killed(world: KubernetesGroups, place: Place, rank: int) -> None:
+async def test_a_killed_rank_is_diagnosed_as_killed(world: KubernetesGroups, place: Place, rank: int) -> None:
     backend = world.open()
     asked = job(FOREVER, instances=2)
     plan = world.plan(asked)
     await started(backend, asked)
-    # The command may end with the container that it kills, or be seen to end well just before.
+    # The command may be killed with the container, or complete just before.
     with suppress(CommandFailed):
         await asyncio.to_thread(place.in_pod, plan.pods[rank]["metadata"]["name"], KILL)
     end = await seen(backend, job().group, lambda o: o.first_failure is not None)
@@ -114,7 +114,7 @@ async def test_a_pod_deleted_by_hand_is_a_failure(world: KubernetesGroups, place
     assert await groups_of(backend) == {}
 
 
-async def test_a_group_without_its_service_is_ended_like_any_other(
+async def test_a_group_without_its_service_is_stopped_like_any_other(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
@@ -125,7 +125,7 @@ async def test_a_group_without_its_service_is_ended_like_any_other(
     assert place.left() == []
 
 
-async def test_what_is_printed_during_the_grace_is_kept(world: KubernetesGroups, place: Place) -> None:
+async def test_output_during_the_grace_period_is_kept(world: KubernetesGroups, place: Place) -> None:
     program = (
         "import signal, sys, time\n"
         "def bye(*_):\n"

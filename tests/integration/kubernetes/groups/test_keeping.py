@@ -1,4 +1,4 @@
-"""Pods of stopped groups that stay to be looked at: which of them, how they are, and when they go."""
+"""Pods of stopped groups that are kept for inspection: which ones, in what state, and how long."""
 
 import asyncio
 from dataclasses import replace
@@ -27,7 +27,7 @@ sys.exit(3) if os.environ["RANK"] == "1" else time.sleep(1000)
 
 
 async def with_a_failed_worker(world: KubernetesGroups, **options: Any) -> KubernetesBackend:
-    """A backend with a group whose master runs while its only worker has failed."""
+    """Return a backend with a group whose master runs while its only worker has failed."""
     world.add("program", "python3", "-c", WORKER_FAILS)
     backend = world.open(**options)
     asked = job(instances=2)
@@ -41,11 +41,11 @@ def pod(place: Place, name: str) -> dict[str, Any]:
     return place.cluster.get(place.namespace, "pod", name)
 
 
-async def test_a_worker_that_failed_stays_though_its_master_had_to_go(
+async def test_a_failed_worker_is_kept_although_its_master_is_deleted(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = await with_a_failed_worker(world)
-    # Something else that the master owns: when that is collected, the worker would have been, too.
+    # Another object that the master owns: its collection shows when the worker would have been collected.
     canary = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "canary"}}
     place.apply(owned_by(canary, pod(place, "program-1-master")))
     end = await backend.stop(job().group, SHORT, LATER)
@@ -62,13 +62,15 @@ async def test_a_worker_that_failed_stays_though_its_master_had_to_go(
     assert place.left() == []
 
 
-async def test_pods_of_a_success_stay_without_their_service(world: KubernetesGroups, place: Place) -> None:
+async def test_pods_of_a_success_are_kept_without_their_service(
+    world: KubernetesGroups, place: Place
+) -> None:
     backend = world.open()
     await backend.launch(job(instances=2))
     await seen(backend, job().group, lambda o: o.has_ended)
     await backend.stop(job().group, SHORT, LATER)
     assert place.left() == ["pod/program-1-1-worker", "pod/program-1-master"]
-    place.kubectl("delete", "pod", "program-1-master")  # one may be removed by hand, the other stays
+    place.kubectl("delete", "pod", "program-1-master")  # a user may remove one; the other stays
     await backend.sweep(LATER - SHORT)
     assert place.left() == ["pod/program-1-1-worker"]
     await backend.sweep(NOON, [job().group])
@@ -82,9 +84,9 @@ async def test_pods_of_a_success_stay_without_their_service(world: KubernetesGro
         {"resources": {"example.com/no-such-device": "1"}},
         {"pod_template": {"spec": {"nodeName": "no-such-node"}}},
     ],
-    ids=["no image", "no place", "no node"],
+    ids=["no image", "no room", "no node"],
 )
-async def test_pods_that_never_started_do_not_stay(
+async def test_pods_that_never_started_are_not_kept(
     world: KubernetesGroups, place: Place, recipe: dict[str, Any]
 ) -> None:
     world.add("program", **recipe)
@@ -94,9 +96,7 @@ async def test_pods_that_never_started_do_not_stay(
     assert place.left() == []
 
 
-async def test_a_pod_that_runs_on_beside_its_training_does_not_stay(
-    world: KubernetesGroups, place: Place
-) -> None:
+async def test_a_pod_with_a_running_sidecar_is_not_kept(world: KubernetesGroups, place: Place) -> None:
     recipe: Any = world.algorithms["program"].recipes["kubernetes"]
     waits = ["python3", "-c", "import time; time.sleep(1000)"]
     sidecar = {"name": "sidecar", "image": recipe.image, "command": waits}
@@ -108,7 +108,7 @@ async def test_a_pod_that_runs_on_beside_its_training_does_not_stay(
     assert place.left() == []
 
 
-async def test_a_pod_whose_deadline_is_over_may_still_run_and_does_not_stay(
+async def test_a_pod_past_its_deadline_may_still_run_and_is_not_kept(
     world: KubernetesGroups, place: Place
 ) -> None:
     ignore = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(1000)"
@@ -121,7 +121,7 @@ async def test_a_pod_whose_deadline_is_over_may_still_run_and_does_not_stay(
     assert place.left() == []
 
 
-async def test_a_stop_that_the_service_did_not_live_to_see_is_completed_by_the_next(
+async def test_a_stop_of_a_killed_service_is_completed_by_the_next(
     world: KubernetesGroups, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await with_a_failed_worker(world)
@@ -135,7 +135,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_completed_by_the_n
     await first.close()
     second = world.open()
     found = (await groups_of(second))[job().group]
-    assert found.first_failure is None  # the worker is not missing, we have put it aside
+    assert found.first_failure is None  # the worker is kept, not missing
     await second.stop(job().group, SHORT, LATER)
     assert place.left() == ["pod/program-1-1-worker"]
     assert await groups_of(second) == {}
@@ -143,16 +143,16 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_completed_by_the_n
     assert place.left() == []
 
 
-async def test_other_services_take_a_kept_group_for_gone(world: KubernetesGroups, place: Place) -> None:
+async def test_other_services_ignore_a_kept_group(world: KubernetesGroups, place: Place) -> None:
     first, second = await with_a_failed_worker(world), world.open()
     assert set(await groups_of(second)) == {job().group}
     await first.stop(job().group, SHORT, LATER)
-    while await groups_of(second):  # its watch is not behind for long
+    while await groups_of(second):  # its watch is delayed only briefly
         await asyncio.sleep(0.05)
     assert place.left() == ["pod/program-1-1-worker"]
 
 
-async def test_a_group_of_another_store_under_the_names_of_kept_pods_replaces_them(
+async def test_a_group_of_another_store_replaces_kept_pods_of_the_same_names(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
@@ -161,7 +161,7 @@ async def test_a_group_of_another_store_under_the_names_of_kept_pods_replaces_th
     await seen(backend, job().group, lambda o: o.has_ended)
     await backend.stop(job().group, SHORT, LATER)
     before = {each: place.uid(each) for each in place.left()}
-    # The same attempt again, as when a store was put back from a backup, would run twice.
+    # Launching the same attempt again, as after a restore from a backup, would run it twice.
     with pytest.raises(LaunchFailed) as refused:
         await backend.launch(ended)
     assert refused.value.diagnosis.category is Category.POD_DELETED
@@ -174,7 +174,7 @@ async def test_a_group_of_another_store_under_the_names_of_kept_pods_replaces_th
     assert place.left() == []
 
 
-async def test_people_may_have_a_pod_kept_for_longer(world: KubernetesGroups, place: Place) -> None:
+async def test_users_can_keep_a_pod_for_longer(world: KubernetesGroups, place: Place) -> None:
     backend = world.open()
     for number, until in ((1, "2027-01-01T00:00:00Z"), (2, "2027-01-01"), (3, "for ever")):
         one = replace(job(), id=number)

@@ -1,4 +1,4 @@
-"""Launches that are cut short, refused, or meet what is there already."""
+"""Launches that are interrupted or refused, or that meet existing objects."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ async def refusal(world: KubernetesGroups, instances: int = 3) -> Diagnosis:
     return refused.value.diagnosis
 
 
-def stranger(kind: str, name: str) -> dict[str, Any]:
+def foreign_object(kind: str, name: str) -> dict[str, Any]:
     spec: dict[str, Any] = {"ports": [{"port": 80}]}
     if kind == "Pod":
         spec = {"containers": [{"name": "main", "image": "nowhere.invalid/nothing:1"}]}
@@ -38,7 +38,7 @@ def stranger(kind: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("made", [("master",), ("master", "service"), ("master", "worker")])
-async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
+async def test_an_interrupted_launch_is_completed_by_the_next(
     world: KubernetesGroups, place: Place, made: tuple[str, ...]
 ) -> None:
     first = world.open()
@@ -52,7 +52,7 @@ async def test_a_launch_that_was_cut_short_is_completed_by_the_next(
         await first.client.create("pods", owned_by(plan.pods[2], master))
     second = world.open()
     found = (await groups_of(second))[job().group]
-    assert found.first_failure is None  # what is not there yet was not deleted by anybody
+    assert found.first_failure is None  # pods not created yet do not count as deleted
     running = await started(second, asked)
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 3
     assert place.uid("pod", "program-1-master") == master["metadata"]["uid"]
@@ -73,9 +73,7 @@ async def test_pods_of_another_plan_are_replaced(world: KubernetesGroups, place:
     assert place.left() == []
 
 
-async def test_a_launch_that_is_cancelled_is_completed_by_the_next(
-    world: KubernetesGroups, place: Place
-) -> None:
+async def test_a_cancelled_launch_is_completed_by_the_next(world: KubernetesGroups, place: Place) -> None:
     backend = world.open()
     await groups_of(backend)
     asked = job(FOREVER, instances=4)
@@ -98,10 +96,10 @@ async def test_a_launch_that_is_cancelled_is_completed_by_the_next(
         ("Service", "program-1-master-service"),
     ],
 )
-async def test_a_stranger_under_our_name_is_left_alone(
+async def test_a_foreign_object_with_our_name_is_left_alone(
     world: KubernetesGroups, place: Place, kind: str, name: str
 ) -> None:
-    place.apply(stranger(kind, name))
+    place.apply(foreign_object(kind, name))
     uid = place.uid(kind, name)
     diagnosis = await refusal(world)
     assert diagnosis.category is Category.NAME_TAKEN
@@ -111,7 +109,7 @@ async def test_a_stranger_under_our_name_is_left_alone(
     assert "deletionTimestamp" not in place.cluster.get(place.namespace, kind, name)["metadata"]
 
 
-async def test_a_quota_that_ends_at_the_second_pod_leaves_nothing(
+async def test_a_quota_for_one_pod_leaves_nothing_of_a_larger_group(
     world: KubernetesGroups, place: Place
 ) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
@@ -122,12 +120,12 @@ async def test_a_quota_that_ends_at_the_second_pod_leaves_nothing(
     assert place.left() == []
 
 
-async def test_a_namespace_that_is_gone_is_named(world: KubernetesGroups, place: Place) -> None:
+async def test_a_deleted_namespace_is_named(world: KubernetesGroups, place: Place) -> None:
     other = f"{place.namespace}-gone"
     there = Place(place.cluster, other)
     place.cluster.kubectl("create", "namespace", other)
     place.cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Active", f"namespace/{other}")
-    for _ in range(50):  # the account is made in the background
+    for _ in range(50):  # the account is created in the background
         if "default" in there.kubectl("get", "serviceaccounts", "-o", "name"):
             break
         await asyncio.sleep(0.1)
@@ -146,11 +144,9 @@ async def test_a_namespace_that_is_gone_is_named(world: KubernetesGroups, place:
     assert there.left() == []
 
 
-async def test_an_earlier_pod_of_ours_that_will_not_go_is_waited_for(
-    world: KubernetesGroups, place: Place
-) -> None:
+async def test_a_launch_waits_for_an_earlier_pod_to_be_deleted(world: KubernetesGroups, place: Place) -> None:
     backend = world.open()
-    lost = replace(job(FOREVER), submitted_at=NOON - timedelta(days=1))  # of a store that is no more
+    lost = replace(job(FOREVER), submitted_at=NOON - timedelta(days=1))  # of an earlier store
     await started(backend, lost)
     place.kubectl("patch", "pod", "program-1-master", "-p", '{"metadata":{"finalizers":["x.test/hold"]}}')
     with pytest.raises(BackendUnavailable, match="finalizers"):
@@ -167,7 +163,7 @@ async def test_an_earlier_pod_of_ours_that_will_not_go_is_waited_for(
 
 
 def with_rights(place: Place, tmp_path: Path, *verbs: str) -> Path:
-    """The kubeconfig of an account that may do no more than this with pods and Services."""
+    """Return the kubeconfig of an account with only these rights on pods and Services."""
     meta = {"metadata": {"name": "trainer"}}
     rbac = "rbac.authorization.k8s.io"
     rule = {"apiGroups": [""], "resources": ["pods", "services"], "verbs": list(verbs)}
@@ -194,9 +190,7 @@ def as_whom(place: Place, tmp_path: Path, token: str) -> Path:
     return path
 
 
-async def test_a_right_that_is_missing_is_named(
-    world: KubernetesGroups, place: Place, tmp_path: Path
-) -> None:
+async def test_a_missing_right_is_named(world: KubernetesGroups, place: Place, tmp_path: Path) -> None:
     world.kubeconfig = with_rights(place, tmp_path, "get", "list", "watch", "delete")
     await world.open().connect()
     diagnosis = await refusal(world)
@@ -213,7 +207,7 @@ async def test_an_account_without_rights_is_refused_at_the_start(
         await world.open().connect()
 
 
-async def test_a_token_that_is_no_longer_good_is_refused_at_the_start(
+async def test_an_expired_token_is_refused_at_the_start(
     world: KubernetesGroups, place: Place, tmp_path: Path
 ) -> None:
     world.kubeconfig = as_whom(place, tmp_path, "expired")
@@ -224,14 +218,14 @@ async def test_a_token_that_is_no_longer_good_is_refused_at_the_start(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "no such file"),
+        (None, "does not exist"),
         ("", "not a kubeconfig"),
         ("a: [", "not a kubeconfig"),
         ("[1, 2]", "not a kubeconfig"),
         ("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: []\n", "x"),
     ],
 )
-async def test_a_kubeconfig_that_is_none_is_refused_in_a_line(
+async def test_an_invalid_kubeconfig_is_refused_in_one_line(
     tmp_path: Path, content: str | None, words: str
 ) -> None:
     path = tmp_path / "config"
@@ -245,15 +239,13 @@ async def test_a_kubeconfig_that_is_none_is_refused_in_a_line(
     await backend.close()
 
 
-async def test_a_context_that_does_not_exist_is_refused(world: KubernetesGroups) -> None:
+async def test_a_missing_context_is_refused(world: KubernetesGroups) -> None:
     backend = world.open(context="no-such-context")
     with pytest.raises(BackendRefused, match="no-such-context"):
         await backend.connect()
 
 
-async def test_what_the_api_server_would_refuse_is_refused_at_the_door(
-    world: KubernetesGroups, place: Place
-) -> None:
+async def test_an_invalid_pod_is_refused_at_admission(world: KubernetesGroups, place: Place) -> None:
     mounts = [{"name": "training", "volumeMounts": [{"name": "no-such-volume", "mountPath": "/x"}]}]
     world.add("bad", pod_template={"spec": {"containers": mounts}})
     backend = world.open()

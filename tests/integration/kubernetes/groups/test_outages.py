@@ -1,4 +1,4 @@
-"""Parts of the cluster go away for a while, or for good, and so does the service."""
+"""Outages of parts of the cluster and of the service, temporary and permanent."""
 
 import asyncio
 import time
@@ -31,9 +31,7 @@ async def test_a_log_is_followed_across_a_restart_of_the_api_server_without_gaps
     assert (await following).split() == [str(number) for number in range(80)]
 
 
-async def test_a_slow_api_server_makes_everything_slow_and_nothing_wrong(
-    world: KubernetesGroups, place: Place
-) -> None:
+async def test_a_slow_api_server_causes_no_errors(world: KubernetesGroups, place: Place) -> None:
     backend = world.open()
     await groups_of(backend)
     await asyncio.to_thread(place.cluster.slow, "apiserver", 5)
@@ -45,7 +43,7 @@ async def test_a_slow_api_server_makes_everything_slow_and_nothing_wrong(
     assert place.left() == []
 
 
-async def test_a_frozen_api_server_may_have_done_what_it_did_not_confirm(
+async def test_a_frozen_api_server_may_have_executed_unconfirmed_requests(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
@@ -53,14 +51,14 @@ async def test_a_frozen_api_server_may_have_done_what_it_did_not_confirm(
     asked = job(FOREVER, instances=2)
     with place.cluster.paused("apiserver"):
         launching = asyncio.create_task(backend.launch(asked))
-        await asyncio.sleep(12)  # the first try has timed out, and lies in the server's socket
+        await asyncio.sleep(12)  # the first try has timed out and waits in the server's socket
     await launching
     await started(backend, asked)
     await backend.stop(job().group, SHORT)
     assert place.left() == []
 
 
-async def test_pods_on_a_lost_node_are_removed_after_their_grace(
+async def test_pods_on_a_lost_node_are_removed_after_their_grace_period(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
@@ -75,7 +73,7 @@ async def test_pods_on_a_lost_node_are_removed_after_their_grace(
     await asyncio.to_thread(place.cluster.start, "kubelet")
 
 
-async def test_a_node_that_is_lost_fails_its_groups_and_says_so(
+async def test_a_lost_node_fails_its_groups_and_is_named_as_the_cause(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open(lost_node_grace=timedelta(seconds=2))
@@ -89,9 +87,7 @@ async def test_a_node_that_is_lost_fails_its_groups_and_says_so(
     await asyncio.to_thread(place.cluster.start, "kubelet")
 
 
-async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
-    world: KubernetesGroups, place: Place
-) -> None:
+async def test_a_stop_of_a_killed_service_is_no_failure(world: KubernetesGroups, place: Place) -> None:
     ignore = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\n"
     ignore += "time.sleep(1000)"
     world.add("program", "python3", "-c", ignore)
@@ -115,7 +111,7 @@ async def test_a_stop_that_the_service_did_not_live_to_see_is_no_failure(
     assert place.left() == []
 
 
-async def test_a_service_without_its_pods_is_swept_away(world: KubernetesGroups, place: Place) -> None:
+async def test_a_service_without_pods_is_removed(world: KubernetesGroups, place: Place) -> None:
     first = world.open()
     await started(first, job(FOREVER, instances=2))
     place.kubectl("delete", "pods", "--all", "--cascade=false", "--force", "--grace-period=0")
@@ -128,7 +124,7 @@ async def test_a_service_without_its_pods_is_swept_away(world: KubernetesGroups,
     assert place.left() == []
 
 
-async def test_an_end_during_an_outage_of_the_api_server_is_seen_after_it(
+async def test_an_end_during_an_outage_of_the_api_server_is_observed_later(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()
@@ -139,7 +135,7 @@ async def test_an_end_during_an_outage_of_the_api_server_is_seen_after_it(
         await backend.launch(job(FOREVER, job_id=2))
     with pytest.raises(BackendUnavailable):
         await groups_of(world.open())
-    assert set(await groups_of(backend)) == {job().group}  # as it was last seen
+    assert set(await groups_of(backend)) == {job().group}  # the last known state
     await asyncio.sleep(max(0, at + 30 - time.monotonic()))
     await asyncio.to_thread(place.cluster.start, "apiserver")
     end = await seen(backend, job().group, lambda o: o.has_ended)

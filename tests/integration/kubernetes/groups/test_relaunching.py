@@ -1,4 +1,4 @@
-"""A service that was killed in mid-launch is started again: no rank runs twice in one attempt."""
+"""A service killed during a launch is restarted: no rank runs twice in one attempt."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -19,7 +19,7 @@ from tests.support.jobs import failures, spec
 from tests.support.place import Place
 from tests.support.tracked_service import Service
 
-# The first attempt would go on for ever, so that only its end can lead to the next.
+# The first attempt would run for ever, so only its end can lead to the next.
 HOLD_ONCE = "import os, time\nif os.environ['JOB_ATTEMPT'] == '1': time.sleep(1e6)"
 ONCE_MORE = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.1))
 AT_ONCE = ("--grace-period=0", "--force")
@@ -28,7 +28,7 @@ MASTER, WORKER = "program-1-master", "program-1-1-worker"
 
 @pytest.fixture
 async def service(world: KubernetesGroups, tmp_path: Path) -> AsyncIterator[Service]:
-    """A service that the test starts."""
+    """A service, not started yet."""
     world.add("program", "python3", "-c", HOLD_ONCE)
     made = Service(tmp_path)
     yield made
@@ -42,10 +42,10 @@ def pods(place: Place, tmp_path: Path) -> Iterator[PodWatch]:
     watch.end()
 
 
-async def cut_short(
+async def interrupted(
     service: Service, world: KubernetesGroups, retry: RetryPolicy, *, is_recorded: bool = False
 ) -> Job:
-    """A job whose pods run, left behind by a service that was killed before it had written that down."""
+    """Return a job whose pods run, left by a service that was killed before it recorded them."""
     store = await SqliteStore.open(service.folder / "jobs.db")
     job = await store.submit(spec(instances=2, retry=retry), utc_now(), None, 1000)
     job = await store.update(job.admitted(utc_now()))
@@ -59,39 +59,39 @@ async def cut_short(
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
-async def test_an_attempt_whose_master_was_deleted_meanwhile_fails_and_the_next_runs_once(
+async def test_an_attempt_whose_master_was_deleted_fails_and_the_next_runs_once(
     world: KubernetesGroups, service: Service, place: Place, pods: PodWatch, is_recorded: bool
 ) -> None:
-    job = await cut_short(service, world, ONCE_MORE, is_recorded=is_recorded)
+    job = await interrupted(service, world, ONCE_MORE, is_recorded=is_recorded)
     place.kubectl("delete", "pod", MASTER, *AT_ONCE)
     service.backend = world.open()  # type: ignore[assignment]
     await service.start()
     end = await service.reaches(job.id, JobState.SUCCEEDED)
-    # By the time that it looks, the workers may have followed their master.
+    # By then, the workers may be deleted like their master.
     causes = {Category.POD_DELETED, Category.GROUP_VANISHED} if is_recorded else {Category.POD_DELETED}
-    [(attempt, why)] = failures(end)
+    [(attempt, diagnosis)] = failures(end)
     assert (attempt, end.attempt) == (1, 2)
-    assert why.category in causes
+    assert diagnosis.category in causes
     assert list(pods.problems()) == []
     assert place.left() == []
 
 
-async def test_an_attempt_of_which_nothing_is_left_fails_and_the_next_runs_once(
+async def test_an_attempt_without_pods_fails_and_the_next_runs_once(
     world: KubernetesGroups, service: Service, place: Place, pods: PodWatch
 ) -> None:
-    job = await cut_short(service, world, ONCE_MORE, is_recorded=True)
+    job = await interrupted(service, world, ONCE_MORE, is_recorded=True)
     place.kubectl("delete", "pods", MASTER, WORKER, *AT_ONCE)
     service.backend = world.open()  # type: ignore[assignment]
     await service.start()
     end = await service.reaches(job.id, JobState.SUCCEEDED)
-    assert [(attempt, why.category) for attempt, why in failures(end)] == [(1, Category.GROUP_VANISHED)]
+    assert [(attempt, found.category) for attempt, found in failures(end)] == [(1, Category.GROUP_VANISHED)]
     assert list(pods.problems()) == []
 
 
-async def test_a_job_of_one_attempt_ends_with_the_master_that_was_deleted(
+async def test_a_job_with_one_attempt_fails_when_its_master_is_deleted(
     world: KubernetesGroups, service: Service, place: Place, pods: PodWatch
 ) -> None:
-    job = await cut_short(service, world, RetryPolicy())
+    job = await interrupted(service, world, RetryPolicy())
     place.kubectl("delete", "pod", MASTER, *AT_ONCE)
     service.backend = world.open()  # type: ignore[assignment]
     await service.start()
@@ -101,12 +101,12 @@ async def test_a_job_of_one_attempt_ends_with_the_master_that_was_deleted(
     assert list(pods.problems()) == []
 
 
-async def test_pods_that_run_are_adopted_also_by_a_service_that_is_configured_otherwise(
+async def test_running_pods_are_adopted_even_after_a_configuration_change(
     world: KubernetesGroups, service: Service, place: Place, pods: PodWatch
 ) -> None:
-    job = await cut_short(service, world, RetryPolicy())
+    job = await interrupted(service, world, RetryPolicy())
     uid = place.uid("pod", MASTER)
-    world.add("program", "python3", "-c", f"# mended\n{HOLD_ONCE}")
+    world.add("program", "python3", "-c", f"# changed\n{HOLD_ONCE}")
     service.backend = world.open()  # type: ignore[assignment]
     await service.start()
     running = await service.reaches(job.id, JobState.RUNNING)

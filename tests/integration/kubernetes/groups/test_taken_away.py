@@ -1,4 +1,4 @@
-"""Pods and Services that are taken away from outside, for real: by an eviction, by hand, by force."""
+"""Pods and Services that are removed from outside, for real: by an eviction, by hand, by force."""
 
 import asyncio
 from dataclasses import replace
@@ -16,7 +16,7 @@ FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 SHORT = timedelta(seconds=1)
 
 
-async def test_what_a_pod_that_was_evicted_prints_in_its_grace_is_kept_and_the_attempt_may_be_repeated(
+async def test_the_last_output_of_an_evicted_pod_is_kept_and_the_job_is_retryable(
     world: KubernetesGroups, place: Place
 ) -> None:
     program = (
@@ -34,12 +34,12 @@ async def test_what_a_pod_that_was_evicted_prints_in_its_grace_is_kept_and_the_a
         assert await printed(backend, asked.group, rank) == "up\n"
     await asyncio.to_thread(place.evict, plan.pods[1]["metadata"]["name"])
     end = await seen(backend, asked.group, lambda o: o.first_failure is not None)
-    why = end.first_failure
-    assert why is not None
-    assert (why.rank, why.retryable) == (1, True)
-    # Clusters before 1.26 do not tell it from a deletion, and the words say so.
-    assert why.category is Category.EVICTED or "evicted by a drain" in why.resolution
-    assert (why.category is Category.EVICTED) == place.tells_evictions()
+    diagnosis = end.first_failure
+    assert diagnosis is not None
+    assert (diagnosis.rank, diagnosis.retryable) == (1, True)
+    # Clusters before 1.26 report an eviction like a deletion, and the resolution mentions that.
+    assert diagnosis.category is Category.EVICTED or "evicted it" in diagnosis.resolution
+    assert (diagnosis.category is Category.EVICTED) == place.tells_evictions()
     await backend.stop(asked.group, timedelta(seconds=10))
     for rank in (0, 1):
         assert await text_of(backend.logs(asked.group, rank)) == "up\nsaved\n"
@@ -48,7 +48,7 @@ async def test_what_a_pod_that_was_evicted_prints_in_its_grace_is_kept_and_the_a
 
 
 @pytest.mark.parametrize("gone", [0, 1])
-async def test_when_one_pod_is_deleted_by_force_the_logs_of_the_others_are_kept(
+async def test_logs_of_the_other_ranks_are_kept_when_a_pod_is_deleted_by_force(
     world: KubernetesGroups, place: Place, gone: int
 ) -> None:
     backend, asked = world.open(), job(FOREVER, instances=3)
@@ -66,7 +66,7 @@ async def test_when_one_pod_is_deleted_by_force_the_logs_of_the_others_are_kept(
         assert await text_of(backend.logs(asked.group, rank)) == "up\n"
 
 
-async def test_a_service_that_is_deleted_is_made_again_and_names_the_master_again(
+async def test_a_deleted_service_is_recreated_and_resolves_to_the_master(
     world: KubernetesGroups, place: Place
 ) -> None:
     backend = world.open()

@@ -1,4 +1,4 @@
-"""The tokens of an attempt in a Secret, for real: the pods have them, and they go with the group."""
+"""The tokens of an attempt in a Secret, for real: pods read them, and they are deleted with the group."""
 
 import asyncio
 from datetime import timedelta
@@ -9,7 +9,7 @@ from tests.support.jobs import job
 from tests.support.place import Place
 
 
-async def test_pods_have_the_tokens_of_a_secret_which_goes_with_them(
+async def test_pods_read_tokens_from_a_secret_that_is_deleted_with_them(
     world: KubernetesGroups, place: Place
 ) -> None:
     program = "import os; print(os.environ['GROUP_TOKEN'], os.environ['REPORT_TOKEN'])"

@@ -1,4 +1,4 @@
-"""What a group may be asked to be: counts of roles, elastic ranges, processes; and what breaks a rule."""
+"""Groups in requests: counts of roles, elastic ranges, processes, and the rules for them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -59,7 +59,7 @@ async def test_a_group_is_a_master_and_its_workers(storage: Path) -> None:
     assert (await accepted(storage, "pytorch")).group.role_of_ranks == ("master",)
 
 
-async def test_other_roles_come_on_top(storage: Path) -> None:
+async def test_other_roles_are_added_to_the_workers(storage: Path) -> None:
     made = await accepted(
         storage, "tensorflow", PARALLEL_INSTANCES="3", PS_INSTANCES="2", EVALUATOR_INSTANCES="1"
     )
@@ -79,7 +79,7 @@ async def test_a_launcher_is_the_master_of_workers_alone(storage: Path) -> None:
     assert made.group.role_of_ranks == ("launcher", "worker", "worker")
 
 
-async def test_an_elastic_group_may_be_as_small_as_configured_or_asked_for(storage: Path) -> None:
+async def test_the_minimum_of_an_elastic_group_is_configured_or_requested(storage: Path) -> None:
     assert (await accepted(storage, "elastic", PARALLEL_INSTANCES="4")).group.elastic == Elastic(
         min_instances=2
     )
@@ -94,30 +94,34 @@ async def test_an_elastic_group_may_be_as_small_as_configured_or_asked_for(stora
     [
         ("pytorch", {"PARALLEL_INSTANCES": "0"}, r"parameters.PARALLEL_INSTANCES: '0' .*1"),
         ("pytorch", {"PARALLEL_INSTANCES": "9"}, r"parameters.PARALLEL_INSTANCES: '9' .*8"),
-        ("pytorch", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*pytorch, has no such role"),
-        ("jax", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*jax, has no such role"),
+        ("pytorch", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*pytorch has no such role"),
+        ("jax", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*jax has no such role"),
         ("jax", {"MIN_INSTANCES": "1"}, r"parameters.MIN_INSTANCES: .*not elastic"),
         ("plain-tensorflow", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*has no role ps"),
         ("tensorflow", {"PS_INSTANCES": "-1"}, r"parameters.PS_INSTANCES: '-1'"),
         ("tensorflow", {"PS_INSTANCES": "3", "PARALLEL_INSTANCES": "2"}, r"parameters.PS_INSTANCES: '3'.* 2"),
-        ("tensorflow", {"PS_INSTANCES": "1"}, r"PARALLEL_INSTANCES: 1 is the chief alone.*at least 2"),
+        (
+            "tensorflow",
+            {"PS_INSTANCES": "1"},
+            r"PARALLEL_INSTANCES: 1 is not allowed with PS_INSTANCES 1.*at least 2",
+        ),
         ("tensorflow", {"EVALUATOR_INSTANCES": "2"}, r"parameters.EVALUATOR_INSTANCES: '2'"),
         (
             "tensorflow",
             {"PS_INSTANCES": "2", "PARALLEL_INSTANCES": "7"},
-            r"PARALLEL_INSTANCES: 7 with 2 of role ps makes 9 instances.*capacity of 8",
+            r"PARALLEL_INSTANCES: 7 with 2 of role ps makes 9 instances.*capacity, 8, is",
         ),
         ("mpi", {"PARALLEL_INSTANCES": "8"}, r"8 with 1 of role launcher makes 9"),
         ("mpi", {"LAUNCHER_INSTANCES": "2"}, r"parameters.LAUNCHER_INSTANCES: '2'"),
         (
             "elastic",
             {"PARALLEL_INSTANCES": "2", "MIN_INSTANCES": "3"},
-            r"parameters.MIN_INSTANCES: 3 is more than PARALLEL_INSTANCES, which is 2",
+            r"parameters.MIN_INSTANCES: 3 is not allowed: PARALLEL_INSTANCES is 2",
         ),
         ("elastic", {"MIN_INSTANCES": "0"}, r"parameters.MIN_INSTANCES: '0'"),
     ],
 )
-async def test_counts_that_make_no_sense_are_refused_with_the_rule(
+async def test_invalid_counts_are_refused_with_the_rule(
     storage: Path, algorithm: str, sent: Mapping[str, str], complaint: str
 ) -> None:
     with pytest.raises(InvalidField, match=complaint):
@@ -127,13 +131,13 @@ async def test_counts_that_make_no_sense_are_refused_with_the_rule(
 @pytest.mark.parametrize(
     ("algorithm", "options", "complaint"),
     [
-        ("image", {"nproc_per_node": 4}, "nproc_per_node: 4 is more than the 2 GPUs of each instance"),
+        ("image", {"nproc_per_node": 4}, "nproc_per_node: 4 is not allowed: each instance has 2 GPUs"),
         (
             "image",
             {"nproc_per_node": 2, "resources": {"nvidia.com/gpu": "1"}},
-            "nproc_per_node: 2 is more than the 1 GPUs",
+            "nproc_per_node: 2 is not allowed: each instance has 1 GPU",
         ),
-        ("jax", {"nproc_per_node": 2}, "framework jax has one process in each instance"),
+        ("jax", {"nproc_per_node": 2}, "framework jax starts one process in each instance"),
     ],
 )
 async def test_processes_that_do_not_fit_are_refused(
@@ -151,27 +155,36 @@ async def test_processes_that_fit_are_kept(storage: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"framework": "caffe"}, "'caffe' is not known; allowed are horovod, jax, mpi, pytorch, tensorflow"),
-        ({"framework": "jax", "roles": {"ps": {}}}, "roles.ps: framework jax has no such role; it has none"),
+        ({"framework": "caffe"}, "'caffe' is not a framework; allowed are horovod, jax, mpi, pytorch"),
+        (
+            {"framework": "jax", "roles": {"ps": {}}},
+            "roles.ps: framework jax has no such role; allowed are none",
+        ),
         (
             {"framework": "tensorflow", "roles": {"chief": {"instances": 0}}},
-            "roles.chief: framework tensorflow has no such role; it has ps, evaluator",
+            "roles.chief: framework tensorflow has no such role; allowed are ps, evaluator",
         ),
-        ({"framework": "tensorflow", "roles": {"evaluator": {"instances": 2}}}, "has at most 1 of it"),
+        ({"framework": "tensorflow", "roles": {"evaluator": {"instances": 2}}}, "allows at most 1 instance"),
         (
             {"framework": "tensorflow", "roles": {"ps": {"instances": 3, "max_instances": 2}}},
-            "is above max_inst",
+            "roles.ps.instances: 3 is not allowed: max_instances is 2",
         ),
-        ({"framework": "tensorflow", "elastic": {}}, "framework tensorflow is not; pytorch is"),
-        ({"elastic": {"min_instances": 3}, "max_instances": 2}, "min_instances 3 is above max_instances 2"),
+        (
+            {"framework": "tensorflow", "elastic": {}},
+            "framework tensorflow does not support it; allowed are pytorch",
+        ),
+        (
+            {"elastic": {"min_instances": 3}, "max_instances": 2},
+            "min_instances: 3 is not allowed: max_instances is 2",
+        ),
         (
             {"framework": "jax", "process": {**PROCESS, "nproc_per_node": 2}},
-            "has one process in each instance",
+            "starts one process in each instance",
         ),
         ({"parameters": {"PS_INSTANCES": {}}}, "'PS_INSTANCES' is a reserved name"),
     ],
 )
-def test_a_configuration_that_the_framework_does_not_speak_is_refused(
+def test_a_configuration_that_the_framework_does_not_support_is_refused(
     values: Mapping[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ValidationError, match=complaint):
@@ -198,22 +211,22 @@ def test_a_configuration_that_the_framework_does_not_speak_is_refused(
         ("many", {"resources": {"cpu": "1"}}, {"PARALLEL_INSTANCES": "5"}, "^parameters.PARALLEL_INSTANCES"),
     ],
 )
-async def test_a_job_of_more_processes_than_one_may_have_is_refused(
+async def test_a_job_with_too_many_processes_is_refused(
     storage: Path, algorithm: str, options: Mapping[str, Any], sent: Mapping[str, str], complaint: str
 ) -> None:
     with pytest.raises(InvalidField, match=complaint):
         await accepted(storage, algorithm, options, **sent)
 
 
-async def test_a_job_may_have_as_many_processes_as_the_maximum_says(storage: Path) -> None:
+async def test_a_job_may_have_the_maximum_of_processes(storage: Path) -> None:
     made = await accepted(storage, "pytorch", {"nproc_per_node": 8}, PARALLEL_INSTANCES="8")
     assert made.instances == 8
     assert (await accepted(storage, "many", PARALLEL_INSTANCES="4")).instances == 4
-    # A launcher starts no training processes of its own.
+    # The launcher itself is not a training process.
     made = await accepted(storage, "mpi", {"nproc_per_node": 16}, PARALLEL_INSTANCES="4")
     assert made.instances == 5
 
 
-def test_a_job_may_have_eight_processes_for_each_instance_of_the_capacity_if_nothing_else_is_set() -> None:
+def test_the_default_maximum_is_eight_processes_per_instance_of_the_capacity() -> None:
     assert SchedulingSettings(capacity=100).most_processes == 800
     assert SchedulingSettings(capacity=100, max_processes=16).most_processes == 16

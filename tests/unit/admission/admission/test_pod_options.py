@@ -1,4 +1,4 @@
-"""Pod options at the door: where there are no pods, in keys of requests, and on their way to the store."""
+"""Pod options in admission: without pods, in digests of requests, and in stored specs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ REQUEST = JobRequest(algorithm="a", dataset_id="1", dataset_version="v1", parame
 OPTIONS: dict[str, Any] = {"resources": {"nvidia.com/gpu": "2"}, "labels": {"team": "ml"}}
 
 
-# Of REQUEST, as the service made it when requests had no pod options.
+# The digest of REQUEST by a version without pod options.
 _BEFORE = "2696d8a04a002ac9a69d66acac01dc75d05c7abb596ca5a40b13bd134bcfb17c"
 
 
@@ -42,29 +42,29 @@ async def accepted(storage: Path, options: dict[str, Any], resolver: Resolver) -
     return await door(storage, resolver).check(BUILT_IN, replace(REQUEST, pod_options=options))
 
 
-async def test_options_that_are_allowed_are_kept(storage: Path) -> None:
+async def test_allowed_options_are_kept(storage: Path) -> None:
     kept = await accepted(storage, OPTIONS, pod_resolver({"a": algorithm()}, allowed_labels=["team"]))
     assert kept.pod_options == InstanceOptions(**OPTIONS)
     assert kept.group.trainers.resources == OPTIONS["resources"]
     assert specs.loaded(specs.dumped(kept)) == kept
 
 
-async def test_a_service_without_pods_takes_no_options(storage: Path) -> None:
+async def test_a_service_without_pods_refuses_options(storage: Path) -> None:
     with pytest.raises(InvalidField, match="pod_options: must be empty"):
         await accepted(storage, OPTIONS, fake_resolver({"a": algorithm()}))
     assert (await accepted(storage, {}, fake_resolver({"a": algorithm()}))).pod_options == InstanceOptions()
 
 
-def test_the_key_of_a_request_stands_for_its_options_too(storage: Path) -> None:
+def test_the_digest_of_a_request_includes_its_options(storage: Path) -> None:
     at_the_door = door(storage, pod_resolver({"a": algorithm()}))
     plain, other = at_the_door.key_of(REQUEST), at_the_door.key_of(replace(REQUEST, pod_options=OPTIONS))
     assert plain != other
     assert plain is not None
-    # As it was before there were options: a key that is in a store already still fits.
+    # Unchanged from versions without options, so that stored keys still match.
     assert plain.digest.hex() == _BEFORE
 
 
-def test_a_note_ends_with_the_wait() -> None:
+def test_a_note_is_removed_when_the_wait_ends() -> None:
     waiting = replace(job(), ranks=(RankStatus(0, Phase.PENDING, note="Unschedulable"),))
     ended = waiting.ended(Ending(JobState.CANCELLED, NOON), NOON)
     assert ended.ranks == (RankStatus(0, Phase.STOPPED),)

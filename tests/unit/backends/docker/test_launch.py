@@ -1,4 +1,4 @@
-"""A launch that is repeated: what is known of the group decides, before the engine is asked for anything."""
+"""Repeated launches: the known containers decide, before any call to the engine."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -22,11 +22,11 @@ ASKED = job(instances=3)
 
 
 class Asked(Exception):
-    """The engine was asked for something."""
+    """The engine received a call."""
 
 
 class Engine:
-    """Refuses everything."""
+    """An engine that raises Asked for every call."""
 
     def __getattr__(self, name: str) -> Any:
         raise Asked(name)
@@ -41,7 +41,7 @@ def planned(of: Job = ASKED, command: str = "train") -> DockerPlan:
 def known(
     made_from: DockerPlan, *statuses: str, removed: tuple[int, ...] = ()
 ) -> tuple[Groups, ContainerGroup]:
-    """A group with a container for each rank that has a status."""
+    """Make a group with a container for each rank that has a status."""
     groups = Groups()
     for rank, status in enumerate(statuses):
         if status:
@@ -78,7 +78,7 @@ async def launch(groups: Groups, group: ContainerGroup, wanted: DockerPlan) -> N
         (("running", "running", "running"), (2,), 2),
     ],
 )
-async def test_a_group_from_which_something_was_removed_is_not_completed(
+async def test_a_group_with_a_removed_container_fails(
     statuses: tuple[str, ...], removed: tuple[int, ...], rank: int
 ) -> None:
     wanted = planned()
@@ -89,13 +89,13 @@ async def test_a_group_from_which_something_was_removed_is_not_completed(
 
 
 @pytest.mark.parametrize("statuses", [("", "", ""), ("created", "", ""), ("created", "created", "created")])
-async def test_what_was_never_started_is_completed(statuses: tuple[str, ...]) -> None:
+async def test_a_group_that_was_never_started_is_completed(statuses: tuple[str, ...]) -> None:
     wanted = planned()
     with pytest.raises(Asked):
         await launch(*known(wanted, *statuses), wanted)
 
 
-async def test_a_group_that_runs_is_adopted_whatever_it_was_configured_with() -> None:
+async def test_a_running_group_of_another_configuration_is_adopted() -> None:
     await launch(*known(planned(command="earlier"), "running", "running", "exited"), planned())
 
 

@@ -1,4 +1,4 @@
-"""What a job becomes on an engine, compared whole; the requests lie beside as people read them."""
+"""Plans of groups, compared whole with the requests in the folder beside."""
 
 import json
 from dataclasses import replace
@@ -54,13 +54,13 @@ def requests_of(the_plan: DockerPlan) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_plan_is_what_is_written_down(name: str) -> None:
+def test_a_plan_equals_its_golden_manifest(name: str) -> None:
     the_plan = GOLDEN[name]
     text = json.dumps(requests_of(the_plan)).replace(the_plan.digest, "DIGEST")
     assert json.loads(text) == list(yaml.safe_load_all((REQUESTS / f"{name}.yaml").read_text()))
 
 
-def test_a_group_has_the_names_that_docker_is_to_show_and_a_network() -> None:
+def test_a_group_has_names_for_its_containers_and_a_network() -> None:
     three = planned(job(algorithm=NAME, instances=3))
     assert [each.name for each in three.containers] == [
         "intent-classification-1-master",
@@ -85,7 +85,7 @@ def test_another_plan_has_another_digest(other: DockerPlan) -> None:
     assert other.digest != GOLDEN["one"].digest
 
 
-def test_a_later_start_of_a_rank_is_of_the_same_plan() -> None:
+def test_a_restart_of_a_rank_does_not_change_the_digest() -> None:
     first = job(algorithm=NAME, instances=2)
     again = replace(first, ranks=(RankStatus(0, Phase.RUNNING), RankStatus(1, Phase.PENDING, restarts=1)))
     assert planned(again).digest == planned(first).digest
@@ -99,7 +99,7 @@ def test_a_secret_is_never_in_the_plan() -> None:
     assert "AWS_SECRET_ACCESS_KEY" not in variables_of(everything)
 
 
-def test_an_algorithm_that_is_gone_cannot_be_launched() -> None:
+def test_a_removed_algorithm_cannot_be_launched() -> None:
     with pytest.raises(LaunchFailed) as refused:
         planned(job(algorithm="another"))
     assert refused.value.diagnosis.category is Category.ALGORITHM_GONE
@@ -108,11 +108,11 @@ def test_an_algorithm_that_is_gone_cannot_be_launched() -> None:
 @pytest.mark.parametrize(
     "source", ["/var/run/docker.sock", "/run", "/var", "/", "relative/path", "/srv/../run", "-dash"]
 )
-def test_a_source_that_is_none_or_holds_the_engine_s_socket_is_refused(source: str) -> None:
+def test_an_invalid_source_or_one_with_the_socket_of_the_engine_is_refused(source: str) -> None:
     with pytest.raises(ValueError, match="source"):
         DockerRecipe.model_validate({"image": "a:1", "volumes": [{"source": source, "mount_path": "/x"}]})
 
 
-def test_a_resource_that_containers_do_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match="'ephemeral-storage' is no resource of a container"):
+def test_an_unknown_resource_is_refused() -> None:
+    with pytest.raises(ValueError, match="'ephemeral-storage' is not a resource of containers"):
         DockerRecipe.model_validate({"image": "a:1", "resources": {"ephemeral-storage": "1Gi"}})

@@ -1,4 +1,4 @@
-"""What the engine says of a container, and what becomes of it."""
+"""Parsing of containers, and the states of ranks."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,8 +29,8 @@ def ended(code: int, **more: Any) -> Container:
 
 
 def phase(container: Container | None, **how: bool) -> Phase:
-    told = {"launching": False, "stopping": False, "ended_before": False, **how}
-    return observe_rank(0, container, **told).status.phase
+    arguments = {"launching": False, "stopping": False, "ended_before": False, **how}
+    return observe_rank(0, container, **arguments).status.phase
 
 
 @pytest.mark.parametrize(
@@ -51,26 +51,26 @@ def phase(container: Container | None, **how: bool) -> Phase:
         (None, Category.CONTAINER_REMOVED),
     ],
 )
-def test_every_end_has_its_diagnosis(container: Container | None, category: Category) -> None:
+def test_a_failed_rank_has_a_diagnosis(container: Container | None, category: Category) -> None:
     seen = observe_rank(0, container, launching=False, stopping=False, ended_before=False)
     assert seen.status.phase is Phase.FAILED
     assert seen.diagnosis is not None
     assert seen.diagnosis.category is category
 
 
-def test_what_we_end_has_not_failed_unless_it_had_before() -> None:
+def test_a_stopped_rank_has_failed_only_if_it_failed_before_the_stop() -> None:
     assert phase(ended(143), stopping=True) is Phase.STOPPED
     assert phase(None, stopping=True) is Phase.STOPPED
     assert phase(ended(3), stopping=True, ended_before=True) is Phase.FAILED
     assert phase(ended(0), stopping=True, ended_before=True) is Phase.SUCCEEDED
 
 
-def test_what_is_not_there_yet_is_pending_while_it_is_launched() -> None:
+def test_a_missing_or_created_container_is_pending_during_the_launch() -> None:
     assert phase(None, launching=True) is Phase.PENDING
     assert phase(replace(RUNNING, status="created")) is Phase.PENDING
 
 
-def test_a_word_that_is_not_known_is_shown() -> None:
+def test_an_unknown_status_is_in_the_note() -> None:
     seen = observe_rank(
         0, replace(RUNNING, status="hibernating"), launching=False, stopping=False, ended_before=False
     )
@@ -78,7 +78,7 @@ def test_a_word_that_is_not_known_is_shown() -> None:
     assert "'hibernating'" in seen.status.note
 
 
-def test_a_container_is_read_alike_from_a_list_and_from_an_inspection() -> None:
+def test_a_list_and_an_inspection_parse_to_the_same_container() -> None:
     entry = {
         "Id": "a",
         "Names": ["/other/alias", "/program-1-master"],
@@ -101,15 +101,15 @@ def test_a_container_is_read_alike_from_a_list_and_from_an_inspection() -> None:
 
 
 @pytest.mark.parametrize("change", [{"name": "stranger"}, {"labels": {}}])
-def test_a_container_of_somebody_else_has_no_rank(change: dict[str, Any]) -> None:
+def test_a_foreign_container_has_no_rank(change: dict[str, Any]) -> None:
     assert replace(RUNNING, **change).rank is None
 
 
-async def test_a_life_only_goes_forward_and_an_end_stays_as_it_was() -> None:
+async def test_late_messages_do_not_change_the_end_of_a_rank() -> None:
     groups = Groups(lambda: NOON.timestamp() + 60)
     groups.put(RUNNING)
     groups.put(ended(3))
-    groups.put(RUNNING)  # late
+    groups.put(RUNNING)  # a late message
     groups.remove(RUNNING)
     seen = groups.observe_all()[job().group].ranks[0]
     assert (seen.status.phase, seen.status.exit_code) == (Phase.FAILED, 3)

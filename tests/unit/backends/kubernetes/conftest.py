@@ -1,4 +1,4 @@
-"""A client of an API server that says what the test has written down."""
+"""A client of an API server with scripted answers."""
 
 import json
 from collections.abc import AsyncIterator
@@ -39,11 +39,11 @@ async def server(tmp_path: Path) -> AsyncIterator[Scripted]:
 
 @pytest.fixture
 async def client(server: Scripted, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
-    def told(request: str, code: str, seconds: float) -> None:
+    def measured(request: str, code: str, seconds: float) -> None:
         assert 0 <= seconds < 60
         server.told.append((request, code))
 
     access = Access(kubeconfig=tmp_path / "kubeconfig")
-    made = KubernetesClient(access, "here", patience=IMPATIENT, on_request=told)
+    made = KubernetesClient(access, "here", patience=IMPATIENT, on_request=measured)
     yield made
     await made.close()

@@ -1,4 +1,4 @@
-"""The cache of pods: list, watch, and what repairs it."""
+"""The cache of pods: lists, watches, and repairs."""
 
 import asyncio
 import time
@@ -17,8 +17,8 @@ from tests.support.scripted_api import Scripted, events, pod, pods, status
 QUICK = WatchTiming(silence=0.5, first_pause=0.01, longest_pause=0.02)
 
 
-class Told:
-    """What a cache told of: "+name version" and "-name"."""
+class Changes:
+    """The changes that a cache reported: "+name version" and "-name"."""
 
     def __init__(self) -> None:
         self.changes: list[str] = []
@@ -26,8 +26,9 @@ class Told:
 
     def on_change(self, changes: Sequence[tuple[Any, bool]]) -> None:
         for changed, gone in changes:
-            told = changed["metadata"]
-            self.changes.append(f"-{told['name']}" if gone else f"+{told['name']} {told['resourceVersion']}")
+            metadata = changed["metadata"]
+            name, version = metadata["name"], metadata["resourceVersion"]
+            self.changes.append(f"-{name}" if gone else f"+{name} {version}")
         self.came.set()
 
     async def until(self, change: str) -> list[str]:
@@ -39,13 +40,13 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def seen() -> Changes:
+    return Changes()
 
 
 @pytest.fixture
 async def client(server: Scripted, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
-    # No answer is late here, so on a busy machine none is to be taken for late: it would be asked for twice.
+    # All answers are in time here. On a busy machine a shorter limit would repeat calls.
     patience = Patience(try_seconds=10.0, total_seconds=2.0, first_pause=0.01, longest_pause=0.05)
     made = KubernetesClient(Access(kubeconfig=tmp_path / "kubeconfig"), "here", patience=patience)
     yield made
@@ -53,8 +54,8 @@ async def client(server: Scripted, tmp_path: Path) -> AsyncIterator[KubernetesCl
 
 
 @pytest.fixture
-async def cache(client: KubernetesClient, told: Told) -> AsyncIterator[PodCache]:
-    made = PodCache(client, "app=x", told.on_change, QUICK)
+async def cache(client: KubernetesClient, seen: Changes) -> AsyncIterator[PodCache]:
+    made = PodCache(client, "app=x", seen.on_change, QUICK)
     yield made
     await made.close()
 
@@ -63,66 +64,64 @@ def event(kind: str, name: str, version: int, **more: Any) -> dict[str, Any]:
     return {"type": kind, "object": pod(name, version, **more)}
 
 
-async def test_what_is_there_is_told_and_then_every_change(
-    cache: PodCache, server: Scripted, told: Told
+async def test_existing_pods_and_then_every_change_are_reported(
+    cache: PodCache, server: Scripted, seen: Changes
 ) -> None:
     changes = events(event("ADDED", "b", 6), event("MODIFIED", "a", 7), event("DELETED", "b", 8))
     server.answers = [pods(5, pod("a", 1)), changes]
     await cache.sync()
-    assert told.changes == ["+a 1"]
-    assert await told.until("-b") == ["+a 1", "+b 6", "+a 7", "-b"]
+    assert seen.changes == ["+a 1"]
+    assert await seen.until("-b") == ["+a 1", "+b 6", "+a 7", "-b"]
     assert "resourceVersion=5" in server.requests[1]
 
 
-async def test_a_first_list_that_fails_is_the_caller_s_to_repeat(
-    cache: PodCache, server: Scripted, told: Told
+async def test_a_failure_of_the_first_list_is_raised(
+    cache: PodCache, server: Scripted, seen: Changes
 ) -> None:
     server.answers = [status(503)] * 1000
     with pytest.raises(Unreachable):
         await cache.sync()
     server.answers = [pods(5, pod("a", 1))]
     await cache.sync()
-    assert told.changes == ["+a 1"]
+    assert seen.changes == ["+a 1"]
 
 
-async def test_a_watch_goes_on_from_the_last_bookmark(cache: PodCache, server: Scripted, told: Told) -> None:
+async def test_a_watch_continues_from_the_last_bookmark(
+    cache: PodCache, server: Scripted, seen: Changes
+) -> None:
     bookmark = {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "90"}}}
     server.answers = [pods(5), events(bookmark), events(event("ADDED", "a", 91))]
     await cache.sync()
-    await told.until("+a 91")
+    await seen.until("+a 91")
     assert "resourceVersion=90" in server.requests[2]
 
 
 @pytest.mark.parametrize("how", ["event", "answer"])
 async def test_a_version_that_is_too_old_leads_to_a_new_list(
-    cache: PodCache, server: Scripted, told: Told, how: str
+    cache: PodCache, server: Scripted, seen: Changes, how: str
 ) -> None:
     gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
     watch = events({"type": "ERROR", "object": gone}) if how == "event" else status(410, "Expired")
     server.answers = [pods(5, pod("a", 1), pod("b", 2)), watch, pods(9, pod("a", 1), pod("c", 8))]
     await cache.sync()
-    assert await told.until("-b") == ["+a 1", "+b 2", "+c 8", "-b"]
+    assert await seen.until("-b") == ["+a 1", "+b 2", "+c 8", "-b"]
 
 
 @pytest.mark.parametrize("fault", [status(500), status(403), events({"type": "ODD"})])
-async def test_nothing_ends_the_watch_for_good(
-    cache: PodCache, server: Scripted, told: Told, fault: Any
-) -> None:
+async def test_no_error_ends_the_watch(cache: PodCache, server: Scripted, seen: Changes, fault: Any) -> None:
     server.answers = [pods(5), fault, fault, fault, pods(9), events(event("ADDED", "a", 10))]
     await cache.sync()
-    await told.until("+a 10")
+    await seen.until("+a 10")
 
 
-async def test_a_connection_that_says_nothing_is_replaced(
-    cache: PodCache, server: Scripted, told: Told
-) -> None:
+async def test_a_silent_connection_is_replaced(cache: PodCache, server: Scripted, seen: Changes) -> None:
     server.answers = [pods(5), events(then_wait=60), pods(9, pod("a", 8))]
     await cache.sync()
-    await told.until("+a 8")
+    await seen.until("+a 8")
 
 
-async def test_an_answer_to_a_write_is_not_undone_by_older_news(
-    cache: PodCache, server: Scripted, told: Told
+async def test_an_answer_to_a_write_is_not_replaced_by_an_older_version(
+    cache: PodCache, server: Scripted, seen: Changes
 ) -> None:
     server.answers = [pods(5), events(then_wait=60)]
     await cache.sync()
@@ -131,62 +130,64 @@ async def test_an_answer_to_a_write_is_not_undone_by_older_news(
     await server.was_asked(2)
     server.answers = [pods(15)]  # a list from before the write
     await cache.refresh()
-    assert told.changes == ["+a 20"]
+    assert seen.changes == ["+a 20"]
 
 
-async def test_a_late_answer_does_not_bring_a_pod_back(cache: PodCache, server: Scripted, told: Told) -> None:
+async def test_a_late_answer_does_not_restore_a_deleted_pod(
+    cache: PodCache, server: Scripted, seen: Changes
+) -> None:
     server.answers = [pods(5), events(event("ADDED", "a", 6), event("DELETED", "a", 7))]
     await cache.sync()
-    await told.until("-a")
+    await seen.until("-a")
     cache.put(pod("a", 6))
-    assert told.changes == ["+a 6", "-a"]
+    assert seen.changes == ["+a 6", "-a"]
 
 
-async def test_a_pod_that_was_replaced_is_gone_first(cache: PodCache, server: Scripted, told: Told) -> None:
+async def test_a_replaced_pod_is_reported_as_gone_first(
+    cache: PodCache, server: Scripted, seen: Changes
+) -> None:
     server.answers = [pods(5, pod("a", 1, uid="one"))]
     await cache.sync()
     cache.put(pod("a", 9, uid="two"))
-    assert told.changes == ["+a 1", "-a", "+a 9"]
+    assert seen.changes == ["+a 1", "-a", "+a 9"]
 
 
-async def test_many_who_want_to_catch_up_at_once_share_a_list(
-    cache: PodCache, server: Scripted, told: Told
+async def test_concurrent_calls_of_catch_up_share_a_list(
+    cache: PodCache, server: Scripted, seen: Changes
 ) -> None:
     server.answers = [pods(5, pod("a", 1)), pods(9, pod("b", 8))]
     first = asyncio.create_task(cache.catch_up())
     await server.was_asked(1)
-    # What happens from now on may be missing in the list that is under way.
+    # Later changes may be missing in the list in progress.
     await asyncio.gather(first, *(cache.catch_up() for _ in range(100)))
     assert len(server.requests) == 2
-    assert told.changes == ["+a 1", "+b 8", "-a"]
+    assert seen.changes == ["+a 1", "+b 8", "-a"]
 
 
-async def test_a_list_that_fails_is_not_shared(cache: PodCache, server: Scripted) -> None:
+async def test_a_failed_list_is_not_shared(cache: PodCache, server: Scripted) -> None:
     server.answers = [status(403, "Forbidden"), pods(5)]
     outcomes = await asyncio.gather(cache.catch_up(), cache.catch_up(), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Forbidden, type(None)]
 
 
-async def test_it_is_known_for_how_long_the_watch_has_been_silent(
-    cache: PodCache, server: Scripted, told: Told
-) -> None:
+async def test_the_silence_of_the_watch_is_measured(cache: PodCache, server: Scripted, seen: Changes) -> None:
     before = cache.silent_seconds
     assert before is None
     bookmark = {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "6"}}}
     server.answers = [pods(5), status(503), pods(5), events(bookmark, event("ADDED", "a", 7), then_wait=60)]
     await cache.sync()
     began = time.monotonic()
-    await told.until("+a 7")
+    await seen.until("+a 7")
     heard = time.monotonic()
     server.answers = [pods(9)]
-    await cache.refresh()  # for a stop, say: that there is an answer says nothing of the watch
+    await cache.refresh()  # as for a stop; an answer to it does not prove that the watch works
     await asyncio.sleep(0.1)
     silent = cache.silent_seconds
     assert silent is not None
     assert time.monotonic() - heard <= silent + 0.01 <= time.monotonic() - began + 0.01
 
 
-async def test_of_a_pod_only_what_is_read_is_kept(client: KubernetesClient, server: Scripted) -> None:
+async def test_only_fields_in_use_are_cached(client: KubernetesClient, server: Scripted) -> None:
     kept: list[Any] = []
     cache = PodCache(client, "app=x", lambda changes: kept.extend(changes), QUICK)
     whole = pod("a", 7, labels={"x": "y"}, managedFields=[{"manager": "kubelet"}])

@@ -1,4 +1,4 @@
-"""What a call does with every answer of an API server, and with none."""
+"""The reaction of a call to every answer of an API server, and to none."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ PATH = "/api/v1/namespaces/here/pods"
         (418, "", "a teapot", ApiError),
     ],
 )
-async def test_an_answer_that_is_final_is_not_asked_for_again(
+async def test_a_permanent_error_is_not_retried(
     client: KubernetesClient, server: Scripted, code: int, reason: str, message: str, kind: type[ApiError]
 ) -> None:
     server.answers = [status(code, reason, message)]
@@ -48,18 +48,18 @@ async def test_an_answer_that_is_final_is_not_asked_for_again(
         await client.create("pods", A_POD)
     assert type(raised.value) is kind
     assert (raised.value.status, raised.value.message) == (code, message)
-    assert isinstance(raised.value, BackendUnavailable)  # for those who do not know better
+    assert isinstance(raised.value, BackendUnavailable)  # for callers that do not distinguish
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
-async def test_not_now_is_asked_again(client: KubernetesClient, server: Scripted, code: int) -> None:
+async def test_a_temporary_error_is_retried(client: KubernetesClient, server: Scripted, code: int) -> None:
     server.answers = [status(code), status(code), says(A_POD)]
     assert await client.read("pods", "a") == A_POD
     assert server.told == [("GET pods", str(code))] * 2 + [("GET pods", "200")]
 
 
-async def test_the_server_s_wish_for_a_pause_is_honoured(client: KubernetesClient, server: Scripted) -> None:
+async def test_retry_after_is_respected(client: KubernetesClient, server: Scripted) -> None:
     server.answers = [status(429, **{"Retry-After": "1"}), says(A_POD)]
     at = time.monotonic()
     await client.read("pods", "a")
@@ -67,7 +67,7 @@ async def test_the_server_s_wish_for_a_pause_is_honoured(client: KubernetesClien
 
 
 @pytest.mark.parametrize("excepted", ["", "away.example"])
-async def test_a_proxy_of_the_environment_is_used_but_for_what_it_excepts(
+async def test_the_proxy_of_the_environment_is_used_except_for_no_proxy(
     server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excepted: str
 ) -> None:
     file = tmp_path / "kubeconfig"
@@ -97,7 +97,7 @@ def _knows_loopback_only(host: str, port: int, *_: object, **__: object) -> list
     return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
 
-async def test_patience_ends(client: KubernetesClient, server: Scripted) -> None:
+async def test_retries_end_after_the_total_time(client: KubernetesClient, server: Scripted) -> None:
     server.answers = [status(503, message="etcd is away")] * 1000
     at = time.monotonic()
     with pytest.raises(Unreachable, match="etcd is away"):
@@ -105,7 +105,9 @@ async def test_patience_ends(client: KubernetesClient, server: Scripted) -> None
     assert 2 < time.monotonic() - at < 4
 
 
-async def test_words_that_are_no_status_are_kept_short(client: KubernetesClient, server: Scripted) -> None:
+async def test_an_error_body_that_is_no_status_is_shortened(
+    client: KubernetesClient, server: Scripted
+) -> None:
     server.answers = [says([1, 2])]
 
     async def html(_: object) -> object:
@@ -119,7 +121,7 @@ async def test_words_that_are_no_status_are_kept_short(client: KubernetesClient,
     assert len(str(raised.value)) < 3000
 
 
-async def test_a_create_whose_answer_was_lost_is_looked_for_before_it_is_repeated(
+async def test_a_create_without_an_answer_checks_for_the_object_before_the_retry(
     client: KubernetesClient, server: Scripted
 ) -> None:
     server.answers = [status(504, "Timeout"), says(A_POD)]
@@ -128,13 +130,13 @@ async def test_a_create_whose_answer_was_lost_is_looked_for_before_it_is_repeate
     assert server.requests == [f"POST {PATH}", f"GET {PATH}/a"]
 
 
-async def test_a_create_that_was_not_done_is_repeated(client: KubernetesClient, server: Scripted) -> None:
+async def test_a_create_without_effect_is_repeated(client: KubernetesClient, server: Scripted) -> None:
     server.answers = [status(500), status(404, "NotFound"), says(A_POD)]
     assert await client.create("pods", A_POD) == A_POD
     assert [request.split()[0] for request in server.requests] == ["POST", "GET", "POST"]
 
 
-async def test_a_create_is_not_repeated_while_nobody_can_look(
+async def test_a_create_is_not_repeated_before_the_check_succeeds(
     client: KubernetesClient, server: Scripted
 ) -> None:
     server.answers = [status(500), status(503), status(503), status(404, "NotFound"), says(A_POD)]
@@ -142,22 +144,20 @@ async def test_a_create_is_not_repeated_while_nobody_can_look(
     assert [request.split()[0] for request in server.requests] == ["POST", "GET", "GET", "GET", "POST"]
 
 
-async def test_a_quota_that_changed_at_the_same_moment_is_no_reason_to_give_up(
-    client: KubernetesClient, server: Scripted
-) -> None:
+async def test_a_conflict_over_a_quota_is_retried(client: KubernetesClient, server: Scripted) -> None:
     busy = status(409, "Conflict", 'Operation cannot be fulfilled on resourcequotas "few"')
     server.answers = [busy, status(404, "NotFound"), says(A_POD)]
     await client.create("pods", A_POD)
 
 
-async def test_a_dry_run_says_so_and_looks_for_nothing(client: KubernetesClient, server: Scripted) -> None:
+async def test_a_dry_run_is_repeated_without_a_check(client: KubernetesClient, server: Scripted) -> None:
     server.answers = [status(500), says(A_POD)]
     await client.create("pods", A_POD, dry_run=True)
     assert server.requests == [f"POST {PATH}?dryRun=All"] * 2
 
 
 @pytest.mark.parametrize("answer", [status(404, "NotFound"), status(409, "Conflict")])
-async def test_deleting_what_is_gone_or_another_s_is_fine(
+async def test_deleting_a_missing_or_replaced_object_succeeds(
     client: KubernetesClient, server: Scripted, answer: object
 ) -> None:
     server.answers = [answer]  # type: ignore[list-item]
@@ -165,9 +165,7 @@ async def test_deleting_what_is_gone_or_another_s_is_fine(
     assert len(server.requests) == 1
 
 
-async def test_a_change_of_what_somebody_else_changed_is_a_conflict(
-    client: KubernetesClient, server: Scripted
-) -> None:
+async def test_changing_a_replaced_object_is_a_conflict(client: KubernetesClient, server: Scripted) -> None:
     server.answers = [status(409, "Conflict")]
     with pytest.raises(Conflict):
         await client.change("pods", "a", "uid", {"labels": {"x": "y"}})
@@ -181,9 +179,7 @@ async def test_a_list_is_read_in_pages(client: KubernetesClient, server: Scripte
     assert server.requests[1].endswith("labelSelector=app%3Dx&limit=500&continue=next")
 
 
-async def test_a_server_that_does_not_answer_is_not_waited_for(
-    client: KubernetesClient, server: Scripted
-) -> None:
+async def test_a_silent_server_leads_to_a_time_out(client: KubernetesClient, server: Scripted) -> None:
     at = time.monotonic()
     with pytest.raises(Unreachable, match="in time"):
         await client.read("pods", "a")
@@ -192,10 +188,8 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(
     assert set(server.told) == {("GET pods", "none")}
 
 
-async def test_a_crowd_of_calls_that_give_way_leaves_room_for_others(
-    server: Scripted, tmp_path: Path
-) -> None:
-    # No answer is late here, so on a busy machine none is to be taken for late: it would be asked for twice.
+async def test_many_calls_that_give_way_leave_room_for_others(server: Scripted, tmp_path: Path) -> None:
+    # All answers are in time here. On a busy machine a shorter limit would repeat calls.
     patience = Patience(try_seconds=100.0, total_seconds=100.0)
     access = Access(kubeconfig=tmp_path / "kubeconfig")
     client = KubernetesClient(access, "here", calls=32, patience=patience)
@@ -205,13 +199,13 @@ async def test_a_crowd_of_calls_that_give_way_leaves_room_for_others(
         await held.wait()
         return web.json_response(A_POD)
 
-    async def in_the_crowd() -> None:
+    async def in_bulk() -> None:
         with client.giving_way():
             await client.read("pods", "a")
 
     most = 32 // 4
     server.answers = [slow] * most
-    crowd = [asyncio.create_task(in_the_crowd()) for _ in range(1000)]
+    crowd = [asyncio.create_task(in_bulk()) for _ in range(1000)]
     await server.was_asked(most)
     server.answers = [says(A_POD)]
     assert await client.create("pods", A_POD) == A_POD
@@ -223,18 +217,18 @@ async def test_a_crowd_of_calls_that_give_way_leaves_room_for_others(
     await client.close()
 
 
-async def test_a_watch_has_a_place_however_many_logs_are_read(server: Scripted, tmp_path: Path) -> None:
+async def test_many_log_streams_do_not_block_a_watch(server: Scripted, tmp_path: Path) -> None:
     client = KubernetesClient(Access(kubeconfig=tmp_path / "kubeconfig"), "here", calls=1, streams=3)
 
     async def read_log() -> None:
         async for _ in client.logs("a", [("follow", "true")], silence=60):
             pass
 
-    told = {"type": "ADDED", "object": A_POD}
+    added = {"type": "ADDED", "object": A_POD}
     server.answers = [events(then_wait=60)] * 3
     readers = [asyncio.create_task(read_log()) for _ in range(5)]
     await server.was_asked(3)
-    server.answers = [events(told)]
+    server.answers = [events(added)]
     async with asyncio.timeout(30):
         seen = [event async for event in client.watch("pods", "app=x", "1", seconds=60, silence=60)]
     assert seen == [("ADDED", A_POD)]

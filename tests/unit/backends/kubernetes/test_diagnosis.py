@@ -1,4 +1,4 @@
-"""Every way in which a rank fails on a cluster: a row for each thing that an API server says of it."""
+"""All failures of ranks on a cluster: one row for each reason that the API server reports."""
 
 from datetime import timedelta
 from typing import Any
@@ -30,7 +30,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1\nValu
 NOT_FOUND = 'exec: "nope": executable file not found in $PATH: unknown'
 FAILED = {
     # name: (pod, category, exit code, retryable, evidence)
-    "image that is not there": (
+    "missing image": (
         starting(waiting("ImagePullBackOff", PULL)),
         *(Category.IMAGE_PULL_FAILED, None, False, PULL),
     ),
@@ -38,17 +38,17 @@ FAILED = {
         starting(waiting("ErrImagePull", "rpc error: code = NotFound")),
         *(Category.IMAGE_PULL_FAILED, None, False, "rpc error: code = NotFound"),
     ),
-    "image that may not be pulled": (
+    "image that the pull policy forbids": (
         starting(
             waiting("ErrImageNeverPull", 'Container image "a:1" is not present with pull policy of Never')
         ),
         *(Category.IMAGE_PULL_FAILED, None, False, "pull policy of Never"),
     ),
-    "image with no name": (
+    "image with an invalid name": (
         starting(waiting("InvalidImageName", 'Failed to apply default image tag "A:B:C"')),
         *(Category.INVALID_IMAGE, None, False, "A:B:C"),
     ),
-    "secret that is missing": (
+    "missing secret": (
         starting(waiting("CreateContainerConfigError", 'secret "storage" not found')),
         *(Category.CONTAINER_CONFIG, None, False, 'secret "storage" not found'),
     ),
@@ -58,7 +58,7 @@ FAILED = {
         ),
         *(Category.CONTAINER_CONFIG, None, False, "runAsNonRoot"),
     ),
-    "container that cannot be made": (
+    "container that cannot be created": (
         starting(waiting("CreateContainerError", "context deadline exceeded")),
         *(Category.CONTAINER_NOT_CREATED, None, False, "context deadline exceeded"),
     ),
@@ -85,7 +85,7 @@ FAILED = {
         pod("Failed", container(terminated(1, message=TRACEBACK))),
         *(Category.CRASHED, 1, False, "ValueError: x"),
     ),
-    "crash beside a sidecar that runs on": (
+    "crash beside a running sidecar": (
         pod("Running", container(terminated(1)), container(RUNNING, "mesh")),
         *(Category.CRASHED, 1, False, ""),
     ),
@@ -97,31 +97,31 @@ FAILED = {
         pod("Failed", container(terminated(139))),
         *(Category.CRASHED, 139, False, ""),
     ),
-    "crash that says what it wanted": (
+    "crash with a message about memory": (
         pod("Failed", container(terminated(1, message="torch.OutOfMemoryError: CUDA out of memory."))),
         *(Category.OUT_OF_MEMORY, 1, False, "CUDA out of memory"),
     ),
-    "killed over its limit of memory": (
+    "killed for exceeding its memory limit": (
         pod("Failed", container(terminated(137, "OOMKilled"))),
         *(Category.OUT_OF_MEMORY, 137, False, ""),
     ),
-    "killed by nobody knows whom": (
+    "killed by an unknown sender": (
         pod("Failed", container(terminated(137))),
         *(Category.KILLED, 137, True, ""),
     ),
-    "signal that only Docker gives": (
+    "signal that only Docker reports": (
         pod("Failed", container({"terminated": {"exitCode": 0, "signal": 9, "finishedAt": at(3)}})),
         *(Category.KILLED, 137, True, ""),
     ),
-    "program that is not there, with containerd": (
+    "missing program, with containerd": (
         pod("Failed", container(terminated(128, "StartError", NOT_FOUND))),
         *(Category.COMMAND_NOT_FOUND, 128, False, NOT_FOUND),
     ),
-    "program that is not there, with Docker": (
+    "missing program, with Docker": (
         pod("Failed", container(terminated(127, "ContainerCannotRun", NOT_FOUND))),
         *(Category.COMMAND_NOT_FOUND, 127, False, NOT_FOUND),
     ),
-    "program that may not be run": (
+    "program that is not executable": (
         pod("Failed", container(terminated(126, "ContainerCannotRun", "permission denied: unknown"))),
         *(Category.COMMAND_NOT_EXECUTABLE, 126, False, "permission denied"),
     ),
@@ -133,7 +133,7 @@ FAILED = {
         pod("Failed", container(terminated(255, "Unknown"))),
         *(Category.NODE_LOST, 255, True, ""),
     ),
-    "container that its node forgot": (
+    "container unknown to its node": (
         pod(
             "Failed",
             container(
@@ -147,11 +147,11 @@ FAILED = {
         ),
         *(Category.NODE_LOST, 137, True, "could not be located"),
     ),
-    "evicted for want of memory, up to 1.25": (
+    "evicted for lack of memory, up to 1.25": (
         pod("Failed", reason="Evicted", message="The node was low on resource: memory. ", conditions=[]),
         *(Category.EVICTED, None, True, "low on resource: memory"),
     ),
-    "evicted for want of disk": (
+    "evicted for lack of disk": (
         pod(
             "Failed",
             container(terminated(137, finished=41)),
@@ -161,7 +161,7 @@ FAILED = {
         ),
         *(Category.EVICTED, 137, True, "low on resource: ephemeral-storage"),
     ),
-    "evicted, as it filled its shared memory": (
+    "evicted for filling its shared memory": (
         pod("Failed", reason="Evicted", message='Usage of EmptyDir volume "shm" exceeds the limit "1Gi". '),
         *(Category.EVICTED, None, False, 'volume "shm" exceeds the limit'),
     ),
@@ -174,7 +174,7 @@ FAILED = {
         ),
         *(Category.EVICTED, None, True, "Eviction API: evicting"),
     ),
-    "drained, and it ended by itself on being told": (
+    "drained, and it exited with 0 on SIGTERM": (
         pod(
             "Succeeded",
             container(terminated(0, "Completed", finished=42)),
@@ -214,7 +214,7 @@ FAILED = {
         ),
         *(Category.NODE_LOST, None, True, ""),
     ),
-    "node lost, as its controller says": (
+    "node lost, by its controller": (
         pod(
             "Running",
             container(RUNNING),
@@ -224,7 +224,7 @@ FAILED = {
         ),
         *(Category.NODE_LOST, None, True, "Node n is unresponsive"),
     ),
-    "node lost, in the phase": (
+    "node lost, by the phase": (
         pod("Unknown", container(RUNNING), conditions=[condition("Ready", "Unknown")]),
         *(Category.NODE_LOST, None, True, ""),
     ),
@@ -248,7 +248,7 @@ FAILED = {
         ),
         *(Category.NODE_LOST, 143, True, "imminent node shutdown"),
     ),
-    "disruption that nobody has heard of": (
+    "unknown disruption": (
         pod("Running", container(RUNNING), conditions=disrupted("DeletionByGodot", "he came")),
         *(Category.KILLED, None, True, "DeletionByGodot: he came"),
     ),
@@ -256,7 +256,7 @@ FAILED = {
         pod("Failed", reason="OutOfcpu", message="Node didn't have enough resource: cpu", conditions=[]),
         *(Category.NODE_REFUSED, None, True, "enough resource: cpu"),
     ),
-    "refused for want of a device": (
+    "refused for lack of a device": (
         pod(
             "Failed",
             reason="UnexpectedAdmissionError",
@@ -265,7 +265,7 @@ FAILED = {
         ),
         *(Category.NODE_REFUSED, None, True, "Allocate failed"),
     ),
-    "deadline of the pod": (
+    "deadline of the pod exceeded": (
         pod(
             "Failed",
             reason="DeadlineExceeded",
@@ -277,11 +277,11 @@ FAILED = {
         pod("Running", container(RUNNING), metadata=DELETED),
         *(Category.POD_DELETED, None, True, ""),
     ),
-    "deleted by hand, and ended by it": (
+    "deleted by hand, and ended": (
         pod("Failed", container(terminated(143, finished=40)), metadata=DELETED),
         *(Category.POD_DELETED, 143, True, ""),
     ),
-    "deleted by hand, and ended with 0 on being told": (
+    "deleted by hand, and exited with 0 on SIGTERM": (
         pod("Succeeded", container(terminated(0, "Completed", finished=41)), metadata=DELETED),
         *(Category.POD_DELETED, 0, True, ""),
     ),
@@ -294,7 +294,7 @@ FAILED = {
         *(Category.POD_DELETED, None, True, ""),
     ),
     "gone": (None, Category.POD_DELETED, None, True, ""),
-    "failed for what nobody has heard of": (
+    "failed for an unknown reason": (
         pod("Failed", reason="GodotCame", message="at last"),
         *(Category.UNKNOWN, None, False, "GodotCame: at last"),
     ),
@@ -302,39 +302,39 @@ FAILED = {
 
 
 @pytest.mark.parametrize("name", FAILED)
-def test_a_rank_that_failed_says_why(name: str) -> None:
+def test_a_failed_rank_has_its_diagnosis(name: str) -> None:
     the_pod, category, code, retryable, evidence = FAILED[name]
     seen = observe_rank(1, the_pod, LATE)
     assert seen.status == RankStatus(1, Phase.FAILED, code)
-    why = seen.diagnosis
-    assert why is not None
-    assert (why.category, why.retryable, why.rank) == (category, retryable, 1)
-    assert evidence in why.detail
-    for sentence in (why.summary, why.resolution):
+    found = seen.diagnosis
+    assert found is not None
+    assert (found.category, found.retryable, found.rank) == (category, retryable, 1)
+    assert evidence in found.detail
+    for sentence in (found.summary, found.resolution):
         assert sentence.endswith(".")
         assert "{" not in sentence
 
 
-def test_every_row_is_shown_by_a_pod() -> None:
-    """A row that no test provokes is a guess."""
+def test_every_row_of_the_tables_is_tested() -> None:
+    """A row without a test may be wrong."""
     shown = {FAILED[name][1] for name in FAILED}
     rows = [*diagnosis.WAITING.values(), *diagnosis.POD.values(), *diagnosis.DISRUPTION.values()]
     assert {row.category for row in rows} <= shown
 
 
 @pytest.mark.parametrize("reason", sorted(set(diagnosis.WAITING) - {"InvalidImageName"}))
-def test_what_may_mend_itself_has_its_time(reason: str) -> None:
+def test_a_temporary_problem_gets_time_to_disappear(reason: str) -> None:
     the_pod = starting(waiting(reason, "why"))
     assert observe_rank(1, the_pod, SOON).status == RankStatus(1, Phase.PENDING, note=f"{reason}: why")
     assert observe_rank(1, the_pod, SOON, start_grace=timedelta(seconds=20)).status.phase is Phase.FAILED
     assert observe_rank(1, the_pod, LATE).status.phase is Phase.FAILED
 
 
-def test_an_image_with_no_name_has_none() -> None:
+def test_an_invalid_image_name_fails_at_once() -> None:
     assert observe_rank(1, starting(waiting("InvalidImageName")), T0).status.phase is Phase.FAILED
 
 
-def test_a_wait_without_any_time_goes_on() -> None:
+def test_a_wait_without_a_start_time_continues() -> None:
     the_pod = starting(waiting("ErrImagePull"), conditions=[], startTime=None)
     assert observe_rank(1, the_pod, LATE).status.phase is Phase.PENDING
 
@@ -355,7 +355,7 @@ SILENT = [condition("Ready", "False", since=20), condition("ContainersReady", "T
         (pod("Failed", reason="Evicted", message="low on memory"), Category.EVICTED),
     ],
 )
-def test_of_a_pod_that_is_gone_its_last_word_says_why(last: dict[str, Any], category: Category) -> None:
+def test_the_last_status_of_a_deleted_pod_explains_its_end(last: dict[str, Any], category: Category) -> None:
     seen = observe_rank(1, last, LATE, gone=True)
     assert seen.status.phase is Phase.FAILED
     assert seen.diagnosis is not None
@@ -363,7 +363,7 @@ def test_of_a_pod_that_is_gone_its_last_word_says_why(last: dict[str, Any], cate
 
 
 def test_a_deletion_that_may_have_been_a_drain_says_so() -> None:
-    """Early clusters do not say that a pod was evicted through the API."""
+    """Early clusters do not report that a pod was evicted through the API."""
     seen = observe_rank(1, pod("Running", container(RUNNING), metadata=DELETED), LATE)
     assert seen.diagnosis is not None
-    assert "evicted by a drain" in seen.diagnosis.resolution
+    assert "drain of its node evicted it" in seen.diagnosis.resolution

@@ -1,4 +1,4 @@
-"""What becomes of a job is told as Events on its master pod, beside the work and never in its way."""
+"""The progress of a job is reported as Events on its master pod, in the background."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -24,11 +24,11 @@ SETTINGS = KubernetesSettings(namespace="here", instance="ours")
 LOST = Diagnosis(
     category=Category.NODE_LOST, summary="Node a is gone.", resolution="Wait for it.", retryable=True
 )
-TOLD = says({})
+CREATED = says({})
 
 
-class Life:
-    """A job's life as the tracker writes it, with the recorder looking on."""
+class History:
+    """A job's history as the tracker writes it, observed by the recorder."""
 
     def __init__(self, recorder: EventRecorder, groups: Groups) -> None:
         self.recorder = recorder
@@ -51,7 +51,7 @@ class Life:
         self.saves(self.job.observed(self.groups.observe(group).statuses))
 
     def ends(self, state: JobState, why: Diagnosis | None = None) -> None:
-        """Decided, the group stopped, and written."""
+        """Decide the end, stop the group, and save the end."""
         self.saves(self.job.decided(Ending(state, NOON, why)))
         self.has_ended()
 
@@ -81,80 +81,82 @@ async def recorder(client: KubernetesClient, groups: Groups) -> AsyncIterator[Ev
 
 
 @pytest.fixture
-def life(recorder: EventRecorder, groups: Groups) -> Life:
-    return Life(recorder, groups)
+def history(recorder: EventRecorder, groups: Groups) -> History:
+    return History(recorder, groups)
 
 
-def told(server: Scripted) -> list[tuple[str, str, str | None]]:
-    """Reason, type and the uid of the pod of each Event that was sent."""
+def sent(server: Scripted) -> list[tuple[str, str, str | None]]:
+    """Return reason, type and pod uid of each Event that was sent."""
     return [
         (body["reason"], body["type"], body["involvedObject"].get("uid"))
         for body in (body for body in server.bodies if body)
     ]
 
 
-async def test_each_move_is_told_on_the_master(server: Scripted, life: Life) -> None:
-    server.answers = [TOLD] * 10
-    life.launches()
-    life.has_pods()
-    await life.recorder.flush()
-    life.saves(life.job.running(NOON))
-    life.ends(JobState.BACKOFF, LOST)
-    life.saves(life.job.queued_again(NOON))
-    await life.recorder.flush()
+async def test_each_change_is_an_event_on_the_master(server: Scripted, history: History) -> None:
+    server.answers = [CREATED] * 10
+    history.launches()
+    history.has_pods()
+    await history.recorder.flush()
+    history.saves(history.job.running(NOON))
+    history.ends(JobState.BACKOFF, LOST)
+    history.saves(history.job.queued_again(NOON))
+    await history.recorder.flush()
     first = "uid-of-program-1-master"
-    assert told(server) == [
+    assert sent(server) == [
         ("Launching", "Normal", first),
         ("Running", "Normal", first),
         ("Retrying", "Warning", first),
     ]
     server.bodies.clear()
-    life.launches()
-    life.has_pods()
-    await life.recorder.flush()
-    life.ends(JobState.FAILED, LOST)
-    await life.recorder.flush()
+    history.launches()
+    history.has_pods()
+    await history.recorder.flush()
+    history.ends(JobState.FAILED, LOST)
+    await history.recorder.flush()
     second = "uid-of-program-1-r1-master"
-    assert told(server) == [("Launching", "Normal", second), ("Failed", "Warning", second)]
+    assert sent(server) == [("Launching", "Normal", second), ("Failed", "Warning", second)]
     assert server.bodies[-1]["message"] == (
         "Node a is gone. Wait for it. No attempt follows attempt 2 of at most 2."
     )
 
 
-async def test_an_end_that_the_api_has_decided_is_told_when_it_is_done(server: Scripted, life: Life) -> None:
-    server.answers = [TOLD] * 10
-    life.launches()
-    life.has_pods()
-    life.saves(life.job.running(NOON))
-    # Somebody else writes the decision: the tracker reads it, and stops the group.
-    life.job = life.job.decided(Ending(JobState.CANCELLED, NOON))
-    life.has_ended()
-    await life.recorder.flush()
-    assert told(server)[-1] == ("Cancelled", "Normal", "uid-of-program-1-master")
+async def test_a_cancellation_is_reported_when_it_is_complete(server: Scripted, history: History) -> None:
+    server.answers = [CREATED] * 10
+    history.launches()
+    history.has_pods()
+    history.saves(history.job.running(NOON))
+    # The API writes the decision; the tracker reads it and stops the group.
+    history.job = history.job.decided(Ending(JobState.CANCELLED, NOON))
+    history.has_ended()
+    await history.recorder.flush()
+    assert sent(server)[-1] == ("Cancelled", "Normal", "uid-of-program-1-master")
 
 
-async def test_success_is_told_once(server: Scripted, life: Life) -> None:
-    server.answers = [TOLD] * 10
-    life.launches()
-    life.has_pods()
-    life.saves(life.job.running(NOON))
-    life.saves(life.job.observed(()))
-    life.ends(JobState.SUCCEEDED)
-    await life.recorder.flush()
-    assert [reason for reason, *_ in told(server)] == ["Launching", "Running", "Succeeded"]
+async def test_success_is_reported_once(server: Scripted, history: History) -> None:
+    server.answers = [CREATED] * 10
+    history.launches()
+    history.has_pods()
+    history.saves(history.job.running(NOON))
+    history.saves(history.job.observed(()))
+    history.ends(JobState.SUCCEEDED)
+    await history.recorder.flush()
+    assert [reason for reason, *_ in sent(server)] == ["Launching", "Running", "Succeeded"]
 
 
-async def test_a_job_without_a_group_is_no_pod_s_business(server: Scripted, life: Life) -> None:
-    life.saves(life.job.ended(Ending(JobState.CANCELLED, NOON), NOON))
-    await life.recorder.flush()
+async def test_a_job_without_a_group_has_no_events(server: Scripted, history: History) -> None:
+    history.saves(history.job.ended(Ending(JobState.CANCELLED, NOON), NOON))
+    await history.recorder.flush()
     assert server.requests == []
 
 
-async def test_an_event_is_valid_and_its_name_says_what_it_tells(server: Scripted, life: Life) -> None:
-    server.answers = [TOLD]
-    life.launches()
-    life.has_pods()
-    await life.recorder.flush()
+async def test_an_event_is_valid_and_its_name_identifies_its_content(
+    server: Scripted, history: History
+) -> None:
+    server.answers = [CREATED]
+    history.launches()
+    history.has_pods()
+    await history.recorder.flush()
     (event,) = server.bodies
     for version in schemas.VERSIONS:
         schemas.check(event, version)
@@ -164,13 +166,13 @@ async def test_an_event_is_valid_and_its_name_says_what_it_tells(server: Scripte
     assert event["metadata"]["labels"]["training-service/job-id"] == "1"
 
 
-async def test_a_move_that_is_told_again_has_the_name_that_it_had_and_job_1_of_another_store_has_not(
+async def test_a_repeated_event_has_the_same_name_but_that_of_another_stores_job_differs(
     server: Scripted, recorder: EventRecorder, groups: Groups, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.answers = [TOLD, status(409, "AlreadyExists"), TOLD]
-    lives = [Life(recorder, groups) for _ in range(3)]
-    lives[2].job = new_job(1, lives[2].job.spec, NOON + timedelta(days=1))
-    for each in lives:
+    server.answers = [CREATED, status(409, "AlreadyExists"), CREATED]
+    histories = [History(recorder, groups) for _ in range(3)]
+    histories[2].job = new_job(1, histories[2].job.spec, NOON + timedelta(days=1))
+    for each in histories:
         each.launches()
         each.has_pods()
         await recorder.flush()
@@ -180,56 +182,56 @@ async def test_a_move_that_is_told_again_has_the_name_that_it_had_and_job_1_of_a
     assert caplog.text == ""
 
 
-async def test_what_a_tenant_wrote_makes_no_event_too_long(server: Scripted, life: Life) -> None:
-    server.answers = [TOLD] * 2
-    life.launches()
-    life.has_pods()
+async def test_long_messages_are_clipped(server: Scripted, history: History) -> None:
+    server.answers = [CREATED] * 2
+    history.launches()
+    history.has_pods()
     long = Diagnosis(category=Category.UNKNOWN, summary="ü" * 5000, resolution="Shorten it.")
-    life.ends(JobState.FAILED, long)
-    await life.recorder.flush()
+    history.ends(JobState.FAILED, long)
+    await history.recorder.flush()
     assert len(server.bodies[-1]["message"].encode()) <= 1024
 
 
-async def test_an_api_server_that_is_away_or_says_no_fails_nothing_and_is_mentioned_once(
-    server: Scripted, life: Life, caplog: pytest.LogCaptureFixture
+async def test_a_refusal_of_events_is_logged_once_and_fails_nothing(
+    server: Scripted, history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.answers = [status(403, "Forbidden", "may not create events")] * 3
-    life.launches()
-    life.has_pods()
-    life.saves(life.job.running(NOON))
-    life.ends(JobState.SUCCEEDED)
-    await life.recorder.flush()
-    assert caplog.messages == ["events cannot be told: may not create events (403 Forbidden)"]
+    history.launches()
+    history.has_pods()
+    history.saves(history.job.running(NOON))
+    history.ends(JobState.SUCCEEDED)
+    await history.recorder.flush()
+    assert caplog.messages == ["Events cannot be created: may not create events (403 Forbidden)"]
 
 
-async def test_one_that_does_not_answer_holds_nothing_up_and_no_more_is_kept_than_can_be_told(
-    server: Scripted, life: Life
+async def test_a_silent_server_delays_nothing_and_the_queue_is_bounded(
+    server: Scripted, history: History
 ) -> None:
-    life.launches()
-    life.has_pods()
+    history.launches()
+    history.has_pods()
     for _ in range(3000):  # each returns at once
-        life.recorder.job_saved(life.job, life.job.running(NOON))
-    assert len(vars(life.recorder)["_untold"]) == 1000
-    await life.recorder.close()
+        history.recorder.job_saved(history.job, history.job.running(NOON))
+    assert len(vars(history.recorder)["_queue"]) == 1000
+    await history.recorder.close()
 
 
-async def test_a_launch_is_told_when_its_pod_is_there_and_also_if_there_is_never_one(
-    server: Scripted, life: Life
+async def test_a_launch_is_reported_once_its_pod_exists_or_the_job_ends(
+    server: Scripted, history: History
 ) -> None:
-    server.answers = [TOLD] * 2
-    life.launches()
-    await life.recorder.flush()
+    server.answers = [CREATED] * 2
+    history.launches()
+    await history.recorder.flush()
     assert server.requests == []
-    life.ends(JobState.FAILED, LOST)
-    await life.recorder.flush()
-    assert told(server) == [("Launching", "Normal", None), ("Failed", "Warning", None)]
+    history.ends(JobState.FAILED, LOST)
+    await history.recorder.flush()
+    assert sent(server) == [("Launching", "Normal", None), ("Failed", "Warning", None)]
 
 
-async def test_nothing_is_kept_of_a_group_that_has_ended(server: Scripted, life: Life) -> None:
-    server.answers = [TOLD] * 10
-    life.launches()
-    life.has_pods()
-    life.ends(JobState.FAILED, LOST)
-    await life.recorder.flush()
-    kept = vars(life.recorder)
-    assert [len(kept[name]) for name in ("_masters", "_held", "_untold")] == [0, 0, 0]
+async def test_no_state_remains_of_an_ended_group(server: Scripted, history: History) -> None:
+    server.answers = [CREATED] * 10
+    history.launches()
+    history.has_pods()
+    history.ends(JobState.FAILED, LOST)
+    await history.recorder.flush()
+    kept = vars(history.recorder)
+    assert [len(kept[name]) for name in ("_masters", "_waiting", "_queue")] == [0, 0, 0]

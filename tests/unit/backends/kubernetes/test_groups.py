@@ -1,4 +1,4 @@
-"""Which pods may stay when their group is stopped: those that no process of is left."""
+"""Which pods may stay when their group is stopped: those with no process left."""
 
 from typing import Any
 
@@ -13,21 +13,21 @@ FAILED_INIT = [container(terminated(1), "prepare")]
 ENDED = {
     "success": pod("Succeeded", container(DONE)),
     "failure": pod("Failed", container(terminated(3))),
-    "with its sidecar": pod("Succeeded", container(DONE), container(DONE, "sidecar")),
+    "together with its sidecar": pod("Succeeded", container(DONE), container(DONE, "sidecar")),
     "in an init container": pod(
         "Failed", container(waiting("PodInitializing")), initContainerStatuses=FAILED_INIT
     ),
-    "evicted, as its node told": pod("Failed", container(terminated(137)), reason="Evicted"),
+    "evicted, with an exit code": pod("Failed", container(terminated(137)), reason="Evicted"),
 }
 NOT_ENDED = {
     "running": pod("Running", container(RUNNING)),
     "waiting": pod("Pending", container(waiting("ImagePullBackOff"))),
     "not on a node": pod("Pending"),
     "with a sidecar that runs": pod("Running", container(DONE), container(RUNNING, "sidecar")),
-    "called failed by an early kubelet, which is about to end it": pod(
+    "marked as failed by an early kubelet before it ends": pod(
         "Failed", container(RUNNING), reason="DeadlineExceeded"
     ),
-    "evicted by an early kubelet, which tells no more": pod("Failed", reason="Evicted"),
+    "evicted by an early kubelet without statuses": pod("Failed", reason="Evicted"),
     "with a debugger in it": pod(
         "Succeeded", container(DONE), ephemeralContainerStatuses=[container(RUNNING, "debugger")]
     ),

@@ -1,4 +1,4 @@
-"""What the keeper of pods asks the API server for, and what it makes of a refusal."""
+"""The keeper's calls to the API server, and its reaction to refusals."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -18,8 +18,10 @@ GROUP = job().group
 
 
 def kept(name: str, until: str | None) -> dict[str, Any]:
-    told = {} if until is None else {"training-service/kept-until": until}
-    return pod(name, 1, labels=group_labels(job(), "test"), annotations={**group_annotations(job()), **told})
+    annotation = {} if until is None else {"training-service/kept-until": until}
+    return pod(
+        name, 1, labels=group_labels(job(), "test"), annotations={**group_annotations(job()), **annotation}
+    )
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ async def keeper(client: KubernetesClient) -> AsyncIterator[Keeper]:
     await cache.close()
 
 
-async def test_forgotten_groups_go_before_their_time_with_one_look_for_all(
+async def test_pods_of_forgotten_groups_are_removed_early_with_one_list(
     keeper: Keeper, server: Scripted
 ) -> None:
     later = (NOON + timedelta(hours=1)).isoformat()
@@ -38,27 +40,27 @@ async def test_forgotten_groups_go_before_their_time_with_one_look_for_all(
     assert [request.split()[0] for request in server.requests] == ["GET", "DELETE", "DELETE"]
 
 
-async def test_a_forgotten_group_of_which_nothing_is_kept_is_fine(keeper: Keeper, server: Scripted) -> None:
+async def test_a_forgotten_group_without_kept_pods_is_fine(keeper: Keeper, server: Scripted) -> None:
     server.answers = [pods(1)]
     await keeper.sweep(NOON, [GROUP])
     assert len(server.requests) == 1
 
 
-async def test_only_what_is_over_is_removed(keeper: Keeper, server: Scripted) -> None:
+async def test_only_pods_whose_time_is_over_are_removed(keeper: Keeper, server: Scripted) -> None:
     times = {
         "before": NOON - timedelta(hours=1),
         "now": NOON,
         "later": NOON + timedelta(seconds=1),
     }
     found = [kept(name, until.isoformat()) for name, until in times.items()]
-    server.answers = [pods(1, *found, kept("broken", "soon"), pod("stranger", 1)), *[says({})] * 3]
+    server.answers = [pods(1, *found, kept("broken", "soon"), pod("foreign", 1)), *[says({})] * 3]
     await keeper.sweep(NOON)
     removed = {request.rpartition("/")[2].strip("?") for request in server.requests[1:]}
     assert removed == {"before", "now", "broken"}
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (status(404, "NotFound"), ""),
         (status(409, "Conflict"), ""),
@@ -66,10 +68,10 @@ async def test_only_what_is_over_is_removed(keeper: Keeper, server: Scripted) ->
         (status(422, "Invalid", "a policy is against it"), "a policy is against it"),
     ],
 )
-async def test_what_cannot_be_kept_is_left_to_be_deleted(
-    keeper: Keeper, server: Scripted, answer: Any, said: str, caplog: pytest.LogCaptureFixture
+async def test_a_pod_that_cannot_be_kept_is_left_for_deletion(
+    keeper: Keeper, server: Scripted, answer: Any, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.answers = [answer]
     with caplog.at_level(logging.WARNING):
         assert not await keeper.keep(pod("a", 1), NOON)
-    assert (said in caplog.text) if said else not caplog.text
+    assert (message in caplog.text) if message else not caplog.text

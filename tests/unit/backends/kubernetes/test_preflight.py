@@ -1,4 +1,4 @@
-"""How often the API server is asked at the door, and who hears its answer."""
+"""The preflight: concurrent checks share a call to the API server, and its answer."""
 
 import asyncio
 from typing import Any, cast
@@ -14,7 +14,7 @@ from tests.support.jobs import spec
 
 
 class Admission:
-    """A backend whose check takes until `answer` is called."""
+    """A backend whose check returns once `answer` is called."""
 
     def __init__(self) -> None:
         self.asked: list[Job] = []
@@ -32,70 +32,70 @@ class Admission:
         self._answered.set()
 
 
-def rehearsal_of(door: Admission) -> DryRun:
-    return DryRun(cast(KubernetesBackend, door))
+def preflight_of(backend: Admission) -> DryRun:
+    return DryRun(cast(KubernetesBackend, backend))
 
 
-async def submitted(rehearsal: DryRun, number: int, **changes: Any) -> list[asyncio.Task[None]]:
-    """So many jobs that are all waiting for an answer."""
-    waiting = [asyncio.create_task(rehearsal.check(spec(**changes))) for _ in range(number)]
+async def submitted(preflight: DryRun, number: int, **changes: Any) -> list[asyncio.Task[None]]:
+    """Start that many checks, which all wait for the answer."""
+    waiting = [asyncio.create_task(preflight.check(spec(**changes))) for _ in range(number)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
     return waiting
 
 
-async def test_jobs_that_come_together_ask_once() -> None:
-    door = Admission()
-    rehearsal = rehearsal_of(door)
-    waiting = await submitted(rehearsal, 200)
-    door.answer()
+async def test_concurrent_jobs_share_one_check() -> None:
+    backend = Admission()
+    preflight = preflight_of(backend)
+    waiting = await submitted(preflight, 200)
+    backend.answer()
     await asyncio.gather(*waiting)
-    await rehearsal.check(spec())
-    assert len(door.asked) == 1
+    await preflight.check(spec())
+    assert len(backend.asked) == 1
 
 
-async def test_other_options_are_asked_about_by_themselves() -> None:
-    door = Admission()
-    rehearsal = rehearsal_of(door)
+async def test_other_options_are_checked_separately() -> None:
+    backend = Admission()
+    preflight = preflight_of(backend)
     waiting = [
-        *await submitted(rehearsal, 2),
-        *await submitted(rehearsal, 2, pod_options={"priority_class": "high"}),
+        *await submitted(preflight, 2),
+        *await submitted(preflight, 2, pod_options={"priority_class": "high"}),
     ]
-    door.answer()
+    backend.answer()
     await asyncio.gather(*waiting)
-    assert len(door.asked) == 2
+    assert len(backend.asked) == 2
 
 
-async def test_each_of_them_hears_of_the_refusal_and_the_next_asks_again() -> None:
-    door = Admission()
-    rehearsal = rehearsal_of(door)
-    waiting = await submitted(rehearsal, 3)
-    door.answer(InvalidField("pod_options", "no"))
+async def test_a_refusal_reaches_all_callers_and_the_next_job_is_checked_again() -> None:
+    backend = Admission()
+    preflight = preflight_of(backend)
+    waiting = await submitted(preflight, 3)
+    backend.answer(InvalidField("pod_options", "no"))
     assert [str(error) for error in await asyncio.gather(*waiting, return_exceptions=True)] == [
         str(InvalidField("pod_options", "no"))
     ] * 3
     with pytest.raises(InvalidField):
-        await rehearsal.check(spec())
-    assert len(door.asked) == 2
+        await preflight.check(spec())
+    assert len(backend.asked) == 2
 
 
-async def test_one_that_hangs_up_takes_the_answer_from_nobody() -> None:
-    door = Admission()
-    rehearsal = rehearsal_of(door)
-    first, second = await submitted(rehearsal, 2)
+async def test_a_cancelled_caller_does_not_cancel_the_check_for_others() -> None:
+    backend = Admission()
+    preflight = preflight_of(backend)
+    first, second = await submitted(preflight, 2)
     first.cancel()
     await asyncio.wait([first])
-    door.answer(InvalidField("pod_options", "no"))
+    backend.answer(InvalidField("pod_options", "no"))
     with pytest.raises(InvalidField):
         await second
 
 
-async def test_a_server_that_is_away_refuses_nobody_and_is_asked_again() -> None:
-    door = Admission()
-    rehearsal = rehearsal_of(door)
-    waiting = await submitted(rehearsal, 2)
-    door.answer(Unreachable(0, "NoConnection", "away"))
+async def test_an_unreachable_server_refuses_no_job_and_is_asked_again() -> None:
+    backend = Admission()
+    preflight = preflight_of(backend)
+    waiting = await submitted(preflight, 2)
+    backend.answer(Unreachable(0, "NoConnection", "away"))
     await asyncio.gather(*waiting)
-    await rehearsal.check(spec())
-    assert len(door.asked) == 2
+    await preflight.check(spec())
+    assert len(backend.asked) == 2

@@ -1,4 +1,4 @@
-"""The Service of a group while the group lives: one that is deleted from outside is made again."""
+"""The Service of a live group: it is recreated if it is deleted from outside."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -56,7 +56,7 @@ async def launched(world: KubernetesGroups, cluster: FakeCluster, the_job: Job =
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow", "jax", "mpi", "horovod"])
-async def test_a_service_that_was_deleted_is_made_again_as_it_was(
+async def test_a_deleted_service_is_recreated_unchanged(
     world: KubernetesGroups, cluster: FakeCluster, framework: str
 ) -> None:
     recipe = {"image": "image:1", "command": ("train",)}
@@ -70,7 +70,7 @@ async def test_a_service_that_was_deleted_is_made_again_as_it_was(
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
 
 
-async def test_one_that_was_deleted_while_the_service_was_away_is_made_again(
+async def test_a_service_deleted_during_downtime_is_recreated(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     await (await launched(world, cluster)).close()
@@ -78,23 +78,23 @@ async def test_one_that_was_deleted_while_the_service_was_away_is_made_again(
     backend = world.open()
     await groups_of(backend)
     await until(lambda: SERVICE in cluster.names("services"))
-    await backend.launch(PAIR)  # takes it for its own
+    await backend.launch(PAIR)  # adopts the Service
     assert [rank.phase for rank in (await groups_of(backend))[PAIR.group].statuses] == [Phase.RUNNING] * 2
 
 
-async def test_one_that_could_not_be_made_again_is_tried_for_at_the_next_sweep(
+async def test_the_next_sweep_recreates_a_service_that_could_not_be_recreated(
     world: KubernetesGroups, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = await launched(world, cluster)
     cluster.forbidden.add("POST services")
     cluster.delete(SERVICE, kind="services")
-    await until(lambda: "cannot be made again" in caplog.text)
+    await until(lambda: "cannot be recreated" in caplog.text)
     cluster.forbidden.clear()
     await backend.sweep(datetime.now(UTC))
     assert SERVICE in cluster.names("services")
 
 
-async def test_the_service_of_a_group_that_is_stopped_stays_away(
+async def test_the_service_of_a_stopped_group_is_not_recreated(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     backend = await launched(world, cluster)
@@ -104,7 +104,7 @@ async def test_the_service_of_a_group_that_is_stopped_stays_away(
     assert cluster.asked["POST services"] == 1
 
 
-async def test_a_rank_that_crashed_without_the_service_is_not_blamed(
+async def test_a_crash_during_an_outage_is_blamed_on_the_missing_service(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     backend = await launched(world, cluster)
@@ -113,27 +113,27 @@ async def test_a_rank_that_crashed_without_the_service_is_not_blamed(
     await until(lambda: cluster.asked["POST services"] == 2)
     cluster.end(WORKER, 1)
     found = await seen(backend, PAIR.group, lambda found: found.first_failure is not None)
-    why = found.first_failure
-    assert why is not None
-    assert (why.category, why.retryable, why.rank) == (Category.SERVICE_DELETED, True, 1)
-    assert SERVICE in why.summary
-    assert "exited with code 1" in why.detail
+    diagnosis = found.first_failure
+    assert diagnosis is not None
+    assert (diagnosis.category, diagnosis.retryable, diagnosis.rank) == (Category.SERVICE_DELETED, True, 1)
+    assert SERVICE in diagnosis.summary
+    assert "exited with code 1" in diagnosis.detail
     assert found.statuses[1].exit_code == 1
 
 
-async def test_nor_is_one_that_crashed_while_we_were_away(
+async def test_a_crash_during_downtime_is_blamed_on_the_missing_service(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     await (await launched(world, cluster)).close()
     cluster.delete(SERVICE, kind="services")
     cluster.end(WORKER, 1)
-    why = (await groups_of(world.open()))[PAIR.group].first_failure
-    assert why is not None
-    assert why.category is Category.SERVICE_DELETED
+    diagnosis = (await groups_of(world.open()))[PAIR.group].first_failure
+    assert diagnosis is not None
+    assert diagnosis.category is Category.SERVICE_DELETED
 
 
 @pytest.mark.parametrize("seconds", [-20, 120])
-async def test_a_crash_at_another_time_is_a_crash(
+async def test_a_crash_outside_the_outage_is_a_crash(
     world: KubernetesGroups, cluster: FakeCluster, seconds: int
 ) -> None:
     backend = await launched(world, cluster)
@@ -145,7 +145,7 @@ async def test_a_crash_at_another_time_is_a_crash(
     assert found.first_failure.category is Category.CRASHED
 
 
-async def test_a_crash_beside_a_service_that_is_there_is_a_crash(
+async def test_a_crash_with_the_service_present_is_a_crash(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     backend = await launched(world, cluster)
@@ -155,7 +155,7 @@ async def test_a_crash_beside_a_service_that_is_there_is_a_crash(
     assert found.first_failure.category is Category.CRASHED
 
 
-async def test_when_the_master_is_deleted_its_service_goes_with_it_and_is_not_the_cause(
+async def test_a_service_deleted_with_its_master_is_not_the_cause(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     backend = await launched(world, cluster)
@@ -178,10 +178,10 @@ async def test_without_the_right_to_watch_services_they_are_listed(
     await launched(world, cluster, timing=WatchTiming(first_pause=0.01, longest_pause=0.02))
     cluster.delete(SERVICE, kind="services")
     await until(lambda: SERVICE in cluster.names("services"))
-    assert caplog.text.count("the watch of services broke") == 1
+    assert caplog.text.count("the watch of services failed") == 1
 
 
-async def test_a_job_of_one_instance_has_no_service_and_misses_none(
+async def test_a_job_with_one_instance_needs_no_service(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     backend, alone = world.open(), replace(PAIR, spec=job().spec)

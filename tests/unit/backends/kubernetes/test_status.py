@@ -1,4 +1,4 @@
-"""What a pod's status means while nothing is wrong, and when it is we who stop the group."""
+"""The meaning of a pod's status without a failure, and while the service stops the group."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -54,25 +54,25 @@ LIVING = {
         },
         *(Phase.PENDING, None, "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."),
     ),
-    "held back by a gate": (
+    "held back by a scheduling gate": (
         pod("Pending", conditions=[condition("PodScheduled", "False", "SchedulingGated", "blocked")]),
         *(Phase.PENDING, None, "SchedulingGated: blocked"),
     ),
-    "being made": (starting(waiting("ContainerCreating")), Phase.PENDING, None, ""),
+    "being created": (starting(waiting("ContainerCreating")), Phase.PENDING, None, ""),
     "waiting for its init container": (
         starting(waiting("PodInitializing"), initContainerStatuses=[container(RUNNING, "fetch")]),
         *(Phase.PENDING, None, ""),
     ),
-    "waiting for what nobody has heard of": (
+    "waiting for an unknown reason": (
         starting(waiting("WaitingForGodot", "he comes tomorrow")),
         *(Phase.PENDING, None, "WaitingForGodot: he comes tomorrow"),
     ),
     "running": (pod("Running", container(RUNNING)), Phase.RUNNING, None, ""),
-    "running beside a sidecar that does not": (
+    "running beside a sidecar that cannot start": (
         pod("Running", container(waiting("ImagePullBackOff"), "mesh"), container(RUNNING)),
         *(Phase.RUNNING, None, ""),
     ),
-    "on a node that is silent": (
+    "on a silent node": (
         pod(
             "Running",
             container(RUNNING),
@@ -80,7 +80,7 @@ LIVING = {
         ),
         *(Phase.RUNNING, None, "Its node does not answer"),
     ),
-    "not ready beside a sidecar that is not": (
+    "not ready, and neither is its sidecar": (
         pod(
             "Running",
             container(RUNNING),
@@ -89,7 +89,7 @@ LIVING = {
         *(Phase.RUNNING, None, ""),
     ),
     "succeeded": (pod("Succeeded", container(terminated(0, "Completed"))), Phase.SUCCEEDED, 0, ""),
-    "succeeded beside a sidecar that runs on": (
+    "succeeded beside a running sidecar": (
         pod("Running", container(RUNNING, "mesh"), container(terminated(0, "Completed"))),
         *(Phase.SUCCEEDED, 0, ""),
     ),
@@ -101,7 +101,7 @@ LIVING = {
         pod("Unknown", container(terminated(0, "Completed"))),
         *(Phase.SUCCEEDED, 0, ""),
     ),
-    "succeeded, and its containers are forgotten": (pod("Succeeded"), Phase.SUCCEEDED, 0, ""),
+    "succeeded, and its containers were removed": (pod("Succeeded"), Phase.SUCCEEDED, 0, ""),
 }
 
 
@@ -129,11 +129,13 @@ STOPPING = [
 
 
 @pytest.mark.parametrize(("the_pod", "status"), STOPPING)
-def test_what_we_stop_ourselves_did_not_fail(the_pod: dict[str, Any] | None, status: RankStatus) -> None:
+def test_a_rank_that_the_service_stops_has_not_failed(
+    the_pod: dict[str, Any] | None, status: RankStatus
+) -> None:
     assert observed(the_pod, stopping=True) == RankObservation(status)
 
 
-def test_what_had_ended_before_we_stopped_it_keeps_its_end() -> None:
+def test_a_rank_that_ended_before_the_stop_keeps_its_result() -> None:
     crashed = observed(pod("Failed", container(terminated(1, finished=39)), metadata=DELETED), stopping=True)
     assert crashed.status == RankStatus(1, Phase.FAILED, 1)
     succeeded = pod("Succeeded", container(terminated(0, finished=39)), metadata=DELETED)
@@ -146,16 +148,16 @@ def test_a_node_that_is_silent_for_too_long_is_lost() -> None:
     seen = observed(the_pod, node_grace=timedelta(seconds=1))
     assert seen.diagnosis is not None
     assert (seen.status.phase, seen.diagnosis.category) == (Phase.FAILED, Category.NODE_LOST)
-    assert "not heard of since" in seen.diagnosis.detail
+    assert "no contact since" in seen.diagnosis.detail
 
 
-def test_a_pod_that_is_still_to_be_made_is_not_missing() -> None:
+def test_a_pod_that_is_not_created_yet_is_not_missing() -> None:
     group = all_observed(3, {0: pod("Running", container(RUNNING))}, launching=True)
     assert [status.phase for status in group.statuses] == [Phase.RUNNING, Phase.PENDING, Phase.PENDING]
     assert group.first_failure is None
 
 
-def test_a_group_is_its_ranks_in_order() -> None:
+def test_the_ranks_of_a_group_are_in_order() -> None:
     pods = {1: pod("Running", container(RUNNING)), 0: pod("Succeeded", container(terminated(0)))}
     group = all_observed(3, pods)
     assert group.statuses == (
@@ -175,7 +177,7 @@ def test_a_rank_that_left_early_is_the_cause_and_not_the_peer_that_failed_withou
     assert (cause.rank, cause.summary.startswith("Rank 1 left with exit code 0")) == (1, True)
 
 
-def test_of_a_rank_with_several_processes_torchruns_report_is_not_taken_for_the_error() -> None:
+def test_the_diagnosis_of_a_multi_process_rank_skips_torchruns_report() -> None:
     table = "Root Cause (first observed failure):\n[0]:\n  error_file: <N/A>\n" + "=" * 60
     cut = f"half a line\nValueError: x\nTraceback (most recent call last):\n{'x' * 2048}\n{table}"
     seen = observed(pod("Failed", container(terminated(1, message=cut))))

@@ -1,4 +1,4 @@
-"""The strategic merge, against what kubectl does with the same patch."""
+"""The strategic merge, compared with kubectl's results for the same patches."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ TRAINING, SIDECAR = POD["spec"]["containers"]
         ({"nodeSelector": None}, {"nodeSelector": None}),
         ({"nodeSelector": {"$patch": "replace", "arch": "arm"}}, {"nodeSelector": {"arch": "arm"}}),
         ({"nodeSelector": {"$patch": "delete"}}, {"nodeSelector": {}}),
-        # a list that merges: found by its key, else added at the end
+        # a list that merges: elements are matched by key, and new ones are appended
         (
             {"containers": [{"name": "sidecar", "image": "z"}]},
             {"containers": [TRAINING, {"name": "sidecar", "image": "z"}]},
@@ -63,14 +63,14 @@ TRAINING, SIDECAR = POD["spec"]["containers"]
             {"containers": [{"name": "training", "args": ["3"]}]},
             {"containers": [{**TRAINING, "args": ["3"]}, SIDECAR]},
         ),
-        # one kind of volume instead of another
+        # a volume whose kind changes
         (
             {"volumes": [{"name": "tmp", "$retainKeys": ["name", "ephemeral"], "ephemeral": {}}]},
             {"volumes": [{"name": "tmp", "ephemeral": {}}]},
         ),
     ],
 )
-def test_an_overlay_is_laid_over_a_pod(overlay: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_an_overlay_is_merged_into_a_pod(overlay: dict[str, Any], expected: dict[str, Any]) -> None:
     spec = {key: value for key, value in {**POD["spec"], **expected}.items() if value is not None}
     assert merged(POD, {"spec": overlay}) == {**POD, "spec": spec}
 
@@ -78,14 +78,17 @@ def test_an_overlay_is_laid_over_a_pod(overlay: dict[str, Any], expected: dict[s
 @pytest.mark.parametrize(
     ("overlay", "problem"),
     [
-        ({"spec": {"$setElementOrder/containers": []}}, "spec.$setElementOrder/containers: only"),
-        ({"spec": {"$patch": "remove"}}, "spec.$patch: must be"),
-        ({"spec": {"containers": [{"image": "x"}]}}, r"spec.containers\[0\]: must have a name"),
+        (
+            {"spec": {"$setElementOrder/containers": []}},
+            "spec.$setElementOrder/containers: unknown directive",
+        ),
+        ({"spec": {"$patch": "remove"}}, "spec.$patch: is 'remove'; use merge"),
+        ({"spec": {"containers": [{"image": "x"}]}}, r"spec.containers\[0\]: name is missing"),
         ({"spec": {"containers": ["x"]}}, r"spec.containers\[0\]: must be an object"),
         ({"$retainKeys": "x"}, "retainKeys: must be a list"),
     ],
 )
-def test_what_is_no_overlay_is_refused_with_its_place(overlay: dict[str, Any], problem: str) -> None:
+def test_an_invalid_overlay_is_refused_with_its_place(overlay: dict[str, Any], problem: str) -> None:
     with pytest.raises(OverlayError, match=problem.replace("$", r"\$")):
         merged(POD, overlay)
 

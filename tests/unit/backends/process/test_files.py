@@ -1,4 +1,4 @@
-"""Logs that are in storage go from where they were all at once: half of one would be taken for all of it."""
+"""Logs are removed from a stopped group as a whole: a reader would take a part for the complete log."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ class Killed(BaseException):
     pass
 
 
-def test_a_kill_in_the_middle_leaves_no_log_and_a_sweep_leaves_nothing(
+def test_a_kill_during_removal_leaves_no_log_and_a_sweep_removes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = Folders(tmp_path)

@@ -1,8 +1,8 @@
-"""The end of a log as evidence: without what a launcher adds to it, and the line of it that says why."""
+"""The end of a log as evidence, without the report of a launcher, and the line with the cause."""
 
 import pytest
 
-from job_tracker.backends.shared.log_ends import evidence_of, failure_in, telling_line
+from job_tracker.backends.shared.log_ends import evidence_of, failure_in, line_of_cause
 
 TRACEBACK = """Traceback (most recent call last):
   File "train.py", line 3, in <module>
@@ -17,7 +17,7 @@ PROCESS = """[{number}]:
   error_file: <N/A>
   traceback : Signal 15 (SIGTERM) received by PID 23370
 """
-# As torchrun 2.14 prints it, but for some of the calls in its traceback.
+# The output of torchrun 2.14, without some calls of its traceback.
 TORCHRUN = """W1122 23:01:57.819000 22482 torch/distributed/elastic/multiprocessing/api.py:1028] Sending
 E1122 23:01:57.823000 22482 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)
 Traceback (most recent call last):
@@ -43,23 +43,23 @@ Root Cause (first observed failure):
 
 
 @pytest.mark.parametrize("processes", [2, 8])
-def test_the_error_of_the_training_is_the_evidence_and_not_the_report_of_its_launcher(processes: int) -> None:
+def test_the_evidence_is_the_error_of_the_training_without_the_report_of_its_launcher(processes: int) -> None:
     report = TORCHRUN.format(others="".join(PROCESS.format(number=each) for each in range(1, processes)))
     assert evidence_of(f"{TRACEBACK}\n{report}\n") == TRACEBACK
     assert evidence_of(f"{TRACEBACK}\n{report}\nand after it") == f"{TRACEBACK}\nand after it"
-    assert telling_line(f"{TRACEBACK}\n{report}") == "ValueError: the loss is not finite"
+    assert line_of_cause(f"{TRACEBACK}\n{report}") == "ValueError: the loss is not finite"
 
 
 @pytest.mark.parametrize("begin", ["sys.exit(main())", "ChildFailedError:", "Failures:", "Root Cause"])
-def test_of_a_report_that_is_cut_off_nothing_says_why_and_all_is_kept(begin: str) -> None:
+def test_a_report_that_is_cut_off_is_kept_and_has_no_line_with_the_cause(begin: str) -> None:
     report = TORCHRUN.format(others=PROCESS.format(number=1))
     cut = report[report.index(begin) :]
     assert evidence_of(cut).splitlines() == cut.splitlines()[-20:]
-    assert telling_line(cut) == ""
-    assert telling_line(evidence_of(cut)) == ""
+    assert line_of_cause(cut) == ""
+    assert line_of_cause(evidence_of(cut)) == ""
 
 
-def test_of_a_crash_in_native_code_the_innermost_call_says_why() -> None:
+def test_the_cause_of_a_native_crash_is_the_innermost_call() -> None:
     crash = """Fatal Python error: Segmentation fault
 
 Thread 0x00007f1 (most recent call first):
@@ -70,9 +70,9 @@ Current thread 0x00007f2 (most recent call first):
   File "train.py", line 3 in <module>
 
 Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)"""
-    assert telling_line(crash) == 'File "ctypes/__init__.py", line 519 in string_at'
-    shortened = "\n".join(crash.splitlines()[7:])  # a deep stack: its beginning is too far up
-    assert telling_line(shortened) == 'File "train.py", line 3 in <module>'
+    assert line_of_cause(crash) == 'File "ctypes/__init__.py", line 519 in string_at'
+    shortened = "\n".join(crash.splitlines()[7:])  # a deep stack: its beginning is not in the evidence
+    assert line_of_cause(shortened) == 'File "train.py", line 3 in <module>'
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)"""
         "\n \n",
     ],
 )
-def test_what_a_program_prints_besides_as_it_ends_does_not_say_why(besides: str) -> None:
-    assert telling_line(f"{TRACEBACK}\n{besides}\n") == "ValueError: the loss is not finite"
+def test_output_after_the_error_is_not_the_cause(besides: str) -> None:
+    assert line_of_cause(f"{TRACEBACK}\n{besides}\n") == "ValueError: the loss is not finite"
 
 
-def test_the_evidence_is_bounded_and_a_log_without_a_launcher_keeps_its_end() -> None:
+def test_the_evidence_is_bounded_and_ends_with_the_log() -> None:
     lines = [f"line {number}" for number in range(100)]
     assert evidence_of("\n".join(lines)).splitlines() == lines[-20:]
     assert len(evidence_of("x" * 100_000)) == 4096
-    assert evidence_of("") == telling_line("") == failure_in("") == ""
+    assert evidence_of("") == line_of_cause("") == failure_in("") == ""
 
 
 def test_a_failure_begins_with_its_traceback() -> None:

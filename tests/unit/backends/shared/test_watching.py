@@ -1,4 +1,4 @@
-"""A watch says nothing after its snapshot that was so before it."""
+"""A watch yields no change from before its snapshot."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ RUNNING, ENDED = (
 )
 
 
-async def test_what_was_said_during_the_look_is_not_said_again() -> None:
+async def test_changes_during_the_look_are_left_out() -> None:
     feed: Broadcast[GroupRef, Observation] = Broadcast()
 
     async def look() -> Mapping[GroupRef, Observation]:
         feed.publish(FIRST, RUNNING)
         await asyncio.sleep(0)
-        return {SECOND: RUNNING}  # the first was stopped meanwhile
+        return {SECOND: RUNNING}  # the first group was stopped meanwhile
 
     async with aclosing(watched(look, feed)) as watch:
         assert await snapshot_of(watch) == {SECOND: RUNNING}
@@ -32,7 +32,7 @@ async def test_what_was_said_during_the_look_is_not_said_again() -> None:
         assert await anext(watch) == (SECOND, ENDED)
 
 
-async def test_what_changes_while_the_snapshot_is_read_comes_after_it() -> None:
+async def test_changes_while_the_snapshot_is_read_come_after_it() -> None:
     feed: Broadcast[GroupRef, Observation] = Broadcast()
 
     async def look() -> Mapping[GroupRef, Observation]:
@@ -45,7 +45,7 @@ async def test_what_changes_while_the_snapshot_is_read_comes_after_it() -> None:
     assert rest == [(SECOND, RUNNING), Mark.END_OF_SNAPSHOT, (FIRST, ENDED)]
 
 
-async def test_a_watch_without_a_mark_is_no_snapshot() -> None:
+async def test_a_watch_that_ends_before_its_mark_has_no_snapshot() -> None:
     async def cut_short() -> Watch:
         yield FIRST, RUNNING
 

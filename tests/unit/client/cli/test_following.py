@@ -23,7 +23,7 @@ def test_the_outcome_of_a_job_is_the_exit_code(
     state: pb.TrainingStatus.ValueType,
     exit_code: int,
 ) -> None:
-    training.tell(1, status=state)
+    training.set_job(1, status=state)
     word = pb.TrainingStatus.Name(state)
     piped, drawn = trainctl(command, "1"), trainctl.on_terminal(command, "1")
     assert (piped.exit_code, piped.stdout.strip().rstrip(", ")) == (exit_code, f"job 1: {word}")

@@ -1,4 +1,4 @@
-"""A service whose jobs are trained, and the file of a sweep."""
+"""A service that trains its jobs, and the file of a sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def trainer(training: ServerInThread) -> Trainer:
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same as a file, in a folder of its own that is the current one."""
+    """The settings of a sweep as a file, alone in the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "search.toml").write_text(FILE)
     return tmp_path / "search.toml"

@@ -1,4 +1,4 @@
-"""Which parameters are tried, and which trials are given up: by nothing but the trials before."""
+"""Proposed parameters and pruned trials depend only on the previous trials."""
 
 from random import Random
 from statistics import median
@@ -8,7 +8,7 @@ import pytest
 from tests.support.sweeps import settings
 from training_service.client.sweeps.events import Ended, Event, Reported
 from training_service.client.sweeps.history import Trial
-from training_service.client.sweeps.methods import Grid, Pruner, method_of, pruner_of, trials_in_all
+from training_service.client.sweeps.methods import Grid, Pruner, method_of, pruner_of, total_trials
 from training_service.client.sweeps.settings import Sweep
 
 SPACE = {
@@ -22,7 +22,7 @@ METHODS = ["random", "tpe"]
 
 
 def searched(sweep: Sweep, count: int) -> list[Trial]:
-    """So many trials in a row; every fifth fails, every fourth is pruned, the last two still run."""
+    """Propose `count` trials: every fifth fails, every fourth is pruned, and the last two are live."""
     trials: list[Trial] = []
     method = method_of(sweep)
     for number in range(count):
@@ -42,7 +42,7 @@ def searched(sweep: Sweep, count: int) -> list[Trial]:
 def test_a_grid_tries_every_combination_once() -> None:
     sweep = settings(space={"A": [1, 2], "B": {"low": 1, "high": 3}, "C": ["x"]})
     grid, trials = Grid(sweep.space), list[Trial]()
-    for number in range(trials_in_all(sweep)):
+    for number in range(total_trials(sweep)):
         trials.append(Trial(number, grid.propose(trials)))
     assert [tuple(trial.parameters.values()) for trial in trials] == [
         (a, b, "x") for a in (1, 2) for b in (1, 2, 3)
@@ -50,7 +50,7 @@ def test_a_grid_tries_every_combination_once() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_proposed_lies_in_the_space(method: str) -> None:
+def test_proposals_are_in_the_space(method: str) -> None:
     sweep = settings(method=method, trials=30, space=SPACE)
     for trial in searched(sweep, 30):
         found = trial.parameters
@@ -94,38 +94,38 @@ def pruner(factor: int = 2, **changes: object) -> Pruner:
     return made
 
 
-def test_asha_lets_the_best_half_of_a_rung_go_on() -> None:
+def test_asha_keeps_the_best_half_at_each_step() -> None:
     asha = pruner(min_steps=1)
-    assert not asha.lags_behind(0, 1, 0.5)
-    assert asha.lags_behind(1, 1, 0.4)
-    assert not asha.lags_behind(2, 1, 0.6)
-    assert asha.lags_behind(3, 1, 0.1)
-    assert not asha.lags_behind(0, 2, 0.5)
-    assert asha.lags_behind(2, 2, 0.2)
+    assert not asha.should_prune(0, 1, 0.5)
+    assert asha.should_prune(1, 1, 0.4)
+    assert not asha.should_prune(2, 1, 0.6)
+    assert asha.should_prune(3, 1, 0.1)
+    assert not asha.should_prune(0, 2, 0.5)
+    assert asha.should_prune(2, 2, 0.2)
 
 
 def test_asha_without_a_first_step_waits_for_the_first_complete_trial() -> None:
     asha = pruner()
-    assert [asha.lags_behind(number, 1, -number) for number in range(4)] == [False] * 4
+    assert [asha.should_prune(number, 1, -number) for number in range(4)] == [False] * 4
     for step in range(2, 301):
-        asha.lags_behind(0, step, 1.0)
-    asha.hear(Ended(trial=0, outcome="complete", value=1.0))
-    assert [asha.lags_behind(number, 3, -number) for number in (1, 2, 3)] == [False, True, True]
+        asha.should_prune(0, step, 1.0)
+    asha.add(Ended(trial=0, outcome="complete", value=1.0))
+    assert [asha.should_prune(number, 3, -number) for number in (1, 2, 3)] == [False, True, True]
 
 
-def test_asha_decides_the_same_after_hearing_what_was_before() -> None:
+def test_asha_decides_the_same_after_a_restart() -> None:
     random = Random(7)
     whole, events = pruner(min_steps=1), list[Event]()
     alive = set(range(12))
     for step in range(1, 20):
         resumed = pruner(min_steps=1)
         for event in events:
-            resumed.hear(event)
+            resumed.add(event)
         for number in sorted(alive):
             value = random.random()
-            lags = whole.lags_behind(number, step, value)
-            assert resumed.lags_behind(number, step, value) == lags
-            events.append(Reported(trial=number, points=((step, value),), prune=lags))
-            if lags:
+            prune = whole.should_prune(number, step, value)
+            assert resumed.should_prune(number, step, value) == prune
+            events.append(Reported(trial=number, points=((step, value),), prune=prune))
+            if prune:
                 alive.discard(number)
     assert len(alive) < 12

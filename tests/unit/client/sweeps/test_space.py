@@ -1,4 +1,4 @@
-"""What may be searched: every value that is drawn or counted is one that was allowed."""
+"""Every value that a space draws or enumerates is allowed."""
 
 import math
 from random import Random
@@ -29,7 +29,7 @@ def ranges(draw: st.DrawFn) -> Range:
 
 
 @given(ranges(), st.integers())
-def test_what_is_drawn_lies_within_and_on_a_step(axis: Range, seed: int) -> None:
+def test_draws_are_in_the_range_and_on_a_step(axis: Range, seed: int) -> None:
     value = axis.sample(Random(seed))
     assert isinstance(value, int if axis.is_whole else float)
     assert axis.low <= value <= axis.high
@@ -48,32 +48,32 @@ def test_a_grid_goes_from_low_to_the_last_step_before_high(axis: Range) -> None:
 
 
 @given(ranges())
-def test_a_range_is_the_same_after_a_journey_through_json(axis: Range) -> None:
+def test_a_range_survives_a_round_trip_through_json(axis: Range) -> None:
     again = Range.model_validate_json(axis.model_dump_json())
     assert again == axis
     assert again.is_whole == axis.is_whole
 
 
-def test_decimal_steps_are_the_numbers_that_people_mean() -> None:
+def test_steps_are_added_as_decimal_numbers() -> None:
     assert list(Range(low=0.1, high=0.4, step=0.1).grid()) == [0.1, 0.2, 0.3, 0.4]
     assert list(Range(low=16, high=70, step=16).grid()) == [16, 32, 48, 64]
     assert list(Range(low=1, high=3).grid()) == [1, 2, 3]
 
 
-def test_a_logarithmic_draw_is_as_often_in_each_power_of_ten() -> None:
+def test_logarithmic_draws_are_uniform_over_powers_of_ten() -> None:
     random = Random(7)
     drawn = [Range(low=0.001, high=1.0, log=True).sample(random) for _ in range(3000)]
     for low in (0.001, 0.01, 0.1):
         assert 900 < sum(low <= float(value) < low * 10 for value in drawn) < 1100
 
 
-def test_the_ends_of_whole_numbers_are_drawn_too() -> None:
+def test_both_ends_of_integers_are_drawn() -> None:
     random = Random(7)
     for log in (False, True):
         assert {Range(low=1, high=3, log=log).sample(random) for _ in range(200)} == {1, 2, 3}
 
 
 @pytest.mark.parametrize("choices", [(1, "1"), (0.5, 0.5), (True, "true")])
-def test_choices_that_would_be_the_same_for_the_service_are_refused(choices: tuple[Any, ...]) -> None:
-    with pytest.raises(ValueError, match="is there twice"):
+def test_choices_with_the_same_text_are_refused(choices: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="is given twice"):
         Choices(choices=choices)

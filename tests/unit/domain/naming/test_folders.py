@@ -1,4 +1,4 @@
-"""Where a job's files are: below the home that it was accepted with, for all its life."""
+"""Folders of jobs: below the home that a job was accepted with."""
 
 from job_tracker.domain import naming
 from job_tracker.domain.group import GroupRef
@@ -7,25 +7,25 @@ from tests.support.jobs import job, job_of, spec
 HOME = naming.home("1a2b3c4d")
 
 
-def test_a_job_has_folders_that_name_its_store() -> None:
+def test_the_folders_of_a_job_have_the_id_of_its_store() -> None:
     made = job_of(spec(home=HOME), job_id=7)
     assert made.folder == made.group.job_folder == "default/1a2b3c4d-7"
     assert made.model_uri == "/storage/models/a-model/default/1a2b3c4d-7"
     assert made.checkpoint_uri == "/storage/checkpoints/default/1a2b3c4d-7"
 
 
-def test_a_job_that_was_accepted_before_there_were_homes_keeps_its_folders() -> None:
+def test_a_job_without_a_home_keeps_its_folders() -> None:
     made = job(job_id=7)
     assert made.folder == made.group.job_folder == "7"
     assert made.model_uri == "/storage/models/a-model/7"
     assert made.checkpoint_uri == "/storage/checkpoints/7"
 
 
-def test_a_group_is_the_same_whether_or_not_its_home_is_known() -> None:
+def test_groups_are_compared_without_their_homes() -> None:
     known, unknown = job_of(spec(home=HOME)).group, GroupRef("program-1", 1, 1)
     assert known == unknown
     assert hash(known) == hash(unknown)
 
 
-def test_a_home_says_which_store_it_is_of() -> None:
+def test_a_home_contains_the_id_of_its_store() -> None:
     assert (naming.store_of(HOME), naming.store_of("")) == ("1a2b3c4d", "")

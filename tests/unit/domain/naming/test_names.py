@@ -1,4 +1,4 @@
-"""Names of groups and instances: what people read, and what every engine takes."""
+"""Names of groups and instances: readable, and valid for every engine."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from job_tracker.domain import naming
 
-# RFC 1035: what Kubernetes asks of a Service, the strictest of all that get such a name.
+# RFC 1035: the rule for Services in Kubernetes, the strictest for any of these names.
 DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 ALGORITHMS = st.one_of(
@@ -22,13 +22,13 @@ RANKS = st.integers(min_value=0, max_value=999_999)
 
 
 def outside_names(group: str, rank: int) -> Iterator[str]:
-    """Everything that is called after one rank of a group."""
+    """Return all names that are derived from one rank of a group."""
     yield naming.instance_name(group, rank)
     yield naming.instance_name(group, rank, "evaluator")
     yield f"{group}-master-service"
 
 
-def test_a_job_has_the_names_that_kubectl_is_to_show() -> None:
+def test_names_of_a_job_for_kubectl() -> None:
     group = naming.group_name("intent-classification", 1, 1)
     assert [naming.instance_name(group, rank) for rank in range(3)] == [
         "intent-classification-1-master",
@@ -37,7 +37,7 @@ def test_a_job_has_the_names_that_kubectl_is_to_show() -> None:
     ]
 
 
-def test_later_attempts_are_told_apart_by_a_suffix() -> None:
+def test_later_attempts_have_a_suffix() -> None:
     groups = [naming.group_name("intent-classification", 12, attempt) for attempt in (1, 2, 3)]
     assert groups == [
         "intent-classification-12",
@@ -47,7 +47,7 @@ def test_later_attempts_are_told_apart_by_a_suffix() -> None:
     assert naming.instance_name(groups[1], 1) == "intent-classification-12-r1-1-worker"
 
 
-def test_another_role_is_in_the_name_and_rank_0_is_the_master_whatever_its_role() -> None:
+def test_names_contain_the_role_and_rank_0_is_always_the_master() -> None:
     assert naming.instance_name("wide-deep-7", 3, "ps") == "wide-deep-7-3-ps"
     assert naming.instance_name("wide-deep-7", 0, "launcher") == "wide-deep-7-master"
 
@@ -76,7 +76,7 @@ def test_every_name_is_a_dns_label(algorithm: str, job_id: int, attempt: int, ra
 def test_two_instances_never_share_a_name(
     one: tuple[str, int, int, int], other: tuple[str, int, int, int]
 ) -> None:
-    # A job has one algorithm: the same id with two of them is no pair that can be.
+    # A job has one algorithm, so one id with two algorithms cannot occur.
     assume(one[1:] != other[1:] and (one[1] != other[1] or one[0] == other[0]))
     names = [naming.instance_name(naming.group_name(*each[:3]), each[3]) for each in (one, other)]
     assert names[0] != names[1]
@@ -95,13 +95,13 @@ def test_two_groups_of_an_algorithm_never_share_a_name(
 
 @given(st.text(), st.integers(min_value=20, max_value=128))
 @example("", 20)
-def test_a_slug_fits_whatever_the_text_is(text: str, length: int) -> None:
+def test_a_slug_of_any_text_is_valid_and_not_too_long(text: str, length: int) -> None:
     slug = naming.slug(text, length)
     assert len(slug) <= length
     assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", slug), slug
 
 
-def test_texts_that_lose_something_in_a_slug_are_still_told_apart() -> None:
+def test_texts_that_are_shortened_have_different_slugs() -> None:
     texts = [
         "My Model",
         "my model",

@@ -1,4 +1,4 @@
-"""What the tracker does next about an elastic group, and one whose master is served by the others."""
+"""Decisions about elastic groups, and about groups with parameter servers."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +16,7 @@ ELASTIC = job_of(spec(instances=3, elastic=Elastic(min_instances=1, max_restarts
 
 
 def lost(restarts: int, *, of_master: bool = False) -> Observation:
-    """Of three ranks, the last (or the first) has failed, in so many starts after its first."""
+    """Return three ranks of which the last (or the first) has failed, after so many restarts."""
     phases = (F, R, R) if of_master else (R, R, F)
     ranks = [
         RankObservation(RankStatus(n, p, restarts=restarts if n == 2 else 0), WHY if p is F else None)
@@ -25,20 +25,20 @@ def lost(restarts: int, *, of_master: bool = False) -> Observation:
     return Observation(tuple(ranks))
 
 
-def test_a_lost_worker_of_an_elastic_group_is_started_anew_once_that_is_written() -> None:
+def test_a_lost_worker_of_an_elastic_group_is_restarted_once_that_is_written() -> None:
     first = step(ELASTIC, lost(0))
     assert isinstance(first, Save)
     assert first.job.ending is None
     assert [rank.restarts for rank in first.job.ranks] == [0, 0, 1]
     assert WHY.summary in first.job.ranks[2].note
-    assert step(first.job, lost(0)) == Launch()  # however often that is asked, and whoever asks
+    assert step(first.job, lost(0)) == Launch()  # the decision repeats until the launch is done
     assert step(first.job, lost(0), launched=False) == Launch()
     second = step(first.job, lost(1))
     assert isinstance(second, Save)
     assert [rank.restarts for rank in second.job.ranks] == [0, 0, 2]
 
 
-def test_a_worker_that_is_lost_before_the_job_counts_as_running_is_started_anew_too() -> None:
+def test_a_worker_that_is_lost_before_the_job_is_running_is_restarted() -> None:
     launching = replace(ELASTIC, state=JobState.LAUNCHING)
     first = step(launching, lost(0))
     assert isinstance(first, Save)
@@ -46,7 +46,7 @@ def test_a_worker_that_is_lost_before_the_job_counts_as_running_is_started_anew_
     assert first.job.restarts_of(2) == 1
 
 
-def test_a_tracker_that_does_not_know_of_a_restart_launches_but_never_a_group_that_is_gone() -> None:
+def test_a_new_tracker_repeats_a_launch_with_restarts_but_never_launches_a_group_that_is_gone() -> None:
     current = (
         ELASTIC.observed(seen(R, R, R).statuses)
         .restarting(2, WHY, NOON)
@@ -61,20 +61,20 @@ def test_a_tracker_that_does_not_know_of_a_restart_launches_but_never_a_group_th
     assert gone.job.diagnosis.category is Category.GROUP_VANISHED
 
 
-def test_workers_are_not_started_anew_without_end() -> None:
+def test_the_restarts_of_workers_are_limited() -> None:
     current = ELASTIC.observed(lost(0).statuses).restarting(2, WHY, NOON).restarting(2, WHY, NOON)
     decided = step(current, lost(2))
     assert isinstance(decided, Save)
     assert decided.job.diagnosis == WHY
 
 
-def test_the_loss_of_the_master_ends_an_elastic_attempt_too() -> None:
+def test_the_loss_of_the_master_ends_an_elastic_attempt() -> None:
     decided = step(ELASTIC, lost(0, of_master=True))
     assert isinstance(decided, Save)
     assert decided.job.diagnosis == WHY
 
 
-def test_those_that_serve_the_master_are_ended_with_it_at_once() -> None:
+def test_parameter_servers_are_stopped_with_the_master_at_once() -> None:
     current = job_of(spec(instances=2, ends_with_master=True), state=JobState.RUNNING)
     decided = step(current, seen(S, R))
     assert isinstance(decided, Save)
@@ -82,7 +82,7 @@ def test_those_that_serve_the_master_are_ended_with_it_at_once() -> None:
     assert step(decided.job, seen(S, R)) == Stop(decided.job.ending)
 
 
-def test_the_next_attempt_knows_nothing_of_restarts() -> None:
+def test_the_next_attempt_begins_without_restarts() -> None:
     policy = RetryPolicy(max_attempts=2, retry_on=(Category.CRASHED,))
     failed = replace(ELASTIC, spec=replace(ELASTIC.spec, retry=policy)).observed(lost(1).statuses)
     again = failed.failed(WHY, NOON)
@@ -90,7 +90,7 @@ def test_the_next_attempt_knows_nothing_of_restarts() -> None:
     assert again.ended(again.ending, NOON).queued_again(NOON).admitted(NOON).restarts_of(2) == 0
 
 
-def test_the_story_tells_of_restarts_the_newest_when_there_are_many() -> None:
+def test_the_history_has_the_newest_restarts_if_there_are_many() -> None:
     current = ELASTIC.observed(lost(0).statuses)
     for second in range(150):
         current = current.restarting(2, WHY, NOON + timedelta(seconds=second))

@@ -1,4 +1,4 @@
-"""What the tracker does next: every state against everything that can be seen."""
+"""Decisions in every state, for every possible observation."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -19,12 +19,12 @@ LAUNCHING, RUNNING = job(instances=2), job(instances=2, state=JobState.RUNNING)
 
 
 @pytest.mark.parametrize("observation", [None, seen(P, P), seen(R, R), seen(R, F)])
-def test_a_tracker_that_does_not_know_of_a_launch_launches(observation: Observation | None) -> None:
+def test_a_tracker_launches_if_no_launch_is_known(observation: Observation | None) -> None:
     assert step(LAUNCHING, observation, launched=False) == Launch()
 
 
 @pytest.mark.parametrize("phases", [(P, P), (R, P), (S, R)])
-def test_a_group_that_was_launched_as_a_whole_is_never_launched_again(phases: tuple[Phase, ...]) -> None:
+def test_a_group_with_a_complete_launch_is_never_launched_again(phases: tuple[Phase, ...]) -> None:
     launched = LAUNCHING.observed(seen(*phases).statuses)
     gone = step(launched, None, launched=False)
     assert isinstance(gone, Save)
@@ -46,14 +46,14 @@ def test_a_group_that_is_gone_fails_the_job(current: Job, observation: Observati
 
 @pytest.mark.parametrize("current", [LAUNCHING, RUNNING])
 @pytest.mark.parametrize("observation", [seen(R, F), seen(S, F), seen(F, F), seen(P, F)])
-def test_the_failure_of_any_rank_decides(current: Job, observation: Observation) -> None:
+def test_the_failure_of_any_rank_decides_the_ending(current: Job, observation: Observation) -> None:
     decided = step(current, observation)
     expected = current.observed(observation.statuses).decided(Ending(JobState.FAILED, NOON, WHY))
     assert decided == Save(expected)
 
 
 @pytest.mark.parametrize("observation", [seen(R, P), seen(R, R), seen(S, R)])
-def test_a_job_runs_from_the_moment_its_master_does(observation: Observation) -> None:
+def test_a_job_is_running_once_its_master_runs(observation: Observation) -> None:
     assert step(LAUNCHING, observation) == Save(LAUNCHING.observed(observation.statuses).running(NOON))
 
 
@@ -63,12 +63,12 @@ def test_a_pending_master_keeps_the_job_launching() -> None:
     assert step(pending, seen(P, R)) == Rest()
 
 
-def test_the_success_of_the_master_decides() -> None:
+def test_the_success_of_the_master_decides_the_ending() -> None:
     expected = RUNNING.observed(seen(S, R).statuses).decided(Ending(JobState.SUCCEEDED, NOON))
     assert step(RUNNING, seen(S, R)) == Save(expected)
 
 
-def test_workers_have_their_time_after_a_success_only() -> None:
+def test_workers_get_time_to_end_only_after_a_success() -> None:
     running = RUNNING.observed(seen(S, R).statuses)
     succeeded = running.decided(ending := Ending(JobState.SUCCEEDED, NOON))
     assert step(succeeded, seen(S, R), after=10) == Rest(at_most=timedelta(seconds=20))
@@ -80,14 +80,14 @@ def test_workers_have_their_time_after_a_success_only() -> None:
         assert step(running.decided(ending), seen(S, R)) == Stop(ending)
 
 
-def test_how_the_ranks_ended_is_written_before_the_group_is_put_away() -> None:
+def test_the_ends_of_ranks_are_written_before_the_group_is_stopped() -> None:
     decided = RUNNING.observed(seen(S, R).statuses).decided(ending := Ending(JobState.SUCCEEDED, NOON))
     known = decided.observed(seen(S, S).statuses)
     assert step(decided, seen(S, S)) == Save(known)
     assert step(known, seen(S, S)) == Stop(ending)
 
 
-def test_an_end_that_is_known_stays_when_a_later_service_finds_the_rank_put_away() -> None:
+def test_a_known_end_stays_when_a_later_service_observes_the_rank_as_stopped() -> None:
     decided = RUNNING.observed(seen(S, S).statuses).decided(ending := Ending(JobState.SUCCEEDED, NOON))
     assert step(decided, seen(S, X)) == Stop(ending)
     assert decided.observed(seen(S, X).statuses) == decided
@@ -95,7 +95,7 @@ def test_an_end_that_is_known_stays_when_a_later_service_finds_the_rank_put_away
 
 @pytest.mark.parametrize("source", JobState)
 @pytest.mark.parametrize("target", JobState)
-def test_a_job_refuses_every_move_that_the_table_lacks(source: JobState, target: JobState) -> None:
+def test_a_job_refuses_every_move_that_is_not_in_the_table(source: JobState, target: JobState) -> None:
     current, ending = job(state=source), Ending(target, NOON, WHY)
     if target in TRANSITIONS[source]:
         assert current.ended(ending, NOON).state is target
@@ -122,13 +122,13 @@ def lost(*phases: Phase) -> Observation:
 
 
 @pytest.mark.parametrize("state", [JobState.LAUNCHING, JobState.RUNNING])
-def test_a_failure_that_is_worth_it_leads_to_another_attempt(state: JobState) -> None:
+def test_a_retryable_failure_leads_to_another_attempt(state: JobState) -> None:
     current = job_of(spec(instances=2, retry=POLICY), state=state)
     decided = step(current, lost(R, F))
     assert isinstance(decided, Save)
     assert decided.job.ending == Ending(JobState.BACKOFF, NOON, LOST)
     assert step(decided.job, lost(R, F)) == Stop(decided.job.ending)
-    # Bad code is not, nor what the last attempt met.
+    # A crash is not retryable, and the last attempt is not followed by another.
     for hopeless, observation in ((current, seen(R, F)), (replace(current, attempt=2), lost(R, F))):
         decided = step(hopeless, observation)
         assert isinstance(decided, Save)
@@ -136,20 +136,20 @@ def test_a_failure_that_is_worth_it_leads_to_another_attempt(state: JobState) ->
         assert decided.job.ending.state is JobState.FAILED
 
 
-def test_a_policy_may_name_failures_that_are_worth_another_attempt() -> None:
+def test_a_policy_may_name_categories_to_retry() -> None:
     policy = replace(POLICY, retry_on=(Category.CRASHED,))
     decided = step(job_of(spec(instances=2, retry=policy)), seen(R, F))
     assert isinstance(decided, Save)
     assert decided.job.ending == Ending(JobState.BACKOFF, NOON, WHY)
 
 
-def test_a_job_in_backoff_is_queued_again_when_its_time_has_come() -> None:
+def test_a_job_is_queued_again_after_its_back_off() -> None:
     waiting = job_of(spec(retry=POLICY)).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
     assert step(waiting, None, after=9.9) == Rest()
     assert step(waiting, None, after=10) == Save(waiting.queued_again(NOON + timedelta(seconds=10)))
 
 
-def test_a_clock_that_was_set_back_makes_no_wait_longer_than_the_policy_says() -> None:
+def test_a_clock_that_was_set_back_does_not_extend_waits() -> None:
     back, pause = timedelta(hours=-2), timedelta(seconds=10)
     waiting = job_of(spec(retry=POLICY)).ended(Ending(JobState.BACKOFF, NOON, LOST), NOON)
     assert step(waiting, None, after=-7200) == Save(replace(waiting, due_at=NOON + back + pause))
@@ -167,7 +167,7 @@ def test_a_clock_that_was_set_back_makes_no_wait_longer_than_the_policy_says() -
         assert step(bounded, observed, after=-7200) == Rest()
 
 
-def test_a_job_that_has_waited_too_long_fails_without_a_group() -> None:
+def test_a_job_that_is_queued_too_long_fails_without_a_group() -> None:
     queued = replace(new_job(1, spec(deadlines=DEADLINES), NOON), attempt=0)
     assert step(queued, None, after=4.9) == Rest()
     decided = step(queued, None, after=5)
@@ -178,7 +178,7 @@ def test_a_job_that_has_waited_too_long_fails_without_a_group() -> None:
     assert "0:00:05" in decided.job.diagnosis.summary
 
 
-def test_a_launch_that_takes_too_long_fails_saying_what_it_waited_for() -> None:
+def test_a_launch_that_takes_too_long_fails_with_what_it_waited_for() -> None:
     launching = new_job(1, spec(deadlines=DEADLINES), NOON).admitted(NOON)
     ranks = (RankObservation(RankStatus(0, P, note="no node has a GPU")),)
     waiting = launching.observed(Observation(ranks).statuses)
@@ -198,26 +198,26 @@ def test_an_attempt_that_runs_too_long_fails() -> None:
     assert isinstance(decided, Save)
     assert decided.job.diagnosis is not None
     assert decided.job.diagnosis.category is Category.DEADLINE_EXCEEDED
-    # One that has succeeded just in time has.
+    # An attempt that has succeeded just in time counts.
     assert step(running, seen(S), after=3600) == Save(
         running.observed(seen(S).statuses).decided(Ending(JobState.SUCCEEDED, NOON + timedelta(hours=1)))
     )
 
 
-def test_a_cancel_overrules_another_attempt_and_keeps_what_was_known_of_the_last() -> None:
+def test_a_cancel_overrules_another_attempt_and_keeps_the_failure_of_the_last() -> None:
     failing = job_of(spec(retry=POLICY), state=JobState.RUNNING).failed(LOST, NOON)
     cancelled = failing.decided(Ending(JobState.CANCELLED, NOON, at_once=True))
     assert cancelled.ending == Ending(JobState.CANCELLED, NOON, at_once=True)
     assert failures(cancelled) == [(1, LOST)]
 
 
-def test_the_wait_doubles_up_to_the_longest() -> None:
+def test_the_back_off_doubles_up_to_its_maximum() -> None:
     policy = RetryPolicy(max_attempts=100, backoff=timedelta(seconds=10), max_backoff=timedelta(minutes=1))
     assert [policy.delay_after(n).total_seconds() for n in (1, 2, 3, 4, 99)] == [10, 20, 40, 60, 60]
 
 
 def ended_one_after_the_other(*ends: tuple[Diagnosis | None, float]) -> Observation:
-    """Failed ranks, each with when, in seconds after noon; no diagnosis: it still runs."""
+    """Return ranks that failed at these seconds after noon; a rank without diagnosis still runs."""
     return Observation(
         tuple(
             RankObservation(RankStatus(n, F if why else R), why, NOON.timestamp() + at if why else None)
@@ -226,7 +226,7 @@ def ended_one_after_the_other(*ends: tuple[Diagnosis | None, float]) -> Observat
     )
 
 
-def test_who_loses_a_peer_and_crashes_is_not_the_cause() -> None:
+def test_a_rank_that_crashes_after_losing_a_peer_is_not_the_root_cause() -> None:
     for ends in (((WHY, 0.0), (LOST, 0.3)), ((LOST, 0.3), (WHY, 0.0)), ((LOST, 0.0), (WHY, 0.3))):
         assert ended_one_after_the_other(*ends).first_failure == LOST
     assert ended_one_after_the_other((WHY, 0.0), (LOST, 60.0)).first_failure == WHY
@@ -239,7 +239,7 @@ JOINING = (
 
 
 def left_and_failed(detail: str, *, left_at: float = 0.0, failed_at: float = 0.2) -> Diagnosis:
-    """The cause, of a group whose rank 1 ended with exit code 0, and whose rank 0 crashed."""
+    """Return the root cause in a group whose rank 1 exited with code 0 and whose rank 0 crashed."""
     why = Diagnosis(category=Category.CRASHED, summary="Rank 0 exited with 1.", resolution="", detail=detail)
     noon = NOON.timestamp()
     left = RankObservation(RankStatus(1, S, 0), None, noon + left_at, "no more data")
@@ -252,7 +252,7 @@ def left_and_failed(detail: str, *, left_at: float = 0.0, failed_at: float = 0.2
 
 @pytest.mark.parametrize("detail", [GLOO, JOINING])
 @pytest.mark.parametrize("failed_at", [0.2, 600.0])
-def test_a_rank_that_left_early_is_the_cause_and_not_the_peer_that_failed_without_it(
+def test_a_rank_that_left_early_is_the_root_cause_not_the_peer_that_failed_without_it(
     detail: str, failed_at: float
 ) -> None:
     cause = left_and_failed(detail, failed_at=failed_at)
@@ -262,21 +262,21 @@ def test_a_rank_that_left_early_is_the_cause_and_not_the_peer_that_failed_withou
     assert cause.detail.endswith("no more data")
 
 
-def test_a_rank_that_fails_on_its_own_is_the_cause_although_another_has_finished() -> None:
+def test_a_rank_that_fails_by_itself_is_the_root_cause_although_another_has_finished() -> None:
     assert left_and_failed("OSError: No space left on device").rank == 0
-    told = "all have passed the barrier, and no peer is missing\nTraceback (most recent call last):\n"
-    assert left_and_failed(f"{told}OSError: No space left on device").rank == 0
-    assert left_and_failed(GLOO, left_at=0.3).rank == 0  # it left later: the group was failing by then
+    output = "all have passed the barrier, and no peer is missing\nTraceback (most recent call last):\n"
+    assert left_and_failed(f"{output}OSError: No space left on device").rank == 0
+    assert left_and_failed(GLOO, left_at=0.3).rank == 0  # it left later, when the group was already failing
 
 
-def test_a_crash_is_the_cause_only_after_a_moment_in_which_another_may_show() -> None:
+def test_a_crash_counts_as_the_root_cause_only_after_a_moment() -> None:
     current = job_of(spec(instances=2, retry=POLICY), state=JobState.RUNNING)
     crashed = ended_one_after_the_other((WHY, 0.0), (None, 0.0))
     assert step(current, crashed, after=0.4) == Rest(at_most=timedelta(seconds=0.6))
     decided = step(current, crashed, after=1)
     assert isinstance(decided, Save)
     assert decided.job.diagnosis == WHY
-    # Not with a clock that was set back, and not when nobody is left who could tell more.
+    # No wait if the clock was set back, or if all ranks have ended.
     assert isinstance(step(current, crashed, after=-5), Save)
     assert isinstance(step(current, ended_one_after_the_other((WHY, 0.0), (WHY, 0.1)), after=0.2), Save)
     assert isinstance(step(current, ended_one_after_the_other((LOST, 0.0), (None, 0.0)), after=0.1), Save)

@@ -1,4 +1,4 @@
-"""Horovod groups that come together without ssh, by their environment alone."""
+"""Horovod groups without ssh, from environment variables only."""
 
 import subprocess
 from pathlib import Path
@@ -10,13 +10,13 @@ from tests.support.trainers.frameworks import ENDLESS, GROUP_BATCH, Trained, awa
 from tests.support.trainers.launcher import Launcher, end_of
 
 SOON = 30
-"""Seconds until those who lost a peer have ended, on a slow machine."""
+"""Seconds until processes that lost a peer have ended on a slow machine."""
 
 
 def start_group(
     launcher: Launcher, size: int, *arguments: str, **variables: str
 ) -> list[subprocess.Popen[str]]:
-    """The processes of a group, by rank."""
+    """Start the processes of a group, by rank."""
     port = free_port()
     return [start(launcher, size, rank, port, *arguments, **variables) for rank in range(size)]
 
@@ -24,7 +24,7 @@ def start_group(
 def start(
     launcher: Launcher, size: int, rank: int, port: int, *arguments: str, **variables: str
 ) -> subprocess.Popen[str]:
-    """One process, as the service starts it."""
+    """Start one process as the service does."""
     return launcher.start(
         *arguments,
         HOROVOD_RANK=str(rank),
@@ -43,7 +43,7 @@ def start(
 
 
 def code(body: str) -> tuple[str, str]:
-    """Arguments that run this in a group."""
+    """Return arguments that run this code in a group."""
     lines = "\n".join(f"        {line}" for line in body.splitlines())
     return "-c", (
         "import torch, horovod.torch as hvd\n"
@@ -68,7 +68,7 @@ TRAIN_AND_TELL = (
     "    print(hashlib.sha256(models[0].weight.detach().numpy().tobytes()).hexdigest())\n"
     "process.run(run)"
 )
-"""Runs the example, and then tells the weights that it ended with."""
+"""Runs the example, and then prints its final weights."""
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -87,7 +87,7 @@ def test_a_group_of_any_size_learns_to_classify_with_the_same_weights_in_all_pro
     assert trained.losses[-1] < trained.losses[0] / 2
     assert trained.accuracy >= 0.8
     [weights] = {end.stdout.splitlines()[-1] for end in trained.ends}
-    # Besides that, only the master speaks.
+    # Otherwise, only the master prints.
     assert [end.stdout for end in trained.ends[1:]] == [f"{weights}\n"] * (size - 1)
 
 
@@ -128,17 +128,17 @@ def test_sigterm_ends_a_process_that_waits_for_a_silent_peer(horovod: Launcher) 
     worker.kill()
 
 
-def test_a_process_whose_master_never_comes_gives_up(horovod: Launcher) -> None:
+def test_a_process_without_a_master_gives_up(horovod: Launcher) -> None:
     port = free_port()
     ended = end_of(start(horovod, 2, 1, port, *code("pass"), GROUP_TIMEOUT="1"), SOON)
     assert ended.code == 1
     assert ended.stderr.startswith(f"error: could not reach the master at 127.0.0.1:{port} within 1 s: ")
 
 
-def test_a_master_whose_workers_never_come_says_who_is_missing(horovod: Launcher) -> None:
+def test_a_master_reports_missing_workers(horovod: Launcher) -> None:
     port = free_port()
     ended = end_of(start(horovod, 3, 0, port, *code("pass"), GROUP_TIMEOUT="1"), SOON)
     assert ended.code == 1
     assert ended.stderr == (
-        f"error: waited 1 s at 127.0.0.1:{port}, and these of 3 processes did not come: 1, 2\n"
+        f"error: 2 of 3 processes did not connect to 127.0.0.1:{port} within 1 s: ranks 1, 2\n"
     )

@@ -8,7 +8,7 @@ from trainer_kit.group import Group
 
 CPU = torch.device("cpu")
 EXAMPLES = [Encoded(terms=[number, number], label=number) for number in range(53)]
-"""Each is known by its label."""
+"""Each example is identified by its label."""
 
 
 def group_of(size: int) -> list[Group]:
@@ -16,12 +16,12 @@ def group_of(size: int) -> list[Group]:
 
 
 def steps(size: int, batch_size: int, epoch: int = 1) -> list[set[int]]:
-    """The examples that a group takes in each step of an epoch."""
+    """Return the examples that a group takes in each step of an epoch."""
     return steps_from({"epoch": epoch, "taken": 0}, size, batch_size)
 
 
 def steps_from(place: dict[str, int], size: int, batch_size: int) -> list[set[int]]:
-    """The examples that a group takes in each step from some place in an epoch on."""
+    """Return the examples that a group takes in each step after a position in an epoch."""
     shares = [TrainingBatches(EXAMPLES, batch_size, group, seed=1) for group in group_of(size)]
     for share in shares:
         share.place.load_state_dict(place)
@@ -39,19 +39,19 @@ def test_a_group_takes_the_same_examples_in_a_step_as_one_process_with_the_whole
 
 
 @pytest.mark.parametrize(("size", "batch_size"), [(1, 8), (3, 2), (3, 17)])
-def test_every_step_is_full_and_no_example_comes_twice_in_an_epoch(size: int, batch_size: int) -> None:
+def test_every_step_is_full_and_no_example_is_repeated_in_an_epoch(size: int, batch_size: int) -> None:
     taken = steps(size, batch_size)
     assert [len(step) for step in taken] == [size * batch_size] * (53 // (size * batch_size))
     assert len(set[int]().union(*taken)) == sum(map(len, taken))
 
 
-def test_every_epoch_has_an_order_of_its_own() -> None:
+def test_every_epoch_has_its_own_order() -> None:
     assert steps(1, 8, epoch=1) == steps(1, 8, epoch=1)
     assert steps(1, 8, epoch=1) != steps(1, 8, epoch=2)
 
 
 @pytest.mark.parametrize(("size", "batch_size"), [(2, 4), (4, 2), (1, 8)])
-def test_a_group_of_any_size_goes_on_at_the_same_place(size: int, batch_size: int) -> None:
+def test_a_group_of_any_size_continues_at_the_same_position(size: int, batch_size: int) -> None:
     before = TrainingBatches(EXAMPLES, 4, Group(0, 2, CPU), seed=1)
     next(taken := before.rest_of_epoch())
     next(taken)
@@ -60,7 +60,7 @@ def test_a_group_of_any_size_goes_on_at_the_same_place(size: int, batch_size: in
     assert steps_from(place, size, batch_size) == steps(1, 8)[2:]
 
 
-def test_too_few_examples_for_one_step_are_refused_with_what_would_do() -> None:
+def test_too_few_examples_for_one_step_are_refused_with_the_allowed_batch_size() -> None:
     with pytest.raises(DataError, match=r"53 examples .* lower BATCH_SIZE to at most 17$"):
         TrainingBatches(EXAMPLES, 18, Group(0, 3, CPU), seed=1)
 
@@ -76,13 +76,13 @@ def test_a_group_evaluates_every_example_exactly_once(size: int) -> None:
     assert sorted(evaluated) == list(range(53))
 
 
-def test_a_text_is_its_words_and_their_pairs() -> None:
+def test_the_terms_of_a_text_are_words_and_pairs() -> None:
     assert terms_of("Where's Rome ?") == [
         "where", "'", "s", "rome", "?", "^ where", "where '", "' s", "s rome", "rome ?",
     ]  # fmt: skip
 
 
-def test_a_vocabulary_knows_what_occurs_twice() -> None:
+def test_a_vocabulary_has_the_terms_that_occur_twice() -> None:
     vocabulary = Vocabulary.of(["who is it ?", "who was it ?"])
     assert vocabulary.terms == ["?", "^ who", "it", "it ?", "who"]
     assert vocabulary.encode("It was who ?") == [2, 4, 0]

@@ -43,7 +43,7 @@ def test_a_data_set_without_splits_is_split_by_its_texts(tmp_path: Path) -> None
 def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
     uri = write(tmp_path)
     (tmp_path / missing).unlink()
-    with pytest.raises(DataError, match=f"^there is no {re.escape(uri)}/{missing}$"):
+    with pytest.raises(DataError, match=f"^{re.escape(uri)}/{missing} does not exist$"):
         data.load(uri)
 
 
@@ -56,12 +56,12 @@ def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
             "line 5: expected a text, a label id and a split, found 4 columns",
         ),
         (EXAMPLES + '"a","3","test"\n', "line 5: labels.csv has no label '3'"),
-        (EXAMPLES + '"a","1","exam"\n', "line 5: 'exam' is no split; there are train, validation, test"),
+        (EXAMPLES + '"a","1","exam"\n', "line 5: unknown split 'exam'. Allowed: train, validation, test"),
         (EXAMPLES + '"a"b,"1"\n', "line 5: ',' expected after '\"'"),
         (EXAMPLES + '"a', "line 5: unexpected end of data"),
         (b'"caf\xe9","1"\n', "is not UTF-8 text: "),
-        ("", "no example is in the split 'train'"),
-        ('"where ?","1","train"\n', "no example is in the split 'validation'"),
+        ("", "the split 'train' has no examples"),
+        ('"where ?","1","train"\n', "the split 'validation' has no examples"),
     ],
 )
 def test_a_malformed_row_is_refused_with_its_file_and_line(
@@ -78,7 +78,7 @@ def test_a_malformed_row_is_refused_with_its_file_and_line(
     ("labels", "complaint"),
     [
         ('"1"\n', "line 1: expected an id and a name, found 1 columns"),
-        ('"1","a"\n"1","b"\n', "line 2: the id '1' stands on an earlier line too"),
+        ('"1","a"\n"1","b"\n', "line 2: the id '1' is already on an earlier line"),
     ],
 )
 def test_a_malformed_label_is_refused(tmp_path: Path, labels: str, complaint: str) -> None:

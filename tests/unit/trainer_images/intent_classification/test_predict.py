@@ -14,7 +14,7 @@ from tests.support.trainers.launcher import Trained
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs the command with these arguments and gives what it prints."""
+    """Run the command with these arguments and return its output."""
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr("sys.argv", ["predict", *arguments])
@@ -26,16 +26,16 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def model(trained: Callable[[int], Trained], tmp_path: Path) -> Path:
-    """A copy of a trained model, to be broken."""
+    """A copy of a trained model, for damaging."""
     return Path(shutil.copytree(trained(1).model, tmp_path / "model"))
 
 
-def test_a_saved_model_tells_the_class_of_a_question(ask: Callable[..., str], model: Path) -> None:
+def test_a_saved_model_classifies_a_question(ask: Callable[..., str], model: Path) -> None:
     told = ask("--model", str(model), "where is the eiffel tower ?")
     assert re.fullmatch(r"LOC \(probability (0\.9\d\d|1\.000)\)\n", told)
 
 
-def test_a_model_of_a_group_is_read_back_by_one_process(
+def test_a_model_of_a_group_is_read_by_one_process(
     ask: Callable[..., str], trained: Callable[[int], Trained]
 ) -> None:
     told = json.loads(ask("--model", str(trained(3).model), "--json", "how many people live in rome ?"))
@@ -98,14 +98,14 @@ def weights_of_another_model(model: Path) -> None:
         (no_manifest, "is not a model: it has no manifest.json"),
         (no_json, "is not a model: its manifest.json does not list its files"),
         (no_files_listed, "is not a model: its manifest.json does not list its files"),
-        (no_weights, "is not a whole model: model.pt is missing"),
-        (half_the_weights, "is not a whole model: model.pt is not the file in its manifest.json"),
+        (no_weights, "is not a complete model: model.pt is missing"),
+        (half_the_weights, "is not a complete model: the SHA-256 of model.pt differs from its manifest.json"),
         (files_from_elsewhere, "is not a model: its manifest.json names files outside the folder"),
-        (another_kind_of_model, "this is no text classifier: it has no model.pt"),
-        (weights_of_another_model, "this is no text classifier: its weights have another shape"),
+        (another_kind_of_model, "this is not a text classifier: it has no model.pt"),
+        (weights_of_another_model, "this is not a text classifier: its weights have another shape"),
     ],
 )
-def test_what_is_not_a_whole_model_is_refused_in_one_line(
+def test_an_incomplete_model_is_refused_in_one_line(
     ask: Callable[..., str], model: Path, spoil: Callable[[Path], None], complaint: str
 ) -> None:
     spoil(model)
@@ -116,6 +116,6 @@ def test_what_is_not_a_whole_model_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_a_kind_of_storage_that_is_not_known_is_told_in_one_line(ask: Callable[..., str]) -> None:
+def test_an_unknown_kind_of_storage_is_reported_in_one_line(ask: Callable[..., str]) -> None:
     with pytest.raises(SystemExit, match=r"^error: cannot use moon://model: Protocol not known: moon$"):
         ask("--model", "moon://model", "where is rome ?")

@@ -18,7 +18,7 @@ LABELLED = [("Where is Rome ?", "LOC"), ("How many ?", "NUM"), ("Who , me ?", "H
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs the command with these arguments and gives what it prints."""
+    """Run the command with these arguments and return its output."""
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr("sys.argv", ["prepare_data", *arguments])
@@ -28,7 +28,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
-def test_a_question_counts_once_whatever_its_case_and_spacing() -> None:
+def test_a_question_counts_once_despite_case_and_spacing() -> None:
     lines = "NUM:count How many ?\nLOC:city Where ?\nNUM:count How many ?\nNUM:other how  MANY ?\n"
     assert questions.parse(lines) == [
         Question("How many ?", "NUM", "NUM:count"),
@@ -36,7 +36,7 @@ def test_a_question_counts_once_whatever_its_case_and_spacing() -> None:
     ]
 
 
-def test_a_split_hangs_on_the_words_alone_and_holds_its_share() -> None:
+def test_a_split_depends_only_on_the_words_and_has_its_share() -> None:
     texts = [f"question number {number} ?" for number in range(10_000)]
     counts = Counter(map(split_of, texts))
     assert counts[Split.TRAIN] == pytest.approx(8000, abs=150)
@@ -71,21 +71,21 @@ def test_the_version_is_a_hash_of_the_content(tmp_path: Path) -> None:
     assert prepare(LABELLED[:-1], str(tmp_path / "one"), "1").version != version
 
 
-def test_preparing_again_says_the_same_and_writes_nothing(tmp_path: Path) -> None:
+def test_preparing_again_has_the_same_output_and_writes_nothing(tmp_path: Path) -> None:
     first = prepare(LABELLED, str(tmp_path), "1")
     written = {path: path.stat().st_mtime_ns for path in Path(first.uri).iterdir()}
     assert prepare(LABELLED, str(tmp_path), "1") == first
     assert {path: path.stat().st_mtime_ns for path in Path(first.uri).iterdir()} == written
 
 
-def test_a_version_that_was_left_half_written_is_completed(tmp_path: Path) -> None:
+def test_an_incomplete_version_is_completed(tmp_path: Path) -> None:
     first = prepare(LABELLED, str(tmp_path), "1")
     (Path(first.uri) / "labels.csv").unlink()
     prepare(LABELLED, str(tmp_path), "1")
     assert (Path(first.uri) / "labels.csv").exists()
 
 
-def test_the_real_questions_are_all_there_once(questions_uri: str) -> None:
+def test_each_real_question_is_there_once(questions_uri: str) -> None:
     dataset = data.load(questions_uri)
     assert dataset.labels == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
     texts = [example.text for examples in dataset.examples.values() for example in examples]
@@ -97,7 +97,7 @@ def test_the_real_questions_are_all_there_once(questions_uri: str) -> None:
     }
 
 
-def test_the_command_tells_programs_what_it_made(command: Callable[..., str], tmp_path: Path) -> None:
+def test_the_command_prints_json(command: Callable[..., str], tmp_path: Path) -> None:
     told = command("--storage", str(tmp_path), "--dataset-id", "trec", "--fine", "--json")
     prepared = json.loads(told)
     assert prepared["dataset_id"] == "trec"
@@ -107,7 +107,7 @@ def test_the_command_tells_programs_what_it_made(command: Callable[..., str], tm
     assert command("--storage", str(tmp_path), "--dataset-id", "trec", "--fine", "--json") == told
 
 
-def test_the_command_tells_people_what_it_made(
+def test_the_command_prints_a_summary(
     command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -118,7 +118,9 @@ def test_the_command_tells_people_what_it_made(
     assert told.endswith(f"\n{tmp_path}/storage/versionedDatasets/1/{version[1]}\n")
 
 
-def test_a_spoilt_file_in_the_cache_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_file_in_the_cache_is_downloaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = questions.FILE.path().read_bytes()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     spoilt = tmp_path / "training-service" / "question_labels.txt"
@@ -129,7 +131,7 @@ def test_a_spoilt_file_in_the_cache_is_fetched_again(tmp_path: Path, monkeypatch
     assert [path.name for path in spoilt.parent.iterdir()] == [spoilt.name]
 
 
-def test_a_download_that_fails_is_told_in_one_line(
+def test_a_failed_download_is_reported_in_one_line(
     command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -138,14 +140,14 @@ def test_a_download_that_fails_is_told_in_one_line(
         command("--storage", str(tmp_path))
 
 
-def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(questions, "FILE", replace(questions.FILE, sha256="0" * 64))
-    with pytest.raises(DataError, match="is not the file that its SHA-256 was taken from"):
+    with pytest.raises(DataError, match="does not have the SHA-256"):
         questions.load()
 
 
-def test_a_storage_that_cannot_be_written_is_told_in_one_line(
+def test_storage_that_cannot_be_written_is_reported_in_one_line(
     command: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way")

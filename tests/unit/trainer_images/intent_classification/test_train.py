@@ -1,4 +1,4 @@
-"""The whole of training: real processes on the real questions."""
+"""Complete training runs: real processes on the real questions."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def test_a_group_of_any_size_learns_to_classify(trained: Callable[[int], Trained
     assert f"test accuracy {accuracy:.3f} on 504 questions" in trained(size).ends[0].stdout
 
 
-def test_groups_of_all_sizes_learn_alike(trained: Callable[[int], Trained]) -> None:
+def test_groups_of_all_sizes_learn_equally_well(trained: Callable[[int], Trained]) -> None:
     accuracies = [manifest_of(trained(size).model)["metrics"]["test_accuracy"] for size in SIZES]
     assert all(abs(one - other) <= NOISE for one, other in combinations(accuracies, 2))
 
@@ -45,8 +45,8 @@ def test_groups_of_all_sizes_learn_alike(trained: Callable[[int], Trained]) -> N
 def test_one_process_with_batch_64_and_four_with_batch_16_learn_the_same_to_rounding(
     launcher: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
-    # With LR 4 the rounding of sums in another order grows tenfold every few steps; with LR 0.5 it
-    # stays what it is, and anything else that differs shows.
+    # With LR 4, rounding errors of another summation order grow tenfold every few steps. With LR 0.5 they
+    # do not grow, so any other difference is visible.
     one, four = tmp_path / "one", tmp_path / "four"
     train(launcher, 1, questions_uri, one, BATCH_SIZE="64", LR="0.5", EPOCHS="2")
     train(launcher, 4, questions_uri, four, BATCH_SIZE="16", LR="0.5", EPOCHS="2")
@@ -59,7 +59,7 @@ def test_one_process_with_batch_64_and_four_with_batch_16_learn_the_same_to_roun
         torch.testing.assert_close(tensor, others[name], rtol=0, atol=1e-5)
 
 
-def test_the_same_seed_gives_the_same_model_and_another_seed_another(
+def test_only_the_same_seed_gives_the_same_model(
     launcher: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
     seeds = {"first": "5", "again": "5", "other": "6"}
@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(
     assert first != other
 
 
-def test_a_model_trained_by_a_group_is_saved_as_one_process_would(trained: Callable[[int], Trained]) -> None:
+def test_a_group_saves_a_model_like_one_process(trained: Callable[[int], Trained]) -> None:
     alone, grouped = (torch.load(trained(size).model / "model.pt", weights_only=True) for size in (1, 3))
     assert {name: tensor.shape for name, tensor in grouped.items()} == {
         name: tensor.shape for name, tensor in alone.items()
@@ -84,7 +84,7 @@ def test_a_model_trained_by_a_group_is_saved_as_one_process_would(trained: Calla
 
 
 @pytest.mark.timeout(400)
-def test_a_group_that_is_killed_goes_on_and_makes_the_very_same_model(
+def test_a_group_that_is_killed_resumes_and_makes_the_identical_model(
     launcher: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
     unbroken, resumed = tmp_path / "unbroken", tmp_path / "resumed"
@@ -101,12 +101,12 @@ def test_a_group_that_is_killed_goes_on_and_makes_the_very_same_model(
     step = int(newest.stem.rpartition("-")[2])
 
     [end, _] = train(launcher, 2, questions_uri, resumed, JOB_ATTEMPT="2", **kept)
-    assert f"going on from step {step}," in end.stdout
+    assert f"resuming from step {step}," in end.stdout
     assert manifest_of(resumed)["epochs"] == manifest_of(unbroken)["epochs"]
     assert manifest_of(resumed)["files"] == manifest_of(unbroken)["files"]
 
 
-def test_the_manifest_says_where_the_model_comes_from(trained: Callable[[int], Trained]) -> None:
+def test_the_manifest_has_the_origin_of_the_model(trained: Callable[[int], Trained]) -> None:
     manifest = manifest_of(trained(3).model)
     assert manifest["job_id"] == "7"
     assert manifest["attempt"] == 2
@@ -119,7 +119,7 @@ def test_the_manifest_says_where_the_model_comes_from(trained: Callable[[int], T
     assert set(manifest["files"]) == {"model.pt", "vocabulary.json", "labels.json"}
 
 
-def test_the_last_progress_report_tells_all_steps_and_the_accuracy(
+def test_the_last_progress_report_has_all_steps_and_the_accuracy(
     trained: Callable[[int], Trained],
 ) -> None:
     lines = [line for line in trained(3).ends[0].stdout.splitlines() if line.startswith(PROGRESS)]
@@ -129,14 +129,14 @@ def test_the_last_progress_report_tells_all_steps_and_the_accuracy(
     assert last["metrics"]["test_accuracy"] == manifest_of(trained(3).model)["metrics"]["test_accuracy"]
 
 
-def test_only_the_master_speaks(trained: Callable[[int], Trained]) -> None:
+def test_only_the_master_prints(trained: Callable[[int], Trained]) -> None:
     master, *workers = trained(3).ends
     assert "epoch 1 of 10: loss" in master.stdout
     assert [worker.stdout for worker in workers] == ["", ""]
     assert {end.stderr for end in trained(3).ends} == {""}
 
 
-def test_a_loss_that_is_not_finite_ends_training_and_points_to_the_lr() -> None:
+def test_a_loss_that_is_not_finite_ends_training_and_suggests_a_smaller_lr() -> None:
     examples = {split: [Encoded([0], 0), Encoded([1], 1)] for split in Split}
     parameters = Parameters(lr=4, epochs=9, batch_size=2, fc_size=4, seed=1)
     model = BagOfEmbeddings(terms=2, fc_size=4, classes=2)

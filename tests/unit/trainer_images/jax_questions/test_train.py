@@ -1,4 +1,4 @@
-"""JAX by a coordinator's address, a number of processes and an id alone."""
+"""JAX with only a coordinator's address, a number of processes and an id."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.support.trainers.frameworks import (
 from tests.support.trainers.launcher import Launcher, end_of
 
 SOON = 30
-"""Seconds within which a loss is noticed, on a slow machine."""
+"""Seconds within which a lost process is noticed on a slow machine."""
 
 
 @pytest.mark.timeout(180)
@@ -34,14 +34,14 @@ def test_groups_of_any_size_make_the_same_model_from_the_same_steps(
 
 
 @pytest.mark.parametrize("lost", [0, 1], ids=["coordinator", "worker"])
-def test_processes_that_lost_one_of_them_fail_soon(jax: Launcher, questions_uri: str, lost: int) -> None:
+def test_processes_fail_soon_after_the_loss_of_one(jax: Launcher, questions_uri: str, lost: int) -> None:
     group = start_jax(jax, 3, TRAINING_DATA_URI=questions_uri, MODEL_URI="nowhere", **ENDLESS)
     await_first_epoch(group[0])
     group[lost].kill()
     assert all(end_of(process, SOON).code != 0 for process in group if process is not group[lost])
 
 
-def test_a_process_whose_coordinator_never_comes_fails_within_its_patience(jax: Launcher) -> None:
+def test_a_process_without_a_coordinator_fails_within_its_time_out(jax: Launcher) -> None:
     alone = jax.start(
         "-m",
         "jax_questions.train",
@@ -56,12 +56,12 @@ def test_a_process_whose_coordinator_never_comes_fails_within_its_patience(jax: 
 
 
 def train(launcher: Launcher, size: int, data: str, model: Path) -> Trained:
-    """Trains with so many processes, all of which succeed."""
+    """Train with this number of processes, all of which succeed."""
     variables = {"TRAINING_DATA_URI": data, "MODEL_URI": str(model), "BATCH_SIZE": str(GROUP_BATCH // size)}
     return Trained(model, all_succeed(start_jax(launcher, size, **variables)))
 
 
 def weights_of(trained: Trained) -> np.ndarray:
-    """The model's weights, as they were published."""
+    """Return the weights of the published model."""
     with np.load(trained.model / "model.npz") as arrays:
         return np.asarray(arrays["weights"])

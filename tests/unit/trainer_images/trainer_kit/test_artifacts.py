@@ -9,7 +9,7 @@ from trainer_kit import artifacts, storage
 
 @pytest.fixture(params=["plain path", "file URI", "memory"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A folder that is not there yet, on several kinds of storage."""
+    """A folder that does not exist yet, on several kinds of storage."""
     places = {
         "plain path": str(tmp_path / "models" / "m"),
         "file URI": f"file://{tmp_path}/models/m/",
@@ -25,7 +25,7 @@ def names_in(uri: str) -> list[str]:
     return sorted(Path(path).name for path in filesystem.ls(folder, detail=False))
 
 
-def test_what_is_published_can_be_opened(uri: str) -> None:
+def test_a_published_model_can_be_opened(uri: str) -> None:
     with artifacts.publishing(uri, {"job_id": "7"}) as folder:
         (folder / "model.pt").write_bytes(b"weights")
     assert names_in(uri) == ["manifest.json", "model.pt"]
@@ -52,7 +52,7 @@ def test_a_block_that_fails_publishes_nothing(uri: str) -> None:
     assert names_in(uri) == []
 
 
-def test_an_upload_that_fails_leaves_the_earlier_files_as_they_were(
+def test_a_failed_upload_leaves_earlier_files_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tmp_path / "model"

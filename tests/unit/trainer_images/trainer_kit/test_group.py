@@ -21,7 +21,7 @@ def test_a_process_without_group_variables_is_alone() -> None:
         assert group.total(1, 2.5) == [1, 2.5]
 
 
-def test_a_lone_process_does_not_care_about_a_master(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process_ignores_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_PORT", "0")
     with join() as group:
         assert group.size == 1
@@ -38,7 +38,7 @@ def test_a_lone_process_does_not_care_about_a_master(monkeypatch: pytest.MonkeyP
         ({"WORLD_SIZE": "3", "RANK": "0", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "2"}, "LOCAL_RANK"),
     ],
 )
-def test_group_variables_that_make_no_sense_are_named(
+def test_invalid_group_variables_are_named(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str
 ) -> None:
     for name, value in variables.items():
@@ -48,7 +48,7 @@ def test_group_variables_that_make_no_sense_are_named(
 
 
 @pytest.mark.parametrize(("address", "reason"), [("127.0.0.1", "refused"), ("nowhere.invalid", "not known")])
-def test_a_master_that_never_comes_is_waited_for_no_longer_than_told(address: str, reason: str) -> None:
+def test_waiting_for_a_missing_master_times_out(address: str, reason: str) -> None:
     meeting = Meeting(address, free_port(), timeout=1)
     with pytest.raises(GroupError, match=f"could not reach the master at {meeting} within 1 s: .*{reason}"):
         meet(meeting, rank=1, size=2, backend="gloo")

@@ -1,4 +1,4 @@
-"""Reports as calls: all that was told arrives, and nothing that happens to it disturbs the training."""
+"""Reports as calls: all of them arrive, and their failure does not affect the training."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ class Refusal(grpc.RpcError):
 
 
 class Service:
-    """Answers calls as it is told to."""
+    """A service with prepared answers."""
 
     def __init__(self) -> None:
         self.received: list[pb.ReportRequest] = []
@@ -61,7 +61,7 @@ def reporter(service: Service) -> Reporter:
     return Reporter(GrpcSink("service:51001", "token", service.connect))
 
 
-def test_everything_that_was_told_arrives(service: Service, reporter: Reporter) -> None:
+def test_all_reports_arrive(service: Service, reporter: Reporter) -> None:
     for step in range(1, 2501):
         reporter.report(step=step, total_steps=2500, loss=1 / step)
     reporter.artifact("model.pt", "uri", kind="model", size=7)
@@ -72,7 +72,7 @@ def test_everything_that_was_told_arrives(service: Service, reporter: Reporter) 
     assert [a.name for request in service.received for a in request.artifacts] == ["model.pt"]
 
 
-def test_what_is_not_known_is_not_sent(service: Service, reporter: Reporter) -> None:
+def test_unknown_values_are_not_sent(service: Service, reporter: Reporter) -> None:
     reporter.report(epoch=2)
     reporter.close()
     assert not service.received[0].HasField("step")
@@ -92,7 +92,7 @@ def test_training_does_not_wait_for_a_slow_service(service: Service, reporter: R
     assert len(service.values) == 1000
 
 
-def test_what_could_not_be_sent_is_sent_later_once_and_in_order(service: Service, reporter: Reporter) -> None:
+def test_failed_reports_are_sent_later_once_and_in_order(service: Service, reporter: Reporter) -> None:
     service.failures = [Refusal(grpc.StatusCode.UNAVAILABLE), Refusal(grpc.StatusCode.DEADLINE_EXCEEDED)]
     for step in range(5):
         reporter.report(step=step, loss=float(step))
@@ -103,7 +103,7 @@ def test_what_could_not_be_sent_is_sent_later_once_and_in_order(service: Service
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED])
-def test_a_service_that_wants_no_reports_gets_no_more(
+def test_a_service_that_refuses_reports_gets_no_more(
     service: Service, reporter: Reporter, code: grpc.StatusCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.failures = [Refusal(code)]
@@ -112,10 +112,10 @@ def test_a_service_that_wants_no_reports_gets_no_more(
     reporter.report(step=2)
     reporter.close()
     assert service.received == []
-    assert "progress is not reported any more: no" in caplog.text
+    assert "progress is no longer reported: no" in caplog.text
 
 
-def test_a_service_that_stays_away_does_not_hold_up_the_end(service: Service, reporter: Reporter) -> None:
+def test_a_service_that_stays_away_does_not_delay_the_end(service: Service, reporter: Reporter) -> None:
     service.failures = [Refusal(grpc.StatusCode.UNAVAILABLE)] * 1000
     reporter.report(step=1, loss=1.0)
     started = time.perf_counter()
@@ -123,7 +123,7 @@ def test_a_service_that_stays_away_does_not_hold_up_the_end(service: Service, re
     assert time.perf_counter() - started < 10
 
 
-def test_more_than_there_is_room_for_is_dropped_oldest_first(service: Service, reporter: Reporter) -> None:
+def test_the_oldest_reports_are_dropped_if_too_many_wait(service: Service, reporter: Reporter) -> None:
     service.hold = threading.Event()
     reporter.report(step=0)
     service.arrived.acquire(timeout=5)
@@ -135,7 +135,7 @@ def test_more_than_there_is_room_for_is_dropped_oldest_first(service: Service, r
     assert service.values[-1] == ("loss", 29_999, 1.0)
 
 
-def test_whatever_goes_wrong_is_not_the_training_s(service: Service, reporter: Reporter) -> None:
+def test_an_unexpected_error_does_not_affect_the_training(service: Service, reporter: Reporter) -> None:
     service.failures = [RuntimeError("a bug")]
     reporter.report(step=1)
     service.arrived.acquire(timeout=5)

@@ -1,4 +1,4 @@
-"""MPI over instances that have nothing but their environment: no ssh, and no file that they share."""
+"""MPI over instances that share only environment variables: no ssh and no files."""
 
 import re
 import socket
@@ -17,11 +17,11 @@ from tests.support.trainers.launcher import Launcher, end_of, first_line_of
 PYTHON = str(ROOT / ".venv" / "frameworks" / "mpi_questions" / "bin" / "python")
 MPI4PY = (PYTHON, "-m", "mpi4py")
 SOON = 30
-"""Seconds: mpirun gives its processes a few, and the machine may be slow."""
+"""Seconds: mpirun gives its processes a few, plus time for a slow machine."""
 
 
 class Group:
-    """Instances on one machine, as the service starts them."""
+    """The instances on one machine, started as by the service."""
 
     def __init__(self, launcher: Launcher, instances: int, **variables: str) -> None:
         self.port = free_port()
@@ -36,19 +36,19 @@ class Group:
         }
 
     def start(self, instance: int, *command: str, **variables: str) -> subprocess.Popen[str]:
-        told = {**self._variables, "MPI_INSTANCE": str(instance), **variables}
-        return self._launcher.start("-m", "trainer_kit.mpi", *command, **told)
+        environment = {**self._variables, "MPI_INSTANCE": str(instance), **variables}
+        return self._launcher.start("-m", "trainer_kit.mpi", *command, **environment)
 
     def start_all(self, *command: str) -> list[subprocess.Popen[str]]:
         return [self.start(instance, *command) for instance in range(self._instances)]
 
 
 def program(body: str) -> tuple[str, ...]:
-    """A command that runs this in every process."""
+    """Return a command that runs this code in every process."""
     return *MPI4PY, "-c", f"import os, time\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\n{body}"
 
 
-SAY_AND_WAIT = program("world.Barrier()\nif world.rank == 0: print('here', flush=True)\ntime.sleep(100)")
+PRINT_AND_WAIT = program("world.Barrier()\nif world.rank == 0: print('here', flush=True)\ntime.sleep(100)")
 
 
 @pytest.mark.parametrize(("instances", "slots"), [(1, 1), (2, 2), (3, 1)])
@@ -79,14 +79,14 @@ def test_each_instance_hosts_its_own_processes_and_all_are_one_world(mpi: Launch
     assert (ended.code, ended.stdout) == (0, "[(0, 4, '0'), (1, 4, '0'), (2, 4, '1'), (3, 4, '1')]\n")
 
 
-def test_a_launcher_of_its_own_hosts_no_process(mpi: Launcher) -> None:
+def test_a_dedicated_launcher_hosts_no_process(mpi: Launcher) -> None:
     group = Group(mpi, 2, MPI_LAUNCHER_SLOTS="0")
     master, worker = group.start_all(*program("print(world.size, os.environ['MPI_INSTANCE'])"))
     assert end_of(worker, SOON) == (0, "", "")
     assert end_of(master, SOON)[:2] == (0, "1 1\n")
 
 
-def test_the_exit_code_of_a_process_is_the_launchers(mpi: Launcher) -> None:
+def test_the_launcher_exits_with_the_code_of_a_failed_process(mpi: Launcher) -> None:
     body = "world.Barrier()\nif world.rank == 1: os._exit(7)\nworld.Barrier()"
     master, worker = Group(mpi, 2).start_all(*program(body))
     assert end_of(master, SOON).code == 7
@@ -102,7 +102,7 @@ def test_an_exception_in_one_process_ends_all(mpi: Launcher) -> None:
 
 
 def test_a_killed_worker_ends_the_launcher(mpi: Launcher) -> None:
-    master, worker = Group(mpi, 2).start_all(*SAY_AND_WAIT)
+    master, worker = Group(mpi, 2).start_all(*PRINT_AND_WAIT)
     assert first_line_of(master) == "here\n"
     left = psutil.Process(worker.pid).children(recursive=True)
     worker.kill()
@@ -111,8 +111,8 @@ def test_a_killed_worker_ends_the_launcher(mpi: Launcher) -> None:
     assert not alive
 
 
-def test_a_killed_launcher_ends_the_workers_and_all_that_it_had_started(mpi: Launcher) -> None:
-    master, worker = Group(mpi, 2).start_all(*SAY_AND_WAIT)
+def test_a_killed_launcher_ends_the_workers_and_their_processes(mpi: Launcher) -> None:
+    master, worker = Group(mpi, 2).start_all(*PRINT_AND_WAIT)
     assert first_line_of(master) == "here\n"
     left = psutil.Process(master.pid).children(recursive=True)
     master.kill()
@@ -124,7 +124,7 @@ def test_a_killed_launcher_ends_the_workers_and_all_that_it_had_started(mpi: Lau
 
 
 def test_sigterm_to_the_launcher_ends_all(mpi: Launcher) -> None:
-    master, worker = Group(mpi, 2).start_all(*SAY_AND_WAIT)
+    master, worker = Group(mpi, 2).start_all(*PRINT_AND_WAIT)
     assert first_line_of(master) == "here\n"
     master.terminate()
     assert end_of(master, SOON).code == 143
@@ -132,7 +132,7 @@ def test_sigterm_to_the_launcher_ends_all(mpi: Launcher) -> None:
 
 
 def test_sigterm_to_a_worker_ends_all(mpi: Launcher) -> None:
-    master, worker = Group(mpi, 2).start_all(*SAY_AND_WAIT)
+    master, worker = Group(mpi, 2).start_all(*PRINT_AND_WAIT)
     assert first_line_of(master) == "here\n"
     worker.terminate()
     assert end_of(worker, SOON).code == 143
@@ -145,13 +145,15 @@ def test_an_instance_with_another_token_is_refused_and_counts_as_missing(mpi: La
     guesser = group.start(1, *program(""), GROUP_TOKEN="a guess")
     refused, alone = end_of(guesser, SOON), end_of(master, SOON)
     assert refused.code == alone.code == 1
-    assert refused.stderr.startswith(f"error: the launcher at 127.0.0.1:{group.port} was not met: ")
+    assert refused.stderr.startswith(
+        f"error: could not authenticate the launcher at 127.0.0.1:{group.port}: "
+    )
     assert alone.stderr == (
-        f"error: waited 3 s at 127.0.0.1:{group.port}, and these of 2 instances did not come: 1\n"
+        f"error: 1 of 2 instances did not connect to 127.0.0.1:{group.port} within 3 s: instances 1\n"
     )
 
 
-def test_a_worker_whose_launcher_never_comes_gives_up(mpi: Launcher) -> None:
+def test_a_worker_without_a_launcher_gives_up(mpi: Launcher) -> None:
     group = Group(mpi, 2, GROUP_TIMEOUT="1")
     ended = end_of(group.start(1, *program("")), SOON)
     assert ended.code == 1
@@ -163,7 +165,7 @@ def test_a_worker_whose_launcher_never_comes_gives_up(mpi: Launcher) -> None:
 @pytest.mark.parametrize(
     ("variable", "value"), [("GROUP_TOKEN", ""), ("MPI_INSTANCE", "2"), ("MPI_SLOTS", "0")]
 )
-def test_a_variable_that_makes_no_sense_is_named(mpi: Launcher, variable: str, value: str) -> None:
+def test_an_invalid_variable_is_named(mpi: Launcher, variable: str, value: str) -> None:
     ended = end_of(Group(mpi, 2).start(0, *program(""), **{variable: value}), SOON)
     assert ended.code == 1
     assert re.fullmatch(f"error: {variable} .*\n", ended.stderr)
@@ -172,7 +174,7 @@ def test_a_variable_that_makes_no_sense_is_named(mpi: Launcher, variable: str, v
 @pytest.mark.parametrize(
     ("command", "daemon"),
     [
-        # As a user whose shell is bash, by an Open MPI that was moved.
+        # The user's shell is bash, and Open MPI is relocated.
         (
             [
                 "OPAL_PREFIX=/x ; export OPAL_PREFIX;  PATH=/x/bin:$PATH ; export PATH ;  /x/bin/orted",
@@ -180,18 +182,18 @@ def test_a_variable_that_makes_no_sense_is_named(mpi: Launcher, variable: str, v
             ],
             Daemon(["m[1:0-2]"], relocated=True),
         ),
-        # As a user whose shell is sh, by Debian's.
+        # The user's shell is sh, and Open MPI is Debian's.
         (
             ["( test ! -r ./.profile || . ./.profile;  orted", "-mca", "ess", '"env"', ")"],
             Daemon(["-mca", "ess", "env"], relocated=False),
         ),
     ],
 )
-def test_a_daemon_is_read_out_of_the_command_for_a_shell(command: list[str], daemon: Daemon) -> None:
+def test_a_daemon_is_parsed_from_a_shell_command(command: list[str], daemon: Daemon) -> None:
     assert daemon_of(command) == daemon
 
 
-def test_strangers_at_the_port_disturb_nothing(mpi: Launcher) -> None:
+def test_connections_without_the_token_have_no_effect(mpi: Launcher) -> None:
     group = Group(mpi, 2)
     master = group.start(0, *program("if world.rank == 0: print(world.size)"))
     strangers = [reach(group.port) for _ in range(4)]
@@ -209,7 +211,7 @@ RUBBISH = [b"", b"\n\n\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 4_000_000]
 
 
 def reach(port: int) -> socket.socket:
-    """Connects as soon as the port is open."""
+    """Connect as soon as the port is open."""
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port))
@@ -218,11 +220,11 @@ def reach(port: int) -> socket.socket:
 
 
 def send_whatever_it_takes(stranger: socket.socket, rubbish: bytes) -> None:
-    """Sends until the other side has had enough."""
+    """Send until the other side closes the connection."""
     try:
         stranger.sendall(rubbish)
     except OSError:
-        assert len(rubbish) > 1_000_000  # the long one is cut short; the others pass whole
+        assert len(rubbish) > 1_000_000  # only the long one is cut short
 
 
 @pytest.mark.parametrize(
@@ -230,11 +232,9 @@ def send_whatever_it_takes(stranger: socket.socket, rubbish: bytes) -> None:
     [
         ("orted -mca ess env", ["-mca", "ess", "env"], False),
         ("OPAL_PREFIX=/v ; export OPAL_PREFIX; /v/bin/orted -mca a '1 2'", ["-mca", "a", "1 2"], True),
-        # As for a user whose shell is sh.
+        # The user's shell is sh.
         ("( test ! -r ./.profile || . ./.profile; orted -mca ess env )", ["-mca", "ess", "env"], False),
     ],
 )
-def test_the_daemon_is_found_in_what_a_shell_would_run(
-    command: str, arguments: list[str], relocated: bool
-) -> None:
+def test_the_daemon_is_found_in_a_shell_command(command: str, arguments: list[str], relocated: bool) -> None:
     assert daemon_of(command.split(" ")) == Daemon(arguments, relocated)

@@ -1,4 +1,4 @@
-"""How training processes end: with which exit code, which words, and how soon."""
+"""How training processes end: their exit codes, messages and delays."""
 
 import signal
 
@@ -8,13 +8,13 @@ from tests.support.ports import free_port
 from tests.support.trainers.launcher import Launcher, end_of, first_line_of
 
 KIT = "import sys, threading, time; from trainer_kit import process, errors;"
-SAY_AND_WAIT = f"{KIT} process.main(lambda group: (print('here'), time.sleep(60)))"
+PRINT_AND_WAIT = f"{KIT} process.main(lambda group: (print('here'), time.sleep(60)))"
 SOON = 10
-"""Seconds: the grace of two, and a slow machine."""
+"""Seconds: the grace period of 2 s, plus time for a slow machine."""
 
 
 def code(body: str) -> tuple[str, str]:
-    """Arguments that run a training function with this body."""
+    """Return arguments that run a training function with this body."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return "-c", f"{KIT}\ndef train(group):\n{lines}\nprocess.main(train)"
 
@@ -28,7 +28,7 @@ def code(body: str) -> tuple[str, str]:
         ("sys.exit('enough')", 1, "", "enough\n"),
     ],
 )
-def test_the_end_of_training_is_the_exit_code(
+def test_the_result_of_training_is_the_exit_code(
     launcher: Launcher, body: str, exit_code: int, stdout: str, stderr: str
 ) -> None:
     assert launcher.run(*code(body)) == (exit_code, stdout, stderr)
@@ -41,21 +41,21 @@ def test_an_exception_gives_its_traceback_and_exit_code_1(launcher: Launcher) ->
     assert ended.stderr.endswith("KeyError: 'lost'\n")
 
 
-def test_a_parameter_that_does_not_parse_is_named_in_one_line(launcher: Launcher) -> None:
+def test_an_invalid_parameter_is_reported_in_one_line(launcher: Launcher) -> None:
     addresses = {"TRAINING_DATA_URI": "nowhere", "MODEL_URI": "nowhere"}
     ended = launcher.run("-m", "intent_classification.train", EPOCHS="many", **addresses)
     assert ended == (1, "", "error: EPOCHS must be a whole number from 1 to 10000, but is 'many'\n")
 
 
 @pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_a_process_in_order(launcher: Launcher, signum: int, exit_code: int) -> None:
-    process = launcher.start("-c", SAY_AND_WAIT)
+def test_a_signal_ends_a_process_cleanly(launcher: Launcher, signum: int, exit_code: int) -> None:
+    process = launcher.start("-c", PRINT_AND_WAIT)
     assert first_line_of(process) == "here\n"
     process.send_signal(signum)
     assert end_of(process, SOON) == (exit_code, "", "")
 
 
-def test_a_signal_lets_training_code_put_its_things_away(launcher: Launcher) -> None:
+def test_a_signal_lets_training_code_clean_up(launcher: Launcher) -> None:
     process = launcher.start(
         *code("try:\n    print('here')\n    time.sleep(60)\nfinally:\n    print('tidy')")
     )
@@ -75,7 +75,7 @@ def test_sigterm_ends_a_process_that_waits_for_its_master(launcher: Launcher) ->
 
 
 def test_sigterm_ends_a_process_that_is_stuck_in_an_exchange_with_a_silent_peer(launcher: Launcher) -> None:
-    # The other thread speaks when the main one has long been deep in the exchange.
+    # The timer prints when the main thread has long been in the exchange.
     body = (
         "if group.rank == 0:\n"
         "    threading.Timer(0.5, print, ['here']).start()\n"
@@ -107,7 +107,7 @@ def test_a_process_whose_peers_died_after_the_last_exchange_still_succeeds(launc
     assert end_of(master, SOON).code == 0
 
 
-def test_a_group_without_its_master_says_which_address_and_how_long(launcher: Launcher) -> None:
+def test_a_missing_master_is_reported_with_address_and_time(launcher: Launcher) -> None:
     port = str(free_port())
     group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_TIMEOUT": "1"}
     worker = launcher.start(*code("pass"), RANK="1", **group)
@@ -116,7 +116,7 @@ def test_a_group_without_its_master_says_which_address_and_how_long(launcher: La
     assert ended.stderr.startswith(f"error: could not reach the master at 127.0.0.1:{port} within 1 s:")
 
 
-def test_a_master_without_its_workers_says_who_is_missing(launcher: Launcher) -> None:
+def test_missing_workers_are_reported(launcher: Launcher) -> None:
     port = str(free_port())
     group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_TIMEOUT": "1"}
     ended = launcher.run(*code("pass"), RANK="0", **group)

@@ -17,8 +17,8 @@ class Clock:
         return self.now
 
 
-class Heard:
-    """A sink that remembers."""
+class RecordingSink:
+    """A sink that records reports."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[Progress, Mapping[str, float]]] = []
@@ -36,7 +36,7 @@ class Heard:
 
 
 class Stdout(io.StringIO):
-    """Counts calls, and the reports in them."""
+    """A stream that records calls and the reports in them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Stdout(io.StringIO):
 @pytest.fixture
 def stdout(monkeypatch: pytest.MonkeyPatch) -> Stdout:
     stream = Stdout()
-    # Not sys.stdout itself, which pytest sets anew between a fixture and its test.
+    # Do not patch sys.stdout itself, which pytest replaces between a fixture and its test.
     monkeypatch.setattr("trainer_kit.report_sinks.sys", SimpleNamespace(stdout=stream))
     return stream
 
@@ -68,12 +68,12 @@ def test_a_report_is_one_line_with_a_marker_and_json_written_in_one_call(stdout:
     assert stdout.calls == [f"{PROGRESS} {report}\n", "flush"]
 
 
-def test_what_is_not_known_is_left_out(stdout: Stdout) -> None:
+def test_unknown_values_are_left_out(stdout: Stdout) -> None:
     Reporter(StdoutSink()).report(step=0)
     assert stdout.calls == ['::progress:: {"step": 0}\n', "flush"]
 
 
-def test_lines_keep_their_distance_and_the_last_one_always_goes_out(stdout: Stdout) -> None:
+def test_lines_keep_their_interval_and_the_last_one_is_always_printed(stdout: Stdout) -> None:
     clock, written_at = Clock(), list[float]()
     reporter = Reporter(StdoutSink(interval=0.5, clock=clock))
     for step in range(1, 1001):
@@ -88,7 +88,7 @@ def test_lines_keep_their_distance_and_the_last_one_always_goes_out(stdout: Stdo
     assert (stdout.reports[0]["step"], stdout.reports[-1]["step"]) == (1, 1000)
 
 
-def test_what_was_held_back_is_in_the_next_line(stdout: Stdout) -> None:
+def test_values_between_two_lines_are_in_the_next_line(stdout: Stdout) -> None:
     clock = Clock()
     reporter = Reporter(StdoutSink(clock=clock))
     reporter.report(step=1, total_steps=9, loss=2.0)
@@ -115,22 +115,22 @@ def test_closing_repeats_nothing(stdout: Stdout) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_metric_that_is_not_finite_is_left_out(value: float) -> None:
-    heard = Heard()
-    Reporter(heard).report(step=1, loss=value, accuracy=0.5)
-    assert heard.reports == [(Progress(step=1, metrics={"accuracy": 0.5}), {"accuracy": 0.5})]
+    sink = RecordingSink()
+    Reporter(sink).report(step=1, loss=value, accuracy=0.5)
+    assert sink.reports == [(Progress(step=1, metrics={"accuracy": 0.5}), {"accuracy": 0.5})]
 
 
-def test_a_sink_hears_all_that_is_known_and_what_of_it_is_new() -> None:
-    heard = Heard()
-    reporter = Reporter(heard)
+def test_a_sink_gets_the_known_progress_and_the_new_metrics() -> None:
+    sink = RecordingSink()
+    reporter = Reporter(sink)
     reporter.report(step=1, loss=2.0)
     reporter.report(step=2, accuracy=0.5)
     reporter.close()
-    assert heard.reports[-1] == (Progress(step=2, metrics={"loss": 2.0, "accuracy": 0.5}), {"accuracy": 0.5})
-    assert heard.closed
+    assert sink.reports[-1] == (Progress(step=2, metrics={"loss": 2.0, "accuracy": 0.5}), {"accuracy": 0.5})
+    assert sink.closed
 
 
-def test_what_was_made_is_a_line_of_its_own(stdout: Stdout) -> None:
+def test_an_artifact_is_a_separate_line(stdout: Stdout) -> None:
     Reporter(StdoutSink()).artifact("model.pt", "s3://models/7/model.pt", kind="model", size=3)
     report = '{"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 3}'
     assert stdout.calls == [f"{ARTIFACT} {report}\n", "flush"]

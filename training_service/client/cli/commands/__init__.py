@@ -1,1 +1,1 @@
-"""The commands of trainctl, a module each: what is asked of the client and how it is shown."""
+"""The commands of trainctl, one module each."""

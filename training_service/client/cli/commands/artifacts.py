@@ -24,7 +24,7 @@ from training_service.client.sync import TrainingClient
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that was brought to this machine."""
+    """A downloaded file."""
 
     job_id: int
     name: str
@@ -34,14 +34,14 @@ class Fetched:
     sha256: str
 
     def as_json(self) -> str:
-        """One line for programs."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self))
 
 
 def artifacts(context: typer.Context, job: Job) -> None:
-    """List what a job has made, and what it was made from.
+    """List the artifacts of a job and their origin.
 
-    In a pipe each artifact is a line: name, kind, size in bytes, SHA-256, URI; with tabs between.
+    In a pipe, each artifact is one line: name, kind, size in bytes, SHA-256 and URI, separated by tabs.
     """
     session = session_of(context)
     with session.client() as client:
@@ -53,16 +53,18 @@ def fetch(
     context: typer.Context,
     job: Job,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Only these; none: all that can be had.")
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="The artifacts to download; by default all."),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", "-o", metavar="FOLDER", help="Where to; default: job-JOB.")
+        Path | None,
+        typer.Option("--to", "-o", metavar="FOLDER", help="The folder to write to; by default job-JOB."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Bring what a job has made to this machine: the model, and what is beside it.
+    """Download artifacts of a job, such as its model.
 
-    With --json each file is an object, printed when it is there: job_id, name, path, size, sha256.
+    With --json, each downloaded file is printed as an object: job_id, name, path, size, sha256.
     """
     session = session_of(context)
     folder = to or Path(f"job-{job}")
@@ -82,21 +84,21 @@ def _wanted(made: GetTrainingArtifactsResponse, names: list[str]) -> list[Artifa
     for name in names:
         if name not in there:
             known = ", ".join(map(words.printable, there)) or "none"
-            raise typer.BadParameter(f"job {made.job_id} has no file {name!r}; there are: {known}")
+            raise typer.BadParameter(f"job {made.job_id} has no file {name!r}. Its files: {known}")
     if not there:
-        raise typer.BadParameter(f"job {made.job_id} has made no files (yet)")
+        raise typer.BadParameter(f"job {made.job_id} has no files (yet)")
     return [there[name] for name in names] or list(there.values())
 
 
 def _target(folder: Path, name: str, *, force: bool) -> Path:
-    """Where a file goes: below the folder, whatever a service says that it is called."""
+    """Return a file's path in the folder. Raises ServerError for a name that leaves the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ServerError(f"the service has a file with a name that leads elsewhere: {words.printable(name)}")
+        raise ServerError(f"the service sent a file name outside the folder: {words.printable(name)}")
     target = folder / path
-    with suppress(OSError):  # as of a name that is too long, which the writing says
+    with suppress(OSError):  # for example a name that is too long: writing the file reports it
         if target.exists() and not force:
-            raise typer.BadParameter(f"{target} is there already; --force replaces it")
+            raise typer.BadParameter(f"{target} exists; --force replaces it")
     return target
 
 
@@ -105,34 +107,35 @@ def _fetched(client: TrainingClient, job: int, made: Artifact, target: Path, bar
         return _download(client, job, made, target, bar)
     except OSError as error:
         raise typer.BadParameter(
-            f"{words.printable(str(target))} cannot be written: {error.strerror}; --to names another folder"
+            f"{words.printable(str(target))} cannot be written: {error.strerror}; "
+            "give another folder with --to"
         ) from error
 
 
 def _download(client: TrainingClient, job: int, made: Artifact, target: Path, bar: Progress) -> Fetched:
-    """Write it aside and rename it, so that what has its name is whole."""
+    """Write to a temporary file and rename it, so that a file with the target's name is complete."""
     task = bar.add_task(words.printable(made.name), total=made.size or None)
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
-    aside = target.with_name(f".{os.getpid()}.part")  # its own name may be as long as names can be
+    draft = target.with_name(f".{os.getpid()}.part")  # the target's name may have the maximum length
     try:
-        with aside.open("wb") as file:
+        with draft.open("wb") as file:
             for piece in client.fetch(job, made.name):
                 file.write(piece)
                 digest.update(piece)
                 bar.advance(task, len(piece))
         if made.sha256 and digest.hexdigest() != made.sha256:
             raise ServerError(
-                f"{words.printable(made.name)} is not what the training made: its SHA-256 is another"
+                f"{words.printable(made.name)} is damaged: its SHA-256 differs from the artifact's"
             )
-        aside.replace(target)
+        draft.replace(target)
     finally:
-        aside.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
     return Fetched(job, made.name, str(target), target.stat().st_size, digest.hexdigest())
 
 
 def _bar(*, shown: bool) -> Progress:
-    """Bars on standard error, which rich would also write to a file or a pipe."""
+    """Return progress bars on standard error, disabled there for files and pipes."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

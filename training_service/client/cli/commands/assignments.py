@@ -1,4 +1,4 @@
-"""KEY=VALUE on the command line."""
+"""Parses KEY=VALUE options."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,9 @@ import typer
 
 
 def parsed(assignments: Iterable[str], option: str) -> dict[str, str]:
-    """KEY=VALUE texts as a mapping; the value is all behind the first `=`.
+    """Parse KEY=VALUE texts. The value is everything after the first `=`.
 
-    Raises BadParameter, naming the option, for a text without `=` or without a key, and for a key given
-    twice.
+    Raises BadParameter with the option's name for a missing `=` or key and for a repeated key.
     """
     values: dict[str, str] = {}
     for text in assignments:

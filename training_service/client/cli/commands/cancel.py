@@ -10,20 +10,20 @@ from training_service.client.cli.session import session_of
 
 
 def cancel(context: typer.Context, job: Job) -> None:
-    """Cancel a job. It may be repeated; a job that has ended is left as it is.
+    """Cancel a job. This has no effect on a job that has ended.
 
-    The processes of a running job are stopped after this has returned: `trainctl wait` sees the end.
+    The command returns before the processes of a running job have stopped: `trainctl wait` waits for that.
     """
     session = session_of(context)
     with session.client() as client:
         answer = client.cancel(job)
-    session.output.show(answer, lines.update, _told)
+    session.output.show(answer, lines.update, _summary)
 
 
-def _told(status: GetTrainingStatusResponse) -> Text:
+def _summary(status: GetTrainingStatusResponse) -> Text:
     word = words.status_word(status.status)
     if status.status == TrainingStatus.cancelled:
         return Text(f"Job {status.job_id} is cancelled.")
     if status.status in (TrainingStatus.succeed, TrainingStatus.failure):
-        return Text(f"Job {status.job_id} had ended before: {word}.")
-    return Text(f"Job {status.job_id} is being cancelled; it was: {word}.")
+        return Text(f"Job {status.job_id} had already ended: {word}.")
+    return Text(f"Job {status.job_id} is being cancelled. Its status was {word}.")

@@ -11,8 +11,12 @@ from training_service.client.cli.session import session_of
 
 
 def describe(context: typer.Context, job: Job) -> None:
-    """Tell the whole story of a job: what was asked for, and every move with its time and reason."""
+    """Show a job with its history: every change of its state, with time and reason."""
     session = session_of(context)
     with session.client() as client:
         status = client.status(job)
-    session.output.show(status, lines.story, partial(panels.story, now=datetime.now(UTC)))
+    session.output.show(
+        status,
+        lines.description_with_history,
+        partial(panels.description_with_history, now=datetime.now(UTC)),
+    )

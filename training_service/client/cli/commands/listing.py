@@ -13,7 +13,7 @@ from training_service.client.cli.render import lines, panels
 from training_service.client.cli.session import session_of
 
 _STATES = TrainingStatus.keys()
-_STATE_HELP = f"Only jobs in it: {', '.join(_STATES)}. Repeatable."
+_STATE_HELP = f"Only jobs in this state: {', '.join(_STATES)}. Repeatable."
 _LARGEST_PAGE = 1000
 
 
@@ -30,15 +30,16 @@ def list_jobs(
         typer.Option("--state", "-s", parser=_state, metavar="STATE", help=_STATE_HELP),
     ] = None,
     name: Annotated[
-        str, typer.Option("--name", "-n", metavar="PREFIX", help="Only names that begin so.")
+        str,
+        typer.Option("--name", "-n", metavar="PREFIX", help="Only jobs whose name starts with PREFIX."),
     ] = "",
     algorithm: Annotated[str, typer.Option(help="Only jobs of this algorithm.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of jobs to show.")] = 50,
 ) -> None:
     """List jobs, newest first.
 
-    In a pipe each is a line: job id, status, algorithm, name, instances, time of submission; with tabs
-    between.
+    In a pipe, each job is one line: id, status, algorithm, name, instances and submission time, separated by
+    tabs.
     """
     session = session_of(context)
     with session.client() as client:
@@ -51,4 +52,4 @@ def list_jobs(
         shown = islice(found, limit)
         session.output.show_all(shown, lines.row, partial(panels.jobs_table, now=datetime.now(UTC)))
         if next(found, None) is not None:
-            remark(f"there are more than these {limit}; --limit shows more")
+            remark(f"there are more than {limit} jobs; --limit shows more")

@@ -17,36 +17,36 @@ def logs(
     context: typer.Context,
     job: Job,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for what is still to come, until the job ends.")
+        bool, typer.Option("--follow", "-f", help="Wait for more output until the job ends.")
     ] = False,
-    rank: Annotated[int, typer.Option(min=0, help="Which process; 0 is the master.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, help="The rank to show; 0 is the master.")] = 0,
     all_ranks: Annotated[
-        bool, typer.Option("--all-ranks", help="Every process, by time; each line begins with its rank.")
+        bool, typer.Option("--all-ranks", help="Show all ranks, by time; each line starts with its rank.")
     ] = False,
     attempt: Annotated[
-        int, typer.Option(min=0, help="Which attempt; 0 is the last, and with -f those that follow.")
+        int, typer.Option(min=0, help="The attempt to show; 0 is the last, and with -f also later ones.")
     ] = 0,
     tail: Annotated[
-        int | None, typer.Option(min=0, help="Begin with the last so many lines, of each process.")
+        int | None, typer.Option(min=0, metavar="N", help="Start with the last N lines of each rank.")
     ] = None,
     since: Annotated[
         timedelta | None,
-        typer.Option(parser=duration, metavar="TIME", help="Begin with what was printed so long ago."),
+        typer.Option(parser=duration, metavar="TIME", help="Only output of the last TIME, such as 10m."),
     ] = None,
     timestamps: Annotated[
-        bool, typer.Option("--timestamps", help="Each line begins with the time at which it was printed.")
+        bool, typer.Option("--timestamps", help="Start each line with the time at which it was printed.")
     ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="On a terminal, keep escape sequences and control characters.")
     ] = False,
 ) -> None:
-    """Show what one process of a job printed, or what all of them did.
+    """Show the output of one rank of a job, or of all ranks.
 
-    A terminal gets no escape sequences or control characters of a job unless --raw is given; a pipe or a file
-    gets exactly what was printed.
+    On a terminal, escape sequences and control characters are removed unless --raw is given. A pipe or file
+    gets the exact output.
 
-    The logs of a job are kept as long as the job. If the service goes away in the middle, this goes on
-    after the last line when it is back; no line is lost or shown twice.
+    Logs are kept as long as their job. If the service goes away, this waits for it and continues after the
+    last line: no line is lost or repeated.
     """
     session = session_of(context)
     clean = session.output.on_terminal and not raw

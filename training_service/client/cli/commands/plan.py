@@ -1,10 +1,10 @@
-"""trainctl plan: finds the planner of an algorithm, and shows its answer.
+"""trainctl plan: runs the planner of an algorithm and shows its choices.
 
-A planner is an entry point of the group `trainctl.planners`, named after its algorithm, in that algorithm's
-package. It is a function of the number of devices and the memory of each in bytes; further parameters become
-options of the command, as Typer reads them. It returns the choices that fit, the best first, and the one that
-needs the least memory, to be shown if none fits; each has the attributes of Row. It raises ValueError for
-options that do not go together.
+A planner is an entry point of the group `trainctl.planners` in the package of its algorithm, with the
+algorithm's name. It is a function of the number of devices and the memory of each in bytes. Typer turns its
+further parameters into options. It returns the choices that fit, the best first, and the choice with the
+least memory, which is shown if none fits. Each choice has the attributes of Row. It raises ValueError for
+contradictory options.
 """
 
 import inspect
@@ -30,52 +30,56 @@ _SHOWN = 12
 
 Instances = Annotated[int, typer.Option("--instances", "-n", help="Devices to train on.", min=1, max=4096)]
 DeviceMemory = Annotated[
-    str, typer.Option("--device-memory", "-m", metavar="SIZE", help="Of each, as 16Gi or 80G.")
+    str,
+    typer.Option("--device-memory", "-m", metavar="SIZE", help="Memory of each device, such as 16Gi or 80G."),
 ]
-Every = Annotated[bool, typer.Option("--all", help=f"All that fit, not the best {_SHOWN}.")]
+Every = Annotated[bool, typer.Option("--all", help=f"Show all choices that fit, not only the best {_SHOWN}.")]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One choice of a planner, and what it costs."""
+    """One choice of a planner and its costs."""
 
     parameters: Mapping[str, str]
-    """To submit a job with."""
+    """Parameters for `trainctl submit`."""
     memory_bytes: float
-    """Of the device that needs most."""
+    """Memory of the device that needs the most."""
     bytes_sent: float
-    """By a rank in a step, on average."""
+    """Bytes that a rank sends per step, on average."""
     bubble: float
-    """The share of its time that a rank waits for others."""
+    """The share of time for which a rank waits for others."""
     recomputed: float
-    """Work that is done twice, as a share of a step's."""
+    """Recomputed work, as a share of a step's work."""
     slowdown: float
-    """How much longer a step takes than its bare work."""
+    """The time of a step, relative to its work alone."""
 
     @classmethod
     def of(cls, choice: Any) -> Self:
-        """Read the attributes of a planner's choice."""
+        """Create a row from a planner's choice."""
         return cls(**{field.name: getattr(choice, field.name) for field in fields(cls)})
 
     def as_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(vars(self))
 
 
 def plan() -> None:
-    """Which parallelism fits a model and devices, and what it costs, by formulas; asks no service."""
+    """Find the kinds of parallelism that fit a model and devices, with their costs.
+
+    The costs are computed by formulas, without a connection to the service.
+    """
     remark(
-        "no planner is installed here: the package of an algorithm brings one, as trainer-images does "
+        "no planner is installed. Install the package of an algorithm that has one, such as trainer-images "
         "(in a checkout: pip install ./trainer_images)"
     )
     raise typer.Exit(1)
 
 
 class PlanCommand(TyperCommand):
-    """Takes the place of `plan` where there are planners: `trainctl plan [ALGORITHM] OPTIONS`."""
+    """Replaces `plan` if a planner is installed: `trainctl plan [ALGORITHM] OPTIONS`."""
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Make the context of the command of the planner that the first argument names."""
+        """Create the context for the planner that the first argument names."""
         planners = {each.name: each for each in entry_points(group=_GROUP)}
         if not planners:
             return super().make_context(info_name, args, parent, **extra)
@@ -85,12 +89,12 @@ class PlanCommand(TyperCommand):
 
 
 def _chosen(planners: Mapping[str, EntryPoint], args: list[str]) -> Planner:
-    """Load the planner that the first of `args` names, and remove the name; the only one needs no name."""
+    """Load the planner that the first argument names, and remove the name. A single planner needs no name."""
     named = bool(args) and not args[0].startswith("-")
     name = args.pop(0) if named else "" if len(planners) > 1 else next(iter(planners))
     if name not in planners:
-        problem = f"there is no planner of '{name}'; " if named else ""
-        raise typer.BadParameter(f"{problem}name an algorithm first, one of {', '.join(sorted(planners))}")
+        problem = f"no planner for '{name}'; " if named else ""
+        raise typer.BadParameter(f"{problem}the first argument is one of {', '.join(sorted(planners))}")
     try:
         planner: Planner = planners[name].load()
     except ImportError as error:
@@ -100,7 +104,7 @@ def _chosen(planners: Mapping[str, EntryPoint], args: list[str]) -> Planner:
 
 
 def _command(planner: Planner) -> Any:
-    """Make the command of a planner, whose parameters are options of it."""
+    """Create the command of a planner, with the planner's parameters as options."""
 
     def run(
         context: typer.Context,
@@ -115,8 +119,8 @@ def _command(planner: Planner) -> Any:
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         if not found:
-            needs = f"; the least needs {_least(Row.of(least))}" if least else ""
-            remark(f"nothing fits {instances} devices of {device_memory}{needs}")
+            needs = f"; the smallest choice needs {_least(Row.of(least))}" if least else ""
+            remark(f"nothing fits on {instances} devices of {device_memory}{needs}")
             raise typer.Exit(1)
         rows = [Row.of(choice) for choice in (found if every else found[:_SHOWN])]
         session_of(context).output.show_all(rows, _line, _table)
@@ -126,22 +130,22 @@ def _command(planner: Planner) -> Any:
     context, instances, device_memory, every, _ = inspect.signature(run).parameters.values()
     _, _, *own = inspect.signature(planner, eval_str=True).parameters.values()
     signature = inspect.Signature([context, instances, device_memory, *own, every])
-    run.__signature__ = signature  # type: ignore[attr-defined]  # Typer makes options of it
+    run.__signature__ = signature  # type: ignore[attr-defined]  # Typer reads the options from it
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     app.command(help=f"{plan.__doc__}\n\n{inspect.getdoc(planner) or ''}")(run)
     return typer.main.get_command(app)
 
 
 def size_of(text: str) -> float:
-    """Parse a number of bytes. Raises ValueError."""
+    """Parse a size in bytes, such as 16Gi or 80G. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]i?)?B?", text)
     if match is None or float(match[1]) == 0:
-        raise ValueError(f"--device-memory {text!r} is no size; write it as 16Gi, 80G or 512Mi")
+        raise ValueError(f"--device-memory {text!r} is not a size; write for example 16Gi, 80G or 512Mi")
     return float(match[1]) * _UNITS[match[2] or ""]
 
 
 def shown(size: float) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes for people."""
     for unit in ("Gi", "Mi", "Ki"):
         if size >= _UNITS[unit]:
             return f"{size / _UNITS[unit]:.3g} {unit}B"
@@ -163,7 +167,7 @@ def _line(row: Row) -> str:
 
 def _table(rows: Any) -> Table:
     table = Table(box=None, header_style="bold")
-    for head in ("parameters", "memory", "sent a step", "waits", "done twice", "slower"):
+    for head in ("parameters", "memory", "sent per step", "waiting", "recomputed", "slowdown"):
         table.add_column(head, justify="left" if head == "parameters" else "right")
     for row in rows:
         table.add_row(

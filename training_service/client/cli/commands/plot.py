@@ -25,18 +25,18 @@ def plot(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write a picture (.png, .svg or .pdf) instead."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the plot to FILE (.png, .svg or .pdf)."),
     ] = None,
 ) -> None:
-    """Draw what jobs have reported of their metrics, several jobs over each other.
+    """Plot the metrics of jobs, with one curve per job.
 
-    In a pipe each point is a line: job id, metric, step, value; with tabs between.
+    In a pipe, each point is one line: job id, metric, step and value, separated by tabs.
     """
     session = session_of(context)
     with session.client() as client:
         found = {_label(client, job): list(client.metrics(job, metric or ())) for job in dict.fromkeys(jobs)}
     if not any(found.values()):
-        remark("there is nothing to draw: no such metric was reported")
+        remark("nothing to plot: the jobs have not reported such a metric")
         raise typer.Exit(1)
     if output is not None:
         plots.save(curves_by_metric(found), output)

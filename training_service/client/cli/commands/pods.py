@@ -1,4 +1,4 @@
-"""What `trainctl submit` says about the job's pods."""
+"""The pod options of `trainctl submit`."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from training_service._generated.training_service_pb2 import PodOptions, Toleration
 from training_service.client.cli.commands.assignments import parsed
 
-_PANEL = "Pods, where the service runs on Kubernetes and allows it"
+_PANEL = "Pods (if the service runs on Kubernetes and allows these)"
 
 Resources = Annotated[
     list[str] | None,
@@ -16,24 +16,26 @@ Resources = Annotated[
         "--resource",
         "-r",
         metavar="NAME=QUANTITY",
-        help="What each instance gets, as in cpu=2, memory=4Gi or nvidia.com/gpu=1. Repeatable.",
+        help="Resources of each instance, such as cpu=2, memory=4Gi or nvidia.com/gpu=1. Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
 ProcessesPerInstance = Annotated[
     int,
-    typer.Option("--nproc-per-node", min=1, help="Training processes an instance.", rich_help_panel=_PANEL),
+    typer.Option("--nproc-per-node", min=1, help="Training processes per instance.", rich_help_panel=_PANEL),
 ]
 NodeSelector = Annotated[
     list[str] | None,
-    typer.Option(metavar="LABEL=VALUE", help="Labels that a node must have.", rich_help_panel=_PANEL),
+    typer.Option(
+        metavar="LABEL=VALUE", help="A label that nodes must have. Repeatable.", rich_help_panel=_PANEL
+    ),
 ]
 Tolerations = Annotated[
     list[str] | None,
     typer.Option(
         "--toleration",
         metavar="KEY[=VALUE][:EFFECT]",
-        help="A taint that is put up with, written as kubectl does.",
+        help="A taint to tolerate, as in kubectl. Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -42,12 +44,17 @@ PriorityClass = Annotated[
 ]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="A label for the pods.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--label", metavar="KEY=VALUE", help="A label for the pods. Repeatable.", rich_help_panel=_PANEL
+    ),
 ]
 Annotations = Annotated[
     list[str] | None,
     typer.Option(
-        "--annotation", metavar="KEY=VALUE", help="An annotation for the pods.", rich_help_panel=_PANEL
+        "--annotation",
+        metavar="KEY=VALUE",
+        help="An annotation for the pods. Repeatable.",
+        rich_help_panel=_PANEL,
     ),
 ]
 
@@ -62,7 +69,7 @@ def pod_options(
     labels: Sequence[str] | None,
     annotations: Sequence[str] | None,
 ) -> PodOptions:
-    """The message, with what was given and nothing else. Raises BadParameter."""
+    """Build the message from the given options. Raises BadParameter."""
     return PodOptions(
         resources=parsed(resources or (), "--resource"),
         nproc_per_node=nproc_per_node if nproc_per_node > 1 else 0,

@@ -1,4 +1,4 @@
-"""Options of `trainctl submit` for retries and deadlines."""
+"""The retry and deadline options of `trainctl submit`."""
 
 import re
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from google.protobuf.duration_pb2 import Duration
 
 from training_service._generated.training_service_pb2 import Deadlines, RetryPolicy
 
-_PANEL = "Attempts and deadlines; what is left out is as the service is configured"
+_PANEL = "Attempts and deadlines (by default, those of the service's configuration)"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _LONGEST = timedelta(days=3650)
 
 
 def duration(text: str) -> timedelta:
-    """Parse a span of time such as 90, 90s, 1.5m, 2h or 1d. Raises BadParameter."""
+    """Parse a duration such as 90, 90s, 1.5m, 2h or 1d. Raises BadParameter."""
     found = _DURATION.fullmatch(text)
     if found and (seconds := float(found[1]) * _UNITS[found[2]]) <= _LONGEST.total_seconds():
         return timedelta(seconds=seconds)
     raise typer.BadParameter(
-        f"'{text}' is not a span of time up to {_LONGEST.days}d, as in 30s, 10m, 2h or 1d"
+        f"'{text}' is not a duration of at most {_LONGEST.days}d; write for example 30s, 10m, 2h or 1d"
     )
 
 
@@ -32,29 +32,30 @@ def _span(help_text: str) -> Any:
 
 MaxAttempts = Annotated[
     int | None,
-    typer.Option(min=1, help="How often the group may be started in all.", rich_help_panel=_PANEL),
+    typer.Option(min=1, help="The maximum number of attempts.", rich_help_panel=_PANEL),
 ]
 RetryOn = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CATEGORY",
-        help="A diagnosis that is worth another attempt besides lost nodes and the like, as in crashed; any: "
-        "whatever happens. Repeatable.",
+        help="A category of failures to retry besides lost nodes and similar failures, such as crashed; "
+        "'any' retries all. Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
 Backoff = Annotated[
-    timedelta | None, _span("The wait before the second attempt; it doubles with each further one.")
+    timedelta | None, _span("The pause before the second attempt; it doubles with each further attempt.")
 ]
-MaxBackoff = Annotated[timedelta | None, _span("The longest such wait.")]
+MaxBackoff = Annotated[timedelta | None, _span("The longest pause between attempts.")]
 QueueDeadline = Annotated[
-    timedelta | None, _span("Fail if the job has waited so long in the queue; 0: wait for ever.")
+    timedelta | None, _span("Fail the job if it is still queued after TIME; 0 means no deadline.")
 ]
 StartDeadline = Annotated[
-    timedelta | None,
-    _span("Fail if an attempt has not come to run so long after its launch; 0: wait for ever."),
+    timedelta | None, _span("Fail an attempt that does not run TIME after its launch; 0 means no deadline.")
 ]
-RunDeadline = Annotated[timedelta | None, _span("Fail if an attempt has run so long; 0: run for ever.")]
+RunDeadline = Annotated[
+    timedelta | None, _span("Fail an attempt that has run for TIME; 0 means no deadline.")
+]
 
 
 def retry_policy(

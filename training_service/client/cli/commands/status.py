@@ -11,7 +11,7 @@ from training_service.client.cli.session import session_of
 
 
 def status(context: typer.Context, job: Job) -> None:
-    """Show all about one job, as it is now."""
+    """Show the current state of a job in full."""
     session = session_of(context)
     with session.client() as client:
         answer = client.status(job)

@@ -18,7 +18,7 @@ from training_service.client.requests import new_request_key
 def submit(
     context: typer.Context,
     algorithm: Annotated[
-        str, typer.Argument(metavar="ALGORITHM", help="What to train: a name of the service's configuration.")
+        str, typer.Argument(metavar="ALGORITHM", help="An algorithm of the service's configuration.")
     ],
     dataset: Annotated[str, typer.Option("--dataset", "-d", metavar="ID", help="The dataset's id.")],
     version: Annotated[
@@ -30,16 +30,16 @@ def submit(
         typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="A parameter. Repeatable."),
     ] = None,
     instances: Annotated[
-        int | None, typer.Option("--instances", min=1, help="How many processes train together.")
+        int | None, typer.Option("--instances", min=1, help="The number of instances that train together.")
     ] = None,
     model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
     request_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Submitting again with the same key gives the same job."),
+        typer.Option(metavar="KEY", help="Repeating a submission with the same key returns the same job."),
     ] = None,
     follow_it: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Stay with the job to its end; the exit code is its outcome."),
+        typer.Option("--follow", "-f", help="Follow the job until it ends; its outcome is the exit code."),
     ] = False,
     max_attempts: policy_options.MaxAttempts = None,
     retry_on: policy_options.RetryOn = None,
@@ -58,7 +58,7 @@ def submit(
 ) -> None:
     """Queue a training job and print its id.
 
-    In a pipe the id stands alone on the first line: JOB=$(trainctl submit ...).
+    In a pipe, the first line is the id alone: JOB=$(trainctl submit ...).
     """
     session = session_of(context)
     parameters = parsed(parameter or (), "-p")
@@ -88,16 +88,18 @@ def submit(
                 deadlines=policy_options.deadlines(queue_deadline, start_deadline, run_deadline),
             )
         except (DeadlineExceeded, Unavailable) as error:
-            # The service may have queued the job and gone away before it could say so.
+            # The service may have queued the job and gone away before it could answer.
             error.add_note(f"To repeat this without queueing the job twice, add --request-key {key}.")
             raise
         session.output.show(
-            TrainResponse(job_id=job), lambda answer: str(answer.job_id), partial(_told, session, follow_it)
+            TrainResponse(job_id=job),
+            lambda answer: str(answer.job_id),
+            partial(_summary, session, follow_it),
         )
         if follow_it:
             follow(session, client, job)
 
 
-def _told(session: Session, followed: bool, answer: TrainResponse) -> Text:
-    hint = "" if followed else f" Follow it with: {session.command(f'watch {answer.job_id}')}"
+def _summary(session: Session, followed: bool, answer: TrainResponse) -> Text:
+    hint = "" if followed else f" To follow it: {session.command(f'watch {answer.job_id}')}"
     return Text(f"Submitted job {answer.job_id}.{hint}")

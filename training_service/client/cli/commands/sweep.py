@@ -15,21 +15,34 @@ def sweep(
     context: typer.Context,
     what: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE|FOLDER]", help="Settings in TOML, or a sweep that was begun."),
+        typer.Argument(
+            metavar="[FILE|FOLDER]",
+            help="FILE: the settings of a new sweep, in TOML. FOLDER: an existing sweep.",
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in FOLDER.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End the sweep in FOLDER and its jobs.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the sweep in FOLDER.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel the sweep in FOLDER and its jobs.")
+    ] = False,
     folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the sweep is kept; by default NAME.sweep.")
+        Path | None, typer.Option(metavar="DIR", help="The folder of a new sweep; by default NAME.sweep.")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a picture (.png, .svg or .pdf).")
+        Path | None, typer.Option(metavar="FILE", help="Also write a plot to FILE (.png, .svg or .pdf).")
     ] = None,
-    algorithm: Annotated[str | None, typer.Option(help="What to train.")] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID", help="Its id.")] = None,
-    version: Annotated[str | None, typer.Option(metavar="HASH", help="Of the dataset's version.")] = None,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="Begins the names of the jobs.")] = None,
-    instances: Annotated[int | None, typer.Option(help="How many processes train together.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="The algorithm to train.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", "-d", metavar="ID", help="The dataset's id.")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(metavar="HASH", help="The hash of the dataset's version.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="The name of the sweep; job names start with it.")
+    ] = None,
+    instances: Annotated[
+        int | None, typer.Option(help="The number of instances that train together.")
+    ] = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="A fixed parameter. Repeatable."),
@@ -39,37 +52,46 @@ def sweep(
         typer.Option(
             *("--search", "-s"),
             metavar="KEY=SPACE",
-            help="A searched one: A,B,C or LOW..HIGH, with :log or :step=S behind it. Repeatable.",
+            help="A parameter to search: A,B,C or LOW..HIGH, LOW..HIGH:log or LOW..HIGH:step=S. Repeatable.",
         ),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="grid, random (the default) or tpe.")] = None,
-    trials: Annotated[int | None, typer.Option(help="How many trials; a grid makes all there are.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed draws the same trials.")] = None,
-    metric: Annotated[str | None, typer.Option("--metric", "-m", help="The objective.")] = None,
-    direction: Annotated[str | None, typer.Option(help="maximize or minimize.")] = None,
-    value: Annotated[
-        str | None, typer.Option(help="Which of the metric: last (the default), best, or manifest.")
+    method: Annotated[
+        str | None, typer.Option(help="The search method: grid, random or tpe; by default random.")
     ] = None,
-    at_once: Annotated[int | None, typer.Option(min=1, help="Most jobs queued and running; 4.")] = None,
-    max_failures: Annotated[int | None, typer.Option(min=1, help="Ends the sweep; by default 10.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="The number of trials; not for grid, which makes all combinations.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed; the same seed gives the same trials.")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", "-m", help="The metric to optimize.")] = None,
+    direction: Annotated[str | None, typer.Option(help="maximize or minimize the metric.")] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(help="The value of the metric to use: last, best or manifest; by default last."),
+    ] = None,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="The maximum number of live jobs; by default 4.")
+    ] = None,
+    max_failures: Annotated[
+        int | None, typer.Option(min=1, help="Submit no more after this many failed trials; by default 10.")
+    ] = None,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.01, help="How often to look at the jobs.")
+        float, typer.Option(metavar="SECONDS", min=0.01, help="The time between two checks of the jobs.")
     ] = 2.0,
 ) -> None:
-    """Search for the best parameters: many trainings, so many at a time, resumable.
+    """Search for the best parameters with many jobs.
 
-    FILE or options begin a sweep; with a FOLDER alone its trials are shown. Ctrl-C leaves the jobs to
-    themselves, and --resume goes on. In a pipe each trial is a line, the best first: number, state,
-    objective, job id, parameters, reason; with tabs between.
+    A FILE or options start a sweep. A FOLDER alone shows its trials. Ctrl-C leaves the jobs running, and
+    --resume resumes the sweep. In a pipe, each trial is one line, the best first: number, state, objective,
+    job id, parameters and reason, separated by tabs.
     """
-    # With them comes pydantic, which takes half as long to import as all the rest, and only sweeps need it.
+    # Imported here, since only sweeps need pydantic. Its import takes half as long as all others together.
     from training_service.client.cli import sweep_folders, sweeping
 
     if to is not None:
         plots.check(to, "--to")
     if resume and cancel:
-        raise typer.BadParameter("a sweep is resumed or cancelled, not both", param_hint="--cancel")
-    given = sweep_folders.without_nothing(
+        raise typer.BadParameter("give either --resume or --cancel, not both", param_hint="--cancel")
+    given = sweep_folders.without_empty(
         {
             "algorithm": algorithm,
             "dataset": dataset,
@@ -88,9 +110,9 @@ def sweep(
     session = session_of(context)
     begins = not (resume or cancel or (what is not None and what.is_dir()))
     if begins:
-        path = sweep_folders.begun(what, folder, {**given, **limits.settings}, session.address)
+        path = sweep_folders.create(what, folder, {**given, **limits.settings}, session.address)
     else:
-        path = sweep_folders.found(what, folder, given)
+        path = sweep_folders.find(what, folder, given)
     if cancel:
         sweeping.cancel_sweep(session, path)
     elif begins or resume:

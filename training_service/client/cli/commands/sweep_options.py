@@ -1,4 +1,4 @@
-"""Options KEY=SPACE of `trainctl sweep`: choices A,B,C or a range LOW..HIGH[:log], LOW..HIGH:step=S."""
+"""Parses KEY=SPACE options of `trainctl sweep`: A,B,C or LOW..HIGH, LOW..HIGH:log, LOW..HIGH:step=S."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _RANGE = re.compile(r"(?P<low>[^,]+?)\.\.(?P<high>[^,:]+)(?::(?P<log>log)|:step=
 
 
 def parsed_space(texts: Iterable[str], option: str) -> dict[str, Any]:
-    """Parse a space into the form of a TOML file. Raises BadParameter, naming the option."""
+    """Parse a space into the form of a TOML file. Raises BadParameter with the option's name."""
     return {name: _axis(name, text, option) for name, text in parsed(texts, option).items()}
 
 
@@ -27,7 +27,8 @@ def _axis(name: str, text: str, option: str) -> Any:
         numbers = {key: _number(found[key]) for key in ("low", "high", "step") if found[key]}
     except ValueError:
         raise typer.BadParameter(
-            f"'{name}={text}' is neither choices (A,B,C) nor a range (LOW..HIGH, :log or :step=S behind it)",
+            f"'{name}={text}' must be choices (A,B,C) or a range (LOW..HIGH, LOW..HIGH:log or "
+            "LOW..HIGH:step=S)",
             param_hint=option,
         ) from None
     return {**numbers, "log": True} if found["log"] else numbers
@@ -41,7 +42,7 @@ def _number(text: str) -> int | float:
 
 
 def _choice(text: str) -> str | int | float:
-    """Return a number where the service would get the same text for it, else the text."""
+    """Return a number if its text for the service is the same, or else the text."""
     try:
         number = _number(text)
     except ValueError:

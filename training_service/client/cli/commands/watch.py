@@ -8,9 +8,9 @@ from training_service.client.cli.session import session_of
 
 
 def watch(context: typer.Context, job: Job) -> None:
-    """Follow a job to its end, with its progress; the exit code is its outcome.
+    """Show a job's progress until it ends; its outcome is the exit code.
 
-    Ctrl-C leaves the job alone.
+    Ctrl-C ends this command, not the job.
     """
     session = session_of(context)
     with session.client() as client:

@@ -1,1 +1,1 @@
-"""Statuses as text: pure functions from messages to strings (`lines`) and rich objects (`panels`)."""
+"""Pure functions from messages to text: plain strings (`lines`) and Rich objects (`panels`)."""

@@ -1,4 +1,4 @@
-"""What there is to say about a job, as labelled lines that every kind of output shares."""
+"""Labelled facts about a job, for every form of output."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -19,7 +19,7 @@ Fact = tuple[str, str]
 
 
 def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
-    """What was asked for."""
+    """Yield what was requested."""
     job = status.metadata
     yield "Algorithm", words.printable(job.algorithm)
     if job.name:
@@ -36,7 +36,7 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 
 
 def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
-    """What the job is doing."""
+    """Yield the job's present state."""
     if status.status == TrainingStatus.queuing and not status.HasField("next_attempt_at"):
         yield "Queue", words.queue_position(status.positionInQueue)
     if status.attempt > 1 or status.HasField("next_attempt_at"):
@@ -51,16 +51,16 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     if status.ranks:
         yield "Ranks", words.ranks(status.ranks)
     if status.ending:
-        yield "Ending", "the outcome is decided; processes that still run are being stopped"
+        yield "Ending", "the outcome is decided; the remaining processes are being stopped"
     if status.message:
         yield "Message", words.printable(status.message)
 
 
 def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
-    """Where the job stands, in a few words that make one line together."""
+    """Yield the parts of one line about the job's present state."""
     yield words.status_word(status.status)
     if status.HasField("next_attempt_at"):
-        yield f"attempt {status.attempt} failed, the next follows"
+        yield words.waits_to_retry(status.attempt)
         return
     if status.attempt > 1:
         yield f"attempt {status.attempt}"
@@ -80,12 +80,12 @@ def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
 
 
 def may_have_model(status: GetTrainingStatusResponse) -> bool:
-    """Whether there may be something at the model's URI: unless the service has found nothing there."""
+    """Return false if the service has found no model at the model's URI."""
     return status.has_model or not status.HasField("has_model")
 
 
 def times(status: GetTrainingStatusResponse) -> Iterator[tuple[str, Timestamp]]:
-    """When it happened."""
+    """Yield the times of the job."""
     if status.HasField("submitted_at"):
         yield "Submitted", status.submitted_at
     if status.HasField("started_at"):
@@ -99,15 +99,15 @@ def times(status: GetTrainingStatusResponse) -> Iterator[tuple[str, Timestamp]]:
 
 
 def run_time(status: GetTrainingStatusResponse, now: datetime) -> str:
-    """How long the current attempt has run, or ran; empty before it was seen running."""
+    """Return the run time of the current or last attempt, or "" before its start."""
     if not status.HasField("started_at"):
         return ""
     end = status.finished_at if status.HasField("finished_at") else now
     return words.duration(words.seconds_between(status.started_at, end))
 
 
-def story(status: GetTrainingStatusResponse) -> Iterator[tuple[Timestamp, str]]:
-    """Every move of the job: when, and what happened."""
+def history(status: GetTrainingStatusResponse) -> Iterator[tuple[Timestamp, str]]:
+    """Yield the time and description of every change of the job's state."""
     for move in status.moves:
         yield move.at, _move(move)
 
@@ -120,13 +120,13 @@ def _move(move: Move) -> str:
             return f"attempt {move.attempt} failed{why}"
         return "queued again" if move.attempt else "submitted"
     if failed and move.status in (TrainingStatus.launch, TrainingStatus.running):
-        return f"rank {move.diagnosis.rank} started anew{why}"
+        return f"rank {move.diagnosis.rank} restarted{why}"
     attempt = f", attempt {move.attempt}" if move.attempt > 1 else ""
     return f"{words.status_word(move.status)}{attempt}{why}"
 
 
 def provenance(made_from: Provenance) -> Iterator[Fact]:
-    """What a model was made from."""
+    """Yield the origin of a model."""
     job = made_from.request.metadata
     yield "Algorithm", words.printable(job.algorithm)
     if made_from.program:
@@ -146,7 +146,7 @@ def _attempt(status: GetTrainingStatusResponse) -> str:
 
 
 def explanation(diagnosis: Diagnosis) -> Iterator[Fact]:
-    """Why a job failed and what to do about it. Only the detail has several lines."""
+    """Yield why a job failed and what to do. Only the detail may have several lines."""
     yield "What happened", words.printable(diagnosis.summary)
     if diagnosis.HasField("rank"):
         yield "Where", f"rank {diagnosis.rank}"
@@ -155,4 +155,4 @@ def explanation(diagnosis: Diagnosis) -> Iterator[Fact]:
     if diagnosis.resolution:
         yield "What to do", words.printable(diagnosis.resolution)
     if diagnosis.retryable:
-        yield "Retry", "the same request may succeed if it is tried again"
+        yield "Retry", "the same request may succeed if it is submitted again"

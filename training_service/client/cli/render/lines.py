@@ -1,4 +1,4 @@
-"""Plain text for pipes and files: stable, greppable, never cut to a width."""
+"""Plain text for pipes and files: stable, and never truncated."""
 
 from training_service._generated.training_service_pb2 import (
     Artifact,
@@ -11,9 +11,9 @@ from training_service.client.watching import goes_on
 
 
 def row(status: GetTrainingStatusResponse) -> str:
-    """One job of a list, fields separated by tabs; new fields will be added at the end.
+    """Return one job of a list: id, status, algorithm, name, instances and submission time.
 
-    Job id, status, algorithm, name, instances, time of submission.
+    The fields are separated by tabs. New fields will be added at the end.
     """
     job = status.metadata
     return "\t".join(
@@ -29,7 +29,10 @@ def row(status: GetTrainingStatusResponse) -> str:
 
 
 def description(status: GetTrainingStatusResponse) -> str:
-    """All about one job, a `label: value` a line; continued lines are indented, times are UTC."""
+    """Return all facts about a job as `label: value` lines.
+
+    Continuation lines are indented. Times are in UTC.
+    """
     labelled = [
         ("Job", str(status.job_id)),
         ("Status", words.status_word(status.status)),
@@ -42,14 +45,14 @@ def description(status: GetTrainingStatusResponse) -> str:
     return "\n".join(_labelled(*fact) for fact in labelled)
 
 
-def story(status: GetTrainingStatusResponse) -> str:
-    """All about one job, and then its story, a move a line."""
-    moves = "\n".join(f"{words.moment(at)} {what}" for at, what in facts.story(status))
-    return "\n".join((description(status), _labelled("Story", moves)))
+def description_with_history(status: GetTrainingStatusResponse) -> str:
+    """Return all facts about a job, then one line for every change of its state."""
+    changes = "\n".join(f"{words.moment(at)} {change}" for at, change in facts.history(status))
+    return "\n".join((description(status), _labelled("History", changes)))
 
 
 def update(status: GetTrainingStatusResponse) -> str:
-    """Where a followed job stands, in one line; one that has failed tells why in some more."""
+    """Return the state of a followed job in one line, and the reason of a failure below it."""
     line = f"job {status.job_id}: {', '.join(facts.standing(status))}"
     if goes_on(status) or not status.HasField("diagnosis"):
         return line
@@ -57,18 +60,18 @@ def update(status: GetTrainingStatusResponse) -> str:
 
 
 def series(found: MetricSeries) -> str:
-    """The points of a metric, one a line: job id, metric, step, value; with tabs between."""
+    """Return the points of a metric, one per line: job id, metric, step and value, separated by tabs."""
     name = words.printable(found.name)
     return "\n".join(f"{found.job_id}\t{name}\t{point.step}\t{point.value!r}" for point in found.points)
 
 
 def artifacts(made: GetTrainingArtifactsResponse) -> str:
-    """All artifacts of a job, one a line."""
+    """Return all artifacts of a job, one per line."""
     return "\n".join(map(artifact, made.artifacts))
 
 
 def artifact(made: Artifact) -> str:
-    """One artifact: name, kind, size in bytes, SHA-256, URI; with tabs between."""
+    """Return one artifact: name, kind, size in bytes, SHA-256 and URI, separated by tabs."""
     texts = (made.name, made.kind, str(made.size), made.sha256, made.uri)
     return "\t".join(words.printable(text) for text in texts)
 

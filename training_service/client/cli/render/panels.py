@@ -1,4 +1,4 @@
-"""The same for terminals: tables, colours and the live picture of a job."""
+"""Terminal output: tables, colours and the live view of a job."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -29,14 +29,14 @@ _STYLES: dict[TrainingStatus.ValueType, str] = {
 
 
 def jobs_table(statuses: Iterable[GetTrainingStatusResponse], now: datetime) -> RenderableType:
-    """A list of jobs as wide as the terminal; names are cut to what the numbers leave."""
+    """Return a table of jobs as wide as the terminal. Texts are truncated, numbers are not."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     table.add_column("JOB", justify="right", no_wrap=True)
     table.add_column("STATUS", no_wrap=True)
     table.add_column("ALGORITHM", no_wrap=True, ratio=3)
     table.add_column("NAME", no_wrap=True, ratio=3)
     table.add_column("INST", justify="right", no_wrap=True)
-    table.add_column("WHERE IT STANDS", no_wrap=True, ratio=4)
+    table.add_column("DETAIL", no_wrap=True, ratio=4)
     table.add_column("AGE", justify="right", no_wrap=True)
     table.add_column("RAN", justify="right", no_wrap=True)
     for status in statuses:
@@ -46,7 +46,7 @@ def jobs_table(statuses: Iterable[GetTrainingStatusResponse], now: datetime) -> 
             Text(words.printable(status.metadata.algorithm)),
             Text(words.printable(status.metadata.name)),
             str(status.instances or ""),
-            Text(_remark(status)),
+            Text(_detail(status)),
             _age(status.submitted_at, now) if status.HasField("submitted_at") else "",
             facts.run_time(status, now),
         )
@@ -54,7 +54,7 @@ def jobs_table(statuses: Iterable[GetTrainingStatusResponse], now: datetime) -> 
 
 
 def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """All about one job."""
+    """Return all facts about a job."""
     parts: list[RenderableType] = [
         Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status)),
         *_bar(status),
@@ -63,13 +63,13 @@ def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableT
     return Group(*parts, *_explanation(status))
 
 
-def story(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """All about one job, and then its story."""
-    return Group(description(status, now), *_story(status))
+def description_with_history(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
+    """Return all facts about a job, then its history."""
+    return Group(description(status, now), *_history(status))
 
 
 def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """A followed job in a few lines, drawn again and again; the last picture stays."""
+    """Return a short view of a followed job, to be redrawn."""
     job = status.metadata
     title = Text("  ").join(
         [
@@ -86,12 +86,12 @@ def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
 
 
 def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
-    """What a job has made, and what it was made from."""
+    """Return a table of a job's artifacts, and their origin."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("NAME", no_wrap=True)
     table.add_column("KIND")
     table.add_column("SIZE", justify="right", no_wrap=True)
-    table.add_column("WHERE", overflow="fold")
+    table.add_column("URI", overflow="fold")
     for artifact in made.artifacts:
         texts = (artifact.name, artifact.kind, words.size(artifact.size), artifact.uri)
         table.add_row(*(Text(words.printable(text)) for text in texts))
@@ -103,12 +103,12 @@ def _word(status: GetTrainingStatusResponse) -> Text:
     return Text(words.status_word(status.status), style=_STYLES.get(status.status, ""))
 
 
-def _remark(status: GetTrainingStatusResponse) -> str:
-    """The little that a list has room for."""
+def _detail(status: GetTrainingStatusResponse) -> str:
+    """Return the most important fact, for a list."""
     if status.HasField("diagnosis"):
         return words.printable(status.diagnosis.summary)
     if status.HasField("next_attempt_at"):
-        return f"attempt {status.attempt} failed, the next follows"
+        return words.waits_to_retry(status.attempt)
     if status.status == TrainingStatus.queuing:
         return words.queue_position(status.positionInQueue)
     return words.steps(status.progress)
@@ -126,7 +126,7 @@ def _times(status: GetTrainingStatusResponse, now: datetime) -> Iterable[facts.F
 
 
 def _bar(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
-    """A bar as far as the progress is known; one that only pulses while no total is."""
+    """Yield a progress bar, which pulses if the total is unknown."""
     if not status.HasField("progress"):
         return
     done = words.fraction_done(status.progress)
@@ -137,7 +137,7 @@ def _bar(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
 
 def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    # As wide as the longest label anywhere, so that grids below each other align.
+    # As wide as the longest label of all grids, so that they align.
     grid.add_column(style="dim", no_wrap=True, min_width=len("What happened"))
     grid.add_column(overflow="fold")
     for label, value in labelled:
@@ -145,10 +145,10 @@ def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     return Padding(grid, (0, 0, 0, 2))
 
 
-def _story(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
-    story = [(words.local_moment(at), what) for at, what in facts.story(status)]
-    if story:
-        yield Padding(Group(Text("  Story", style="bold"), _grid(story)), (1, 0, 0, 0))
+def _history(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
+    history = [(words.local_moment(at), change) for at, change in facts.history(status)]
+    if history:
+        yield Padding(Group(Text("  History", style="bold"), _grid(history)), (1, 0, 0, 0))
 
 
 def _explanation(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:

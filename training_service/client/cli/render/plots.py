@@ -1,4 +1,4 @@
-"""Curves as pictures: of characters for a terminal, of ink for a file. Both libraries are extras."""
+"""Plots of curves: text for a terminal (plotext) or an image (Matplotlib). Both libraries are extras."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
-    """One plot below the other, as text of this width. Raises BadParameter without the library."""
+    """Return one plot per metric as text of this width. Raises BadParameter if plotext is not installed."""
     plotext = _library("plotext")
-    pictures = []
+    plots = []
     for metric, of_jobs in curves.items():
         plotext.clear_figure()
         plotext.plotsize(width, 18)
@@ -27,17 +27,17 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
         plotext.xlabel("step")
         for curve in of_jobs:
             plotext.plot(list(curve.steps), list(curve.values), label=curve.label, marker="braille")
-        pictures.append(plotext.build())
-    return "\n".join(pictures)
+        plots.append(plotext.build())
+    return "\n".join(plots)
 
 
 def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
-    """All plots as one picture, in the format that the name ends in. Raises BadParameter, OSError."""
+    """Write one plot per metric to one image; the suffix is the format. Raises BadParameter and OSError."""
     check(path, "--output")
     with picture(path, len(curves)) as axes:
         for axis, (metric, of_jobs) in zip(axes, curves.items(), strict=True):
             for curve in of_jobs:
-                point = "o" if len(curve.steps) == 1 else ""  # which would be a line of no length
+                point = "o" if len(curve.steps) == 1 else ""  # a line through one point is invisible
                 axis.plot(curve.steps, curve.values, marker=point, label=plain(curve.label))
             axis.set_title(plain(metric))
             axis.set_xlabel("step")
@@ -45,15 +45,15 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
 
 
 def check(path: Path, option: str) -> None:
-    """Raises BadParameter, naming the option, if there is no way to write such a picture."""
+    """Check that an image can be written. Raises BadParameter for another suffix or without Matplotlib."""
     if path.suffix.lower() not in FORMATS:
-        raise typer.BadParameter(f"'{path}' does not end in {', '.join(FORMATS)}", param_hint=option)
+        raise typer.BadParameter(f"'{path}' must end in {', '.join(FORMATS)}", param_hint=option)
     _library("matplotlib").use("agg")
 
 
 @contextmanager
 def picture(path: Path, plots: int) -> Iterator[list[Any]]:
-    """Gives so many of Matplotlib's axes, side by side; with the block's end they are in the file."""
+    """Yield `plots` axes of Matplotlib, and write them to the file at the end of the block."""
     pyplot: Any = import_module("matplotlib.pyplot")
     rows, columns = math.ceil(plots / _COLUMNS), min(_COLUMNS, plots)
     figure, grid = pyplot.subplots(
@@ -72,7 +72,7 @@ def picture(path: Path, plots: int) -> Iterator[list[Any]]:
 
 
 def plain(text: str) -> str:
-    """Text for Matplotlib, which reads what stands between dollars as a formula."""
+    """Escape text for Matplotlib, which parses text between dollars as a formula."""
     return printable(text).replace("$", r"\$")
 
 
@@ -81,5 +81,5 @@ def _library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise typer.BadParameter(
-            f"{name} is needed for plots: pip install 'training-service[plot]'"
+            f"{name} is needed for plots; run: pip install 'training-service[plot]'"
         ) from error

@@ -1,14 +1,14 @@
-"""Lines of several processes in one stream."""
+"""Lines of several ranks in one stream."""
 
 
 class RankPrefixes:
-    """Puts its rank before every line."""
+    """Prefixes every line with its rank."""
 
     def __init__(self) -> None:
         self._unfinished: int | None = None
 
     def prefixed(self, rank: int, text: str) -> str:
-        """What a rank printed next. A line that another rank's text cuts in two is ended there."""
+        """Prefix the next output of a rank. First end a line of another rank that is incomplete."""
         if not text:
             return ""
         prefix = f"[{rank}] "

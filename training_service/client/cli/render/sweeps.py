@@ -1,4 +1,4 @@
-"""A sweep as a table, as lines, and as a picture."""
+"""A sweep as a table, as lines and as a plot."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,14 +28,14 @@ _STYLES: dict[State, str] = {
 
 def table(
     sweep: Sweep,
-    in_all: int,
+    total: int,
     trials: Sequence[Trial],
     statuses: Mapping[int, GetTrainingStatusResponse],
-    most: int | None = None,
+    max_rows: int | None = None,
 ) -> RenderableType:
-    """Trials, the best first; `statuses` are what is known of the jobs that run, by trial.
+    """Return a table of trials, the best first. `statuses` are those of live jobs by trial.
 
-    With `most` it has at most so many rows, but for the trials that go on, which are all there.
+    Ended trials beyond `max_rows` are left out. Live trials are always shown.
     """
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column("TRIAL", justify="right", no_wrap=True)
@@ -44,12 +44,12 @@ def table(
     rows.add_column(Text(words.printable(sweep.objective.metric)), justify="right", no_wrap=True)
     for name in sweep.space:
         rows.add_column(Text(words.printable(name)), justify="right")
-    rows.add_column("WHERE IT STANDS", ratio=1)
+    rows.add_column("DETAIL", ratio=1)
     ordered = ranked(trials, highest_first=sweep.objective.direction == "maximize")
-    left = None if most is None else max(0, most - sum(trial.goes_on for trial in ordered))
-    kept = {trial.number for trial in [trial for trial in ordered if not trial.goes_on][:left]}
+    room = None if max_rows is None else max(0, max_rows - sum(trial.is_live for trial in ordered))
+    kept = {trial.number for trial in [trial for trial in ordered if not trial.is_live][:room]}
     for trial in ordered:
-        if trial.number not in kept and not trial.goes_on:
+        if trial.number not in kept and not trial.is_live:
             continue
         status = statuses.get(trial.number)
         rows.add_row(
@@ -58,21 +58,21 @@ def table(
             Text(_state(trial, status), style=_STYLES[trial.state]),
             _value(trial, status, sweep.objective),
             *(Text(_short(trial.parameters[name])) for name in sweep.space),
-            Text(_where(trial, status)),
+            Text(_detail(trial, status)),
         )
-    return Group(Text(tally(sweep, in_all, trials), style="bold"), rows)
+    return Group(Text(tally(sweep, total, trials), style="bold"), rows)
 
 
-def tally(sweep: Sweep, in_all: int, trials: Sequence[Trial]) -> str:
-    """How far a sweep is: Sweep lr: 7 of 20 trials, 2 submitted, 4 complete, 1 pruned."""
+def tally(sweep: Sweep, total: int, trials: Sequence[Trial]) -> str:
+    """Return the progress of a sweep: Sweep lr: 7 of 20 trials, 2 submitted, 4 complete, 1 pruned."""
     states = [trial.state for trial in trials]
     counts = [f"{states.count(state)} {state}" for state in _STYLES if state in states]
-    title = f"Sweep {words.printable(sweep.name)}: {len(trials)} of {words.count(in_all, 'trial')}"
+    title = f"Sweep {words.printable(sweep.name)}: {len(trials)} of {words.count(total, 'trial')}"
     return ", ".join([title, *counts])
 
 
 def line(trial: Trial) -> str:
-    """One trial: number, state, objective, job id, parameters, reason; with tabs between."""
+    """Return one trial: number, state, objective, job id, parameters and reason, separated by tabs."""
     return "\t".join(
         (
             str(trial.number),
@@ -85,8 +85,8 @@ def line(trial: Trial) -> str:
     )
 
 
-def told(trial: Trial, objective: Objective) -> str:
-    """One trial in a sentence: trial 3 (LR=0.1): complete, accuracy 0.91."""
+def summary(trial: Trial, objective: Objective) -> str:
+    """Return one trial for people: trial 3 (LR=0.1): complete, accuracy 0.91."""
     job = "" if trial.job is None else f", job {trial.job}"
     value = "" if trial.value is None else f", {words.printable(objective.metric)} {trial.value:.6g}"
     why = f": {words.printable(trial.reason)}" if trial.reason else ""
@@ -94,7 +94,7 @@ def told(trial: Trial, objective: Objective) -> str:
 
 
 def save(sweep: Sweep, trials: Sequence[Trial], path: Path) -> None:
-    """The objective by trial, and by each parameter, as one picture. Raises OSError."""
+    """Plot the objective by trial and by each parameter into one image. Raises OSError."""
     valued = [trial for trial in trials if trial.value is not None]
     with plots.picture(path, 1 + len(sweep.space)) as (by_trial, *others):
         _draw_by_trial(by_trial, valued, sweep.objective)
@@ -144,20 +144,20 @@ def _short(value: bool | int | float | str) -> str:
 
 
 def _state(trial: Trial, status: GetTrainingStatusResponse | None) -> str:
-    """Of a job that goes on, the service's word."""
+    """Return the state of a trial, or of its job while the job is live."""
     if trial.state == "submitted" and status is not None:
         return words.status_word(status.status)
     return trial.state
 
 
 def _value(trial: Trial, status: GetTrainingStatusResponse | None, objective: Objective) -> str:
-    if trial.value is None and trial.goes_on and status is not None:
+    if trial.value is None and trial.is_live and status is not None:
         now = status.progress.metrics
         return f"({now[objective.metric]:.4g})" if objective.metric in now else ""
     return "" if trial.value is None else f"{trial.value:.6g}"
 
 
-def _where(trial: Trial, status: GetTrainingStatusResponse | None) -> str:
-    if trial.goes_on and status is not None:
+def _detail(trial: Trial, status: GetTrainingStatusResponse | None) -> str:
+    if trial.is_live and status is not None:
         return words.steps(status.progress)
     return words.printable(trial.reason)

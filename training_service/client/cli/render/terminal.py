@@ -1,7 +1,7 @@
-"""What jobs printed, made harmless for a terminal.
+"""Makes the output of jobs safe for a terminal.
 
-A job's log may hold sequences that a terminal obeys: they change its title or its clipboard, move the cursor,
-hide text, or have the terminal type an answer. Neither Rich nor Click removes more than some of them.
+A job's log may contain sequences that a terminal obeys. They can change its title or clipboard, move the
+cursor, hide text, or make the terminal type an answer. Rich and Click remove only some of them.
 """
 
 import re
@@ -9,20 +9,20 @@ import re
 _STRING_BY_ESCAPE = "P]X^_"  # DCS, OSC, SOS, PM, APC
 _STRING = "\x90\x9d\x98\x9e\x9f"  # the same as one character (C1)
 
-# Everything but control characters (C0, DEL, C1) and those that turn the direction of text around.
+# Everything except control characters (C0, DEL, C1) and characters that change the direction of text.
 _PLAIN = re.compile("[^\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
 _CSI_PARAMETERS = re.compile("[ -?]*")
 _ESCAPE_INTERMEDIATES = re.compile("[ -/]*")
-# Where a string ends: at BEL, CAN, SUB or ST. At a line's end, too, or a string without an end would hide the
-# rest of the log.
+# A string ends at BEL, CAN, SUB or ST. It also ends at a line break, since an unterminated string would hide
+# the rest of the log.
 _END_OF_STRING = re.compile("[\x07\x18\x1a\x9c\x1b\n\r]")
 
 
 class TerminalText:
     """Removes terminal sequences and control characters from one stream of text, piece by piece.
 
-    A sequence may be cut in two anywhere. Line breaks and tabs stay. A carriage return, by which progress
-    bars write over their line, becomes a line break: no job can write over what stands before its text.
+    A sequence may span pieces. Line breaks and tabs stay. A carriage return, with which progress bars
+    overwrite their line, becomes a line break, so a job cannot overwrite text before its own.
     """
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class TerminalText:
         self._broke_at_return = False
 
     def cleaned(self, piece: str) -> str:
-        """The next piece without its sequences."""
+        """Return the next piece without its sequences."""
         position = 0
         self._kept.clear()
         while position < len(piece):
             position = self._state(piece, position)
         return "".join(self._kept)
 
-    # Each state takes something from `position` on, and returns where the next one begins.
+    # Each state consumes text from `position` and returns the position after it.
 
     def _in_text(self, piece: str, position: int) -> int:
         if plain := _PLAIN.match(piece, position):
@@ -70,7 +70,7 @@ class TerminalText:
         return position + 1
 
     def _before_final(self, piece: str, position: int) -> int:
-        """ESC, characters such as `(`, and a final one."""
+        """Consume the rest of an escape sequence: intermediate characters such as `(` and a final one."""
         return self._up_to_final(_ESCAPE_INTERMEDIATES, "0", piece, position)
 
     def _in_csi(self, piece: str, position: int) -> int:
@@ -82,7 +82,7 @@ class TerminalText:
         if position == len(piece):
             return position
         self._state = self._in_text
-        # Another character breaks the sequence off, and is itself what comes next.
+        # Any other character aborts the sequence and is not part of it.
         return position + 1 if first <= piece[position] <= "~" else position
 
     def _in_string(self, piece: str, position: int) -> int:
@@ -90,12 +90,12 @@ class TerminalText:
         if end is None:
             return len(piece)
         self._state = self._in_text
-        # ST may be ESC \, which is a sequence of its own here.
+        # ST may be ESC \, which is handled as another sequence.
         return end.start() if end.group() in "\x1b\n\r" else end.end()
 
     def _keep(self, text: str) -> None:
         if self._broke_at_return and text.startswith("\n"):
-            text = text[1:]  # of \r\n, a single line break
+            text = text[1:]  # \r\n is a single line break
         self._broke_at_return = False
         if text:
             self._kept.append(text)

@@ -1,7 +1,7 @@
-"""The smallest pieces of text: safe strings, times, numbers, and the wire's words.
+"""The smallest pieces of text: safe strings, times, numbers, and names of the API.
 
-Whatever comes from the service passes `printable` on its way to a table or a line: names are chosen
-by users, and one user's name must not move another's cursor, hide text or fake a line.
+All text from the service passes through `printable`: users choose names, and a name must not move another
+user's cursor, hide text or fake a line.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,55 +21,55 @@ _RANKS_SHOWN = 8
 
 
 def printable(text: str) -> str:
-    r"""One line of text with nothing in it that a terminal would obey: ESC becomes \x1b, and so on.
+    r"""Escape all characters that are not printable, so that ESC becomes \x1b.
 
-    Line breaks, bidirectional overrides and characters without a picture are escaped as well.
+    This includes line breaks and bidirectional overrides.
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def printable_lines(text: str) -> list[str]:
-    """Several lines of text, each made printable; tabs become spaces."""
+    """Split text into printable lines; tabs become spaces."""
     return [printable(line.expandtabs()) for line in text.splitlines()]
 
 
 def status_word(status: TrainingStatus.ValueType) -> str:
-    """The wire's word for a status; its number when the service is newer than this client."""
+    """Return the API's name of a status, or its number if this client does not know it."""
     known = TrainingStatus.DESCRIPTOR.values_by_number.get(status)
     return known.name if known else f"status {status}"
 
 
 def phase_word(phase: RankPhase.ValueType) -> str:
-    """The word for a rank's phase, as in `running`."""
+    """Return the name of a rank's phase, such as `running`."""
     known = RankPhase.DESCRIPTOR.values_by_number.get(phase)
     return known.name.removeprefix("RANK_PHASE_").lower() if known else f"phase {phase}"
 
 
 def moment(timestamp: Timestamp) -> str:
-    """A time as programs sort it: 2025-11-21T12:00:00Z."""
+    """Format a time in UTC for programs: 2025-11-21T12:00:00Z."""
     return timestamp.ToDatetime(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def local_moment(timestamp: Timestamp) -> str:
-    """A time as people read it, on the clock of this machine: 2025-11-21 13:00:00."""
+    """Format a time for people, in the local time zone: 2025-11-21 13:00:00."""
     return timestamp.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def seconds_between(start: Timestamp, end: datetime | Timestamp) -> float:
-    """Seconds from one time to another; 0 when the clocks of two machines disagree about the order."""
+    """Return the seconds between two times, at least 0, since clocks of machines may differ."""
     until = end.ToDatetime(UTC) if isinstance(end, Timestamp) else end
     return max(0.0, (until - start.ToDatetime(UTC)).total_seconds())
 
 
 def distance(at: Timestamp, now: datetime) -> str:
-    """How far away a time is, as in 5s ago or in 2m 05s."""
+    """Format a time relative to now: 5s ago, in 2m 05s."""
     if at.ToDatetime(UTC) > now:
         return f"in {duration((at.ToDatetime(UTC) - now).total_seconds())}"
     return f"{duration(seconds_between(at, now))} ago"
 
 
 def duration(seconds: float) -> str:
-    """A span of time in its two largest units: 45s, 2m 05s, 3h 12m, 2d 04h."""
+    """Format a duration in its two largest units: 45s, 2m 05s, 3h 12m, 2d 04h."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
@@ -83,7 +83,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count_of_bytes: int) -> str:
-    """Bytes in the largest unit that fits: 512 B, 1.5 KB, 2.0 GB; empty for none."""
+    """Format bytes in the largest unit that fits: 512 B, 1.5 KB, 2.0 GB; "" for 0."""
     amount, units = float(count_of_bytes), ("B", "KB", "MB", "GB", "TB")
     for unit in units:
         if amount < 1000 or unit == units[-1]:
@@ -93,22 +93,27 @@ def size(count_of_bytes: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun: 1 job, 3 jobs."""
+    """Format a number with its noun: 1 job, 3 jobs."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def assignments(parameters: Mapping[str, str]) -> str:
-    """Parameters as one would type them: EPOCHS=5 LR=0.1."""
+    """Format parameters: EPOCHS=5 LR=0.1."""
     return " ".join(f"{printable(key)}={printable(value)}" for key, value in sorted(parameters.items()))
 
 
 def queue_position(jobs_before: int) -> str:
-    """How long the queue before a job is, in words."""
-    return "next in the queue" if jobs_before == 0 else f"{count(jobs_before, 'job')} before it"
+    """Format a job's position in the queue."""
+    return "next in the queue" if jobs_before == 0 else f"{count(jobs_before, 'job')} ahead"
+
+
+def waits_to_retry(attempt: int) -> str:
+    """Describe a job that waits for the attempt after this one."""
+    return f"attempt {attempt} failed, waiting to retry"
 
 
 def steps(progress: Progress) -> str:
-    """How far training has come: step 45/100, epoch 2/5."""
+    """Format the steps and epochs done: step 45/100, epoch 2/5."""
     parts = [
         f"{noun} {done}/{total}" if total else f"{noun} {done}"
         for noun, done, total in (
@@ -121,7 +126,7 @@ def steps(progress: Progress) -> str:
 
 
 def pace(progress: Progress) -> str:
-    """How fast it goes, and how long it will take: 12.5 steps/s, 2m 05s left."""
+    """Format the speed and the remaining time: 12.5 steps/s, 2m 05s left."""
     if not progress.steps_per_second:
         return ""
     speed = f"{progress.steps_per_second:.3g} steps/s"
@@ -131,13 +136,13 @@ def pace(progress: Progress) -> str:
 
 
 def metrics(progress: Progress) -> str:
-    """The metrics by name: accuracy 0.88, loss 0.3121. The first few when there are many."""
+    """Format the first metrics by name: accuracy 0.88, loss 0.3121."""
     shown = [f"{printable(name)} {value:.4g}" for name, value in sorted(progress.metrics.items())]
     return ", ".join(_shortened(shown, _METRICS_SHOWN))
 
 
 def fraction_done(progress: Progress) -> float | None:
-    """How much of the training is done, 0 to 1, by steps or else epochs; None when no total is known."""
+    """Return the done share of the training (0 to 1), by steps or epochs; None if no total is known."""
     for done, total in (
         (progress.step, progress.total_steps),
         (progress.epoch, progress.total_epochs),
@@ -148,9 +153,9 @@ def fraction_done(progress: Progress) -> float | None:
 
 
 def ranks(statuses: Iterable[RankStatus]) -> str:
-    """What each process does: master running, worker 1 failed (exit code 137).
+    """Format the phases of ranks: master running, worker 1 failed (exit code 137).
 
-    A large group is counted by phase, and only the processes that failed are named.
+    For a large group, give the number of ranks in each phase, and name only the failed ones.
     """
     group = list(statuses)
     if len(group) <= _RANKS_SHOWN:
@@ -158,18 +163,19 @@ def ranks(statuses: Iterable[RankStatus]) -> str:
     phases = [phase_word(rank.phase) for rank in group]
     counts = [f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases)]
     if restarts := sum(rank.restarts for rank in group):
-        counts.append(f"started anew {_times(restarts)}")
+        counts.append(f"restarted {_times(restarts)}")
     failed = [_rank(rank) for rank in group if rank.phase == RankPhase.RANK_PHASE_FAILED]
     return "; ".join([", ".join(counts), *_shortened(failed, _RANKS_SHOWN)])
 
 
 def _rank(rank: RankStatus) -> str:
-    who = printable(rank.role) if rank.rank == 0 else f"{printable(rank.role)} {rank.rank}"
-    why = [f"exit code {rank.exit_code}"] if rank.exit_code else []
-    why = [printable(rank.note)] if rank.note else why
-    again = [f"started anew {_times(rank.restarts)}"] if rank.restarts else []
-    told = f" ({'; '.join([*again, *why])})" if again or why else ""
-    return f"{who} {phase_word(rank.phase)}{told}"
+    name = printable(rank.role) if rank.rank == 0 else f"{printable(rank.role)} {rank.rank}"
+    notes = [f"restarted {_times(rank.restarts)}"] if rank.restarts else []
+    if rank.note:
+        notes.append(printable(rank.note))
+    elif rank.exit_code:
+        notes.append(f"exit code {rank.exit_code}")
+    return f"{name} {phase_word(rank.phase)}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _times(number: int) -> str:

@@ -1,4 +1,4 @@
-"""A launch that is repeated, as after a restart: nothing of an attempt is ever made twice."""
+"""A repeated launch, as after a restart: no object of an attempt is created twice."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -46,7 +46,7 @@ async def failure(backend: KubernetesBackend, the_job: Job) -> Diagnosis:
 
 
 @pytest.mark.parametrize("is_away", [True, False])
-async def test_a_group_that_has_lost_its_master_is_not_given_another(
+async def test_a_lost_master_is_not_recreated(
     world: KubernetesGroups, cluster: FakeCluster, is_away: bool
 ) -> None:
     backend, asked = world.open(), job(instances=3)
@@ -61,7 +61,7 @@ async def test_a_group_that_has_lost_its_master_is_not_given_another(
     assert cluster.asked["POST pods"] == 3
 
 
-async def test_workers_of_a_master_that_is_gone_end_with_the_attempt_and_the_next_begins(
+async def test_workers_of_a_lost_master_end_with_the_attempt_before_the_next_begins(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     asked = job(instances=2)
@@ -76,7 +76,7 @@ async def test_workers_of_a_master_that_is_gone_end_with_the_attempt_and_the_nex
     assert cluster.names() == {"program-1-r1-master", "program-1-r1-1-worker"}
 
 
-async def test_a_master_that_somebody_is_deleting_is_neither_waited_for_nor_replaced(
+async def test_a_master_that_is_being_deleted_is_neither_awaited_nor_replaced(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     first, asked = world.open(), job(instances=2)
@@ -87,7 +87,7 @@ async def test_a_master_that_somebody_is_deleting_is_neither_waited_for_nor_repl
     assert cluster.names() == {MASTER}
 
 
-async def test_what_was_not_made_yet_is_made_for_the_master_that_is_there(
+async def test_missing_workers_are_created_for_an_existing_master(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     first, asked = world.open(), job(instances=3)
@@ -100,7 +100,7 @@ async def test_what_was_not_made_yet_is_made_for_the_master_that_is_there(
     assert {name: cluster.get(name)["metadata"]["uid"] for name in uids} == uids
 
 
-async def test_a_worker_that_was_deleted_while_its_group_was_launched_is_not_made_again(
+async def test_a_worker_deleted_during_the_launch_is_not_recreated(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     backend, asked = world.open(), job(instances=3)
@@ -116,7 +116,7 @@ async def test_a_worker_that_was_deleted_while_its_group_was_launched_is_not_mad
 
 
 @pytest.mark.parametrize("gone", [MASTER, OTHER])
-async def test_only_what_is_to_be_started_anew_is_made_of_a_group_that_was_launched(
+async def test_in_a_launched_group_only_restarted_ranks_are_created(
     world: KubernetesGroups, cluster: FakeCluster, gone: str
 ) -> None:
     asked = job_of(spec(instances=3, elastic=Elastic(min_instances=1)))
@@ -137,7 +137,7 @@ async def test_only_what_is_to_be_started_anew_is_made_of_a_group_that_was_launc
     assert cluster.get(WORKER)["metadata"]["annotations"]["training-service/restarts"] == "1"
 
 
-async def test_a_group_of_an_earlier_configuration_is_adopted_as_it_is(
+async def test_a_group_of_an_earlier_configuration_is_adopted_unchanged(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     asked = job(instances=2)
@@ -151,7 +151,7 @@ async def test_a_group_of_an_earlier_configuration_is_adopted_as_it_is(
     assert [rank.phase for rank in (await groups_of(backend))[asked.group].statuses] == [Phase.RUNNING] * 2
 
 
-async def test_half_a_group_of_an_earlier_configuration_is_not_completed_with_this_one(
+async def test_a_partial_group_of_an_earlier_configuration_is_not_completed(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     first, asked = world.open(), job(instances=2)
@@ -165,9 +165,7 @@ async def test_half_a_group_of_an_earlier_configuration_is_not_completed_with_th
     assert cluster.asked["DELETE pods"] == 0
 
 
-async def test_pods_of_a_job_of_another_store_are_replaced(
-    world: KubernetesGroups, cluster: FakeCluster
-) -> None:
+async def test_pods_of_another_stores_job_are_replaced(world: KubernetesGroups, cluster: FakeCluster) -> None:
     asked = job(instances=2)
     await launch(world.open(), replace(asked, submitted_at=NOON - timedelta(days=1)))
     cluster.run(MASTER, WORKER)
@@ -177,7 +175,7 @@ async def test_pods_of_a_job_of_another_store_are_replaced(
     assert all(cluster.get(name)["metadata"]["uid"] != uid for name, uid in before.items())
 
 
-async def test_pods_that_were_kept_of_this_very_attempt_are_not_replaced(
+async def test_kept_pods_of_the_same_attempt_are_not_replaced(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     backend, asked = world.open(), job()
@@ -187,4 +185,4 @@ async def test_pods_that_were_kept_of_this_very_attempt_are_not_replaced(
     await seen(backend, asked.group, lambda found: found.has_ended)
     await backend.stop(asked.group, NO_GRACE, keep_until=NOON + timedelta(days=36500))
     assert (await failure(world.open(), asked)).category is Category.POD_DELETED
-    assert cluster.asked["POST pods"] == 1 + 1  # which is refused, as the name is taken
+    assert cluster.asked["POST pods"] == 1 + 1  # the second is refused, since the name is taken

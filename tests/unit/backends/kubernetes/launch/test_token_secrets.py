@@ -1,4 +1,4 @@
-"""The tokens of an attempt in a Secret of its own, which the service makes and never reads."""
+"""The tokens of an attempt in a Secret, which the service creates but never reads."""
 
 import json
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ def environment(pod: Any) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in variables}
 
 
-async def test_pods_have_their_tokens_by_reference(world: KubernetesGroups, cluster: FakeCluster) -> None:
+async def test_pods_get_their_tokens_by_reference(world: KubernetesGroups, cluster: FakeCluster) -> None:
     backend = opened(world)
     await backend.launch(PAIR)
     (name,) = cluster.names("secrets")
@@ -56,16 +56,16 @@ async def test_pods_have_their_tokens_by_reference(world: KubernetesGroups, clus
     assert secret["immutable"] is True
     assert [owner["uid"] for owner in secret["metadata"]["ownerReferences"]] == [master["metadata"]["uid"]]
     for pod in (master, cluster.get(WORKER)):
-        told = environment(pod)
-        assert told["GROUP_TOKEN"] == {"secretKeyRef": {"name": name, "key": "GROUP_TOKEN"}}
-        assert told["REPORT_TOKEN"] == {"secretKeyRef": {"name": name, "key": "REPORT_TOKEN"}}
-        assert told["REPORT_ADDRESS"] == "service:1"
+        found = environment(pod)
+        assert found["GROUP_TOKEN"] == {"secretKeyRef": {"name": name, "key": "GROUP_TOKEN"}}
+        assert found["REPORT_TOKEN"] == {"secretKeyRef": {"name": name, "key": "REPORT_TOKEN"}}
+        assert found["REPORT_ADDRESS"] == "service:1"
         assert "g1" not in json.dumps(pod)
     asked = {word for word in cluster.asked if word.endswith("secrets")}
     assert asked == {"POST secrets"}
 
 
-async def test_a_launch_that_is_repeated_finds_its_secret_and_the_next_attempt_has_another(
+async def test_a_repeated_launch_reuses_its_secret_and_the_next_attempt_has_another(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     await opened(world).client.create("pods", world.plan(PAIR, token_secrets=True).pods[0])
@@ -77,7 +77,7 @@ async def test_a_launch_that_is_repeated_finds_its_secret_and_the_next_attempt_h
     assert len(cluster.names("secrets")) == 2
 
 
-async def test_without_the_right_to_make_it_the_launch_says_so(
+async def test_the_launch_reports_a_missing_right_to_create_secrets(
     world: KubernetesGroups, cluster: FakeCluster
 ) -> None:
     cluster.forbidden.add("POST secrets")
@@ -87,14 +87,16 @@ async def test_without_the_right_to_make_it_the_launch_says_so(
     assert failed.value.diagnosis.category is Category.FORBIDDEN
 
 
-async def test_unless_asked_for_there_is_none(world: KubernetesGroups, cluster: FakeCluster) -> None:
+async def test_there_is_no_secret_by_default(world: KubernetesGroups, cluster: FakeCluster) -> None:
     backend = opened(world, hidden=False)
     await backend.launch(PAIR)
     assert cluster.names("secrets") == set()
     assert environment(cluster.get(WORKER))["GROUP_TOKEN"] == "g1"
 
 
-async def test_groups_of_the_other_setting_are_adopted(world: KubernetesGroups, cluster: FakeCluster) -> None:
+async def test_groups_launched_with_the_other_setting_are_adopted(
+    world: KubernetesGroups, cluster: FakeCluster
+) -> None:
     for hidden in (False, True):
         backend = opened(world, hidden=hidden)
         await backend.launch(PAIR)

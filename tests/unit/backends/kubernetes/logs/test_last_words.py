@@ -1,4 +1,4 @@
-"""What pods print in their grace, also after another has deleted them."""
+"""The output of pods during their grace period, even if they were deleted from outside."""
 
 import asyncio
 from datetime import timedelta
@@ -12,7 +12,7 @@ from tests.support.jobs import job
 MASTER, WORKER = "program-1-master", "program-1-1-worker"
 
 
-async def test_a_pod_that_was_deleted_by_hand_or_evicted_is_listened_to_until_it_ends(tmp_path: Path) -> None:
+async def test_the_log_of_a_deleted_or_evicted_pod_is_read_until_it_ends(tmp_path: Path) -> None:
     async with fake_cluster(tmp_path) as cluster:
         world = KubernetesGroups(cluster.kubeconfig, "here", "image:1", tmp_path / "logs")
         backend, asked = world.open(), job(instances=2)
@@ -27,7 +27,7 @@ async def test_a_pod_that_was_deleted_by_hand_or_evicted_is_listened_to_until_it
         async with asyncio.timeout(30):
             while cluster.asked["DELETE pods"] < 2:
                 await asyncio.sleep(0.01)
-        assert await world.spool().waiting() == [asked.group]  # as a service that sees no group finds it
+        assert await world.spool().waiting() == [asked.group]  # as seen by a service without the group
         assert await backend._spool.waiting() == [], "more is to come"
         for name in (WORKER, MASTER):
             cluster.end(name, 143)

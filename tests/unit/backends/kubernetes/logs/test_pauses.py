@@ -1,4 +1,4 @@
-"""How soon a log that is followed is asked for again, while its pod runs and its node does not tell it."""
+"""The pauses between attempts to follow a log while the pod runs and its node does not serve the log."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -9,8 +9,9 @@ import pytest
 from job_tracker.backends.kubernetes.api_errors import Unreachable
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups, PodGroup
-from job_tracker.backends.kubernetes.logs import LiveLogs
+from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.domain.group import GroupRef
+from job_tracker.logs.spool import FolderSpool
 from tests.support.pods import container, pod
 
 RUNNING = pod("Running", container({"running": {"startedAt": "2026-11-21T12:00:00Z"}}))
@@ -18,19 +19,23 @@ LINE = b"2026-11-21T12:00:0%d.5Z hello\n"
 
 
 class Node:
-    """A client whose streams tell what is written down for each, and then break."""
+    """A client whose streams yield scripted pieces and then break."""
 
-    def __init__(self, *told: Sequence[bytes]) -> None:
-        self._told = list(told)
+    def __init__(self, *streams: Sequence[bytes]) -> None:
+        self._streams = list(streams)
+        self.queries: list[dict[str, Any]] = []
 
-    async def logs(self, _pod: str, _query: object, *, silence: float) -> AsyncGenerator[bytes, None]:
-        for piece in self._told.pop(0) if self._told else ():
+    async def logs(
+        self, _pod: str, query: Sequence[tuple[str, str]], *, silence: float
+    ) -> AsyncGenerator[bytes, None]:
+        self.queries.append(dict(query))
+        for piece in self._streams.pop(0) if self._streams else ():
             yield piece
         raise Unreachable(0, "NoConnection", f"broken before {silence} s")
 
 
 class Waits(Groups):
-    """Groups that do not wait, and tell for how long they should have."""
+    """Groups that do not wait, but record the requested times."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -48,11 +53,12 @@ class Waits(Groups):
 
 
 async def pauses(node: Node, number: int) -> list[float]:
-    """The first pauses of one that follows the log of a running pod."""
+    """Follow the log of a running pod, and return the first pauses."""
     waits = Waits(number)
     group = PodGroup(GroupRef("program-1", 1, 1), 1, pods={0: RUNNING})
+    pod_logs = PodLogs(cast(KubernetesClient, node), waits, cast(FolderSpool, None))
     with pytest.raises(asyncio.CancelledError):
-        async for _ in LiveLogs(cast(KubernetesClient, node), waits).read(group, 0, follow=True):
+        async for _ in pod_logs.read_live(group, 0, follow=True):
             pass
     return waits.asked
 
@@ -66,6 +72,12 @@ async def test_pauses_grow_to_five_minutes() -> None:
     assert_within(await pauses(Node(), 11), 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300)
 
 
-async def test_a_stream_that_told_something_is_opened_again_soon() -> None:
-    told: list[Any] = [[], [], [LINE % 1], [LINE % 2], []]
-    assert_within(await pauses(Node(*told), 6), 1, 2, 1, 1, 2, 4)
+async def test_the_pause_is_short_again_after_a_stream_with_lines() -> None:
+    streams: list[Any] = [[], [], [LINE % 1], [LINE % 2], []]
+    assert_within(await pauses(Node(*streams), 6), 1, 2, 1, 1, 2, 4)
+
+
+async def test_a_stream_continues_from_the_second_of_the_last_record() -> None:
+    node = Node([LINE % 1, LINE % 2], [])
+    await pauses(node, 2)
+    assert [query.get("sinceTime") for query in node.queries] == [None, "2026-11-21T12:00:02Z"]

@@ -1,4 +1,4 @@
-"""What a job becomes on a cluster, compared whole; the manifests lie beside as people read them."""
+"""The Kubernetes objects of a job, compared as a whole with the manifests beside this file."""
 
 import json
 from dataclasses import replace
@@ -39,19 +39,19 @@ MANIFESTS = Path(__file__).with_name("manifests")
 
 
 class EveryRankAddressed(PyTorch):
-    """A framework that tells each rank of all the others, as TensorFlow's does."""
+    """A framework that gives each rank the addresses of all others, as TensorFlow's does."""
 
     traits = Traits(addresses_every_rank=True)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_plan_is_what_is_written_down(name: str) -> None:
+def test_a_plan_equals_its_golden_manifest(name: str) -> None:
     the_plan = GOLDEN[name]
     text = json.dumps(objects_of(the_plan)).replace(the_plan.digest, "DIGEST")
     assert json.loads(text) == list(yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()))
 
 
-def test_a_group_has_the_names_that_kubectl_is_to_show() -> None:
+def test_a_group_has_the_expected_names() -> None:
     three = GOLDEN["three"]
     assert [pod["metadata"]["name"] for pod in three.pods] == [
         "intent-classification-1-master",
@@ -64,7 +64,7 @@ def test_a_group_has_the_names_that_kubectl_is_to_show() -> None:
     assert EVERYTHING.pods[0]["metadata"]["name"] == "intent-classification-7-r1-master"
 
 
-def test_what_is_written_on_an_object_is_read_again() -> None:
+def test_labels_of_an_object_are_read_back() -> None:
     three = GOLDEN["three"]
     assert three.group == GroupRef("intent-classification-1", 1, 1)
     assert [group_of(each) for each in objects_of(three)] == [three.group] * 4
@@ -82,11 +82,11 @@ def test_what_is_written_on_an_object_is_read_again() -> None:
         {**GOLDEN["one"].pods[0]["metadata"], "name": "another-pod"},
     ],
 )
-def test_an_object_of_somebody_else_has_no_rank(metadata: dict[str, Any]) -> None:
+def test_a_foreign_object_has_no_rank(metadata: dict[str, Any]) -> None:
     assert rank_of({"metadata": {"name": "a", **metadata}}) is None
 
 
-def test_an_object_is_owned_by_the_master_that_lives() -> None:
+def test_an_object_is_owned_by_the_live_master() -> None:
     three = GOLDEN["three"]
     master = {**three.pods[0], "metadata": {**three.pods[0]["metadata"], "uid": "u-1"}}
     owned = owned_by(three.pods[1], master)
@@ -118,7 +118,7 @@ SAME = job({"EPOCHS": "15"}, algorithm=NAME)
     ],
 )
 def test_a_plan_of_another_job_has_another_digest(other: KubernetesPlan) -> None:
-    """An older store's job 1 may have our names; only the moment of submission is sure to differ."""
+    """Job 1 of an older store may have the same names; only the time of submission certainly differs."""
     assert planned(SAME).digest == GOLDEN["one"].digest
     assert other.digest != GOLDEN["one"].digest
 
@@ -128,12 +128,12 @@ def test_the_digest_is_on_the_objects_only() -> None:
     assert text.count(EVERYTHING.digest) == text.count(PLAN_DIGEST) == 3
 
 
-def test_what_a_user_sends_is_no_reference_to_a_secret() -> None:
-    """A pod replaces $(NAME), and $$ by $."""
+def test_a_users_value_cannot_refer_to_a_secret() -> None:
+    """Kubernetes replaces $(NAME) in a value by a variable, and $$ by $."""
     assert variables_of(EVERYTHING.pods[0])["NOTE"] == "costs $$(AWS_SECRET_ACCESS_KEY) or $$$$5"
 
 
-def test_a_secret_is_never_a_plain_value_and_never_a_users() -> None:
+def test_a_secret_variable_is_never_plain_and_never_overridden_by_users() -> None:
     by_user = planned(
         job({"TOKEN": "mine"}),
         None,
@@ -148,37 +148,37 @@ def test_a_secret_is_never_a_plain_value_and_never_a_users() -> None:
     ("cpu", "processes", "threads"),
     [("4", 1, "4"), ("4", 2, "2"), ("500m", 1, "1"), ("2500m", 1, "2"), (None, 1, None)],
 )
-def test_threads_are_as_many_as_there_are_cpus(cpu: str | None, processes: int, threads: str | None) -> None:
+def test_there_are_as_many_threads_as_cpus(cpu: str | None, processes: int, threads: str | None) -> None:
     options = {"resources": {"cpu": cpu} if cpu else {}, "nproc_per_node": processes}
     (pod,) = planned(None, algorithm(**options)).pods
     assert variables_of(pod).get("OMP_NUM_THREADS") == threads
 
 
-def test_without_a_limit_the_number_of_cpus_is_not_known() -> None:
+def test_without_a_limit_the_number_of_cpus_is_unknown() -> None:
     (pod,) = planned(None, algorithm(resources={"cpu": "4"}, limit_cpu=False)).pods
     assert "OMP_NUM_THREADS" not in variables_of(pod)
     assert training_of(pod)["resources"] == {"requests": {"cpu": "4"}}
 
 
 def test_one_instance_is_its_own_master() -> None:
-    told = variables_of(GOLDEN["one"].pods[0])
-    assert (told["MASTER_ADDR"], told["WORLD_SIZE"], told["RANK"]) == ("127.0.0.1", "1", "0")
+    found = variables_of(GOLDEN["one"].pods[0])
+    assert (found["MASTER_ADDR"], found["WORLD_SIZE"], found["RANK"]) == ("127.0.0.1", "1", "0")
 
 
-def test_several_processes_are_told_by_node_and_started_by_torchrun() -> None:
+def test_several_processes_get_variables_of_the_node_and_are_started_by_torchrun() -> None:
     pod = EVERYTHING.pods[1]
-    told = variables_of(pod)
-    assert not {"WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} & told.keys()
-    assert (told["PET_NNODES"], told["PET_NODE_RANK"], told["PET_NPROC_PER_NODE"]) == ("2", "1", "2")
+    found = variables_of(pod)
+    assert not {"WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} & found.keys()
+    assert (found["PET_NNODES"], found["PET_NODE_RANK"], found["PET_NPROC_PER_NODE"]) == ("2", "1", "2")
     assert training_of(pod)["command"] == ["torchrun", "--no-python", *COMMAND]
 
 
-def test_a_command_that_is_torchrun_is_not_started_by_another() -> None:
+def test_a_torchrun_command_is_not_wrapped_in_torchrun() -> None:
     (pod,) = planned(None, algorithm(command=["torchrun", "train.py"], nproc_per_node=2)).pods
     assert training_of(pod)["command"] == ["torchrun", "train.py"]
 
 
-def test_a_framework_may_have_every_rank_addressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_framework_can_address_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """HOSTNAME.SUBDOMAIN resolves for the pods that the Service of that name selects."""
     monkeypatch.setattr("job_tracker.backends.kubernetes.plan.FRAMEWORKS", {"pytorch": EveryRankAddressed()})
     three = planned(job(algorithm=NAME, instances=3))
@@ -191,7 +191,7 @@ def test_a_framework_may_have_every_rank_addressed(monkeypatch: pytest.MonkeyPat
     assert {variables_of(pod)["MASTER_ADDR"] for pod in three.pods} == {master}
 
 
-def test_otherwise_the_service_selects_the_master_alone() -> None:
+def test_by_default_the_service_selects_only_the_master() -> None:
     three = GOLDEN["three"]
     assert three.service is not None
     selected = three.service["spec"]["selector"].items()
@@ -199,7 +199,7 @@ def test_otherwise_the_service_selects_the_master_alone() -> None:
 
 
 @pytest.mark.parametrize("configured", [{}, {NAME: algorithm_of()}])
-def test_an_algorithm_that_is_gone_cannot_be_launched(configured: dict[str, Algorithm]) -> None:
+def test_a_removed_algorithm_cannot_be_launched(configured: dict[str, Algorithm]) -> None:
     with pytest.raises(LaunchFailed) as caught:
         pod_resolver(configured).completed(spec(algorithm=NAME))
     assert caught.value.diagnosis.category is Category.ALGORITHM_GONE
@@ -212,7 +212,7 @@ def test_an_algorithm_that_is_gone_cannot_be_launched(configured: dict[str, Algo
         (job_of(spec(algorithm=NAME, pod_options={"labels": {"training-service/rank": "1"}})), algorithm()),
     ],
 )
-def test_options_that_no_longer_fit_are_a_failure_with_its_reason(
+def test_options_that_no_longer_fit_fail_the_launch_with_a_reason(
     the_job: Job, the_algorithm: Algorithm
 ) -> None:
     with pytest.raises(LaunchFailed) as caught:
@@ -221,7 +221,7 @@ def test_options_that_no_longer_fit_are_a_failure_with_its_reason(
     assert caught.value.diagnosis.detail
 
 
-def test_other_roles_have_names_commands_and_resources_of_their_own() -> None:
+def test_other_roles_have_their_own_names_commands_and_resources() -> None:
     recommender = algorithm_of(
         framework="tensorflow",
         roles={"ps": {"command": ("python", "-m", "serve"), "kubernetes": {"resources": {"memory": "64Gi"}}}},
@@ -242,7 +242,7 @@ def test_other_roles_have_names_commands_and_resources_of_their_own() -> None:
     assert [rank_of(pod) for pod in (*trainers, server)] == [0, 1, 2]
 
 
-def test_a_rank_that_is_started_anew_is_of_the_same_plan() -> None:
+def test_a_restarted_rank_belongs_to_the_same_plan() -> None:
     elastic = job_of(spec(algorithm=NAME, instances=2, elastic=Elastic(min_instances=1)))
     once = planned(elastic)
     again = planned(

@@ -1,4 +1,4 @@
-"""Whatever job is accepted becomes objects that every version of Kubernetes takes."""
+"""Every accepted job becomes objects that are valid in all versions of Kubernetes."""
 
 import json
 import re
@@ -82,12 +82,12 @@ PARAMETERS = st.dictionaries(
 
 @pytest.mark.parametrize("version", schemas.VERSIONS)
 @pytest.mark.parametrize("name", GOLDEN)
-def test_every_version_takes_what_is_planned(name: str, version: str) -> None:
+def test_a_plan_is_valid_in_every_version(name: str, version: str) -> None:
     for each in objects_of(GOLDEN[name]):
         schemas.check(each, version)
 
 
-def test_the_schemas_are_many_and_tell_wrong_from_right() -> None:
+def test_there_are_many_schemas_and_they_detect_errors() -> None:
     assert len(schemas.VERSIONS) >= 13
     wrong = {**GOLDEN["one"].pods[0], "spec": {**GOLDEN["one"].pods[0]["spec"], "restartPolicies": "Never"}}
     for version in schemas.VERSIONS:
@@ -106,7 +106,7 @@ def test_the_schemas_are_many_and_tell_wrong_from_right() -> None:
     with_everything=st.booleans(),
     version=st.sampled_from(schemas.VERSIONS),
 )
-def test_whatever_is_accepted_is_valid(
+def test_every_accepted_job_has_a_valid_plan(
     name: str,
     parameters: dict[str, str],
     pod_options: dict[str, Any],
@@ -118,7 +118,7 @@ def test_whatever_is_accepted_is_valid(
 ) -> None:
     how = algorithm(**OF_ALGORITHM) if with_everything else algorithm()
     pod = FOR_ALL if with_everything else PodOptions()
-    declared = [key for key in parameters if not is_reserved(key)][1:]  # what is left goes as JSON
+    declared = [key for key in parameters if not is_reserved(key)][1:]  # the others are passed as JSON
     how = how.model_copy(update={"parameters": dict.fromkeys(declared, Parameter())})
     for key, value in list(parameters.items()):
         try:
@@ -138,7 +138,7 @@ def test_whatever_is_accepted_is_valid(
             algorithm=name,
             environment=how.resolve(parameters),
             instances=instances,
-            pod_options=json.loads(json.dumps(pod_options)),  # as a store gives it back
+            pod_options=json.loads(json.dumps(pod_options)),  # as a store returns them
         ),
         job_id=job_id,
         attempt=attempt,
@@ -149,11 +149,11 @@ def test_whatever_is_accepted_is_valid(
     for each in objects_of(the_plan):
         assert group_of(each) == the_job.group
         schemas.check(each, version)
-        check_what_schemas_leave_out(each)
-    check_told(the_plan, the_job.spec.environment)
+        check_rules_outside_schemas(each)
+    check_variables(the_plan, the_job.spec.environment)
 
 
-def check_what_schemas_leave_out(manifest: dict[str, Any]) -> None:
+def check_rules_outside_schemas(manifest: dict[str, Any]) -> None:
     metadata, spec = manifest["metadata"], manifest["spec"]
     assert json.loads(json.dumps(manifest)) == manifest
     assert DNS_LABEL.fullmatch(metadata["name"])
@@ -170,16 +170,16 @@ def check_what_schemas_leave_out(manifest: dict[str, Any]) -> None:
             assert {mount["name"] for mount in container.get("volumeMounts", ())} <= volumes.keys()
 
 
-def check_told(the_plan: KubernetesPlan, variables: Mapping[str, str]) -> None:
-    """The user's parameters arrive as they were sent, after what a kubelet makes of them."""
+def check_variables(the_plan: KubernetesPlan, variables: Mapping[str, str]) -> None:
+    """Check that parameters arrive as sent, after the kubelet's expansion of variables."""
     for pod in the_plan.pods:
-        told = {each["name"]: each.get("value") for each in training_of(pod)["env"]}
+        found = {each["name"]: each.get("value") for each in training_of(pod)["env"]}
         for key, value in variables.items():
-            assert expanded(told[key] or "", told) == value
+            assert expanded(found[key] or "", found) == value
 
 
 def expanded(text: str, others: dict[str, Any]) -> str:
-    """A value after expansion, as k8s.io/kubernetes/third_party/forked/golang/expansion does it."""
+    """Expand a value as k8s.io/kubernetes/third_party/forked/golang/expansion does."""
 
     def one(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else str(others.get(match[1], match[0]))

@@ -1,4 +1,4 @@
-"""What the commands of trainctl have in common: options, help, and answers where no job or service is."""
+"""Common behaviour of all commands: global options, help, and errors for unknown jobs and services."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_a_job_that_does_not_exist_is_exit_code_3(trainctl: Trainctl, command: s
 
 
 @pytest.mark.parametrize("arguments", [SUBMIT, ("list",), ("status", "1"), ("watch", "1"), ("logs", "1")])
-def test_nobody_there_is_one_line_whatever_was_asked(
-    hasty: None, trainctl_at: Callable[[str], Trainctl], dead_address: str, arguments: tuple[str, ...]
+def test_every_command_reports_an_unreachable_service_in_one_line(
+    fast_failing: None, trainctl_at: Callable[[str], Trainctl], dead_address: str, arguments: tuple[str, ...]
 ) -> None:
     for run in (trainctl_at(dead_address), trainctl_at(dead_address).on_terminal):
         result = run(*arguments)
@@ -36,8 +36,8 @@ def test_nobody_there_is_one_line_whatever_was_asked(
         assert result.stderr.count("\n") == 1
 
 
-def test_something_else_at_the_address_is_one_line_too(
-    hasty: None, trainctl_at: Callable[[str], Trainctl], silent_address: str
+def test_a_server_that_does_not_answer_is_reported_in_one_line(
+    fast_failing: None, trainctl_at: Callable[[str], Trainctl], silent_address: str
 ) -> None:
     result = trainctl_at(silent_address)("list")
     assert result.exit_code == 4
@@ -48,10 +48,10 @@ def test_something_else_at_the_address_is_one_line_too(
     assert result.stderr.count("\n") == 1
 
 
-def test_global_options_may_stand_before_and_behind_the_command(
+def test_global_options_may_precede_or_follow_the_command(
     training: ServerInThread, trainctl_at: Callable[[str], Trainctl]
 ) -> None:
-    training.tell(1)
+    training.set_job(1)
     elsewhere = trainctl_at("nowhere.invalid:1")
     for arguments in (
         ("--json", "-a", training.address, "status", "1"),
@@ -65,5 +65,5 @@ def test_help_lists_commands_and_exit_codes(trainctl: Trainctl) -> None:
     shown = trainctl("--help").stdout
     for command in ("submit", "list", "status", "watch", "logs", "cancel", "wait"):
         assert command in shown
-    for meaning in ("job failed", "no such job", "not there", "time to wait is up", "Ctrl-C"):
+    for meaning in ("job failed", "no such job", "cannot be reached", "wait timed out", "Ctrl-C"):
         assert meaning in shown

@@ -1,4 +1,4 @@
-"""Whatever text is in the service's answers, trainctl hands a terminal nothing that it obeys."""
+"""Trainctl escapes everything in the service's answers that a terminal would obey."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 HOSTILE = "x\x1b]0;pwned\x07\x9d0;pwned\x9c\x9b31m\b\x1b_pwned\u202ey"
-# Rich itself moves the cursor by CSI.
+# Rich itself moves the cursor with CSI.
 OBEYED = re.compile("\x1b[^\\[]|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202e]")
 
 
 def with_hostile_text(message: Message) -> None:
-    """Put hostile text wherever a message may have text."""
+    """Put hostile text into all text fields of a message."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type and field.message_type.GetOptions().map_entry:
             key, value = field.message_type.fields
@@ -44,12 +44,12 @@ def set_text(message: Message, field: Any) -> None:
 
 @pytest.fixture
 def hostile(training: ServerInThread) -> ServerInThread:
-    """A service whose only job has failed, with hostile text in all that it says."""
+    """A service whose only job has failed and has hostile text in all fields."""
     status: Any = pb.GetTrainingStatusResponse()
     with_hostile_text(status)
     status.job_id, status.status = 1, pb.failure
     fields = {field.name: value for field, value in status.ListFields() if field.name != "job_id"}
-    training.tell(1, **fields)
+    training.set_job(1, **fields)
     series = pb.MetricSeries(name=HOSTILE)
     for step in (1, 2):
         series.points.add(step=step, value=step)
@@ -71,11 +71,11 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_terminal_obeys_no_text_of_others(
+def test_hostile_text_is_escaped(
     hostile: ServerInThread, trainctl: Trainctl, command: tuple[str, ...]
 ) -> None:
     for run in (trainctl, trainctl.on_terminal):
         result = run(*command)
         shown = result.stdout + result.stderr
-        assert "pwned" in shown, "the hostile text is shown, as what it is"
+        assert "pwned" in shown, "the hostile text is shown in escaped form"
         assert not OBEYED.findall(shown), shown

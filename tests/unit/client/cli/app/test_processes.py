@@ -1,4 +1,4 @@
-"""trainctl as a process of its own: signals, pipes, a real terminal, a service that comes and goes."""
+"""trainctl as a process: signals, pipes, a real terminal, and a service that restarts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from tests.support.fake_service import ServerInThread
     from tests.support.trainctl import Trainctl
 
+END = "a text that never appears"
 SUBMIT = ("submit", "bert", "--dataset", "questions", "--version", "3f2a")
 
 
 class Terminal:
-    """The far end of a pseudo-terminal of 100 columns, all that it showed in `shown`."""
+    """The far end of a pseudo-terminal of 100 columns. `shown` is all of its output."""
 
     def __init__(self) -> None:
         self.far, self.near = pty.openpty()
@@ -33,7 +34,7 @@ class Terminal:
         self.shown = ""
 
     def until(self, text: str) -> None:
-        """Reads until a text has been shown, or the end."""
+        """Read until the text appears or the output ends."""
         while text not in self.shown:
             try:
                 read = os.read(self.far, 65536)
@@ -48,12 +49,12 @@ class Terminal:
         os.close(self.far)
 
 
-def test_a_service_that_is_not_there_is_one_line_within_seconds(
+def test_an_unreachable_service_is_reported_within_seconds(
     trainctl_at: Callable[[str], Trainctl], dead_address: str
 ) -> None:
     began = time.monotonic()
     result = trainctl_at(dead_address).run("list")
-    assert time.monotonic() - began < 10  # 3 s, and what a busy machine adds.
+    assert time.monotonic() - began < 10  # 3 s, plus some time for a busy machine.
     assert (result.returncode, result.stdout) == (4, "")
     assert result.stderr.startswith(
         f"trainctl: cannot reach the training service at {dead_address}: Connection refused. Is it running?"
@@ -61,44 +62,42 @@ def test_a_service_that_is_not_there_is_one_line_within_seconds(
     assert result.stderr.count("\n") == 1
 
 
-def test_watch_in_a_pipe_tells_each_change_at_once_and_outlives_the_service(
+def test_watch_in_a_pipe_prints_each_change_and_survives_a_restart_of_the_service(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1, status=pb.running)
+    training.set_job(1, status=pb.running)
     with trainctl.process("watch", "1") as process:
         assert process.stdout
         assert process.stderr
         assert process.stdout.readline() == "job 1: running\n"
-        training.tell(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
+        training.set_job(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
         assert process.stdout.readline() == "job 1: running, step 1/2, loss 0.5\n"
         training.die()
-        assert "trying again" in process.stderr.readline()
-        training.come_back()
-        training.tell(1, status=pb.cancelled)
+        assert "retrying" in process.stderr.readline()
+        training.restart()
+        training.set_job(1, status=pb.cancelled)
         assert process.stdout.readline() == "job 1: cancelled, step 1/2, loss 0.5\n"
         assert process.wait(timeout=10) == 5
 
 
-def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
-    training: ServerInThread, trainctl: Trainctl
-) -> None:
+def test_ctrl_c_detaches_and_prints_how_to_follow_again(training: ServerInThread, trainctl: Trainctl) -> None:
     with trainctl.process(*SUBMIT, "--follow") as process:
         assert process.stdout
         assert [process.stdout.readline() for _ in range(2)] == ["1\n", "job 1: queuing, next in the queue\n"]
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert complaint == "trainctl: detached; job 1 goes on. Come back to it with: trainctl watch 1\n"
+    assert complaint == "trainctl: detached; job 1 goes on. To follow it again: trainctl watch 1\n"
     assert [type(request) for request in training.service.requests] == [
         pb.TrainRequest,
         pb.WatchTrainingRequest,
     ]
 
 
-def test_the_way_back_goes_to_the_same_service(
+def test_the_suggested_command_names_the_same_service(
     training: ServerInThread, trainctl_at: Callable[[str], Trainctl]
 ) -> None:
-    training.tell(1, status=pb.running)
+    training.set_job(1, status=pb.running)
     with trainctl_at("elsewhere.invalid:1").process("watch", "1", "-a", training.address) as process:
         assert process.stdout
         process.stdout.readline()
@@ -106,8 +105,8 @@ def test_the_way_back_goes_to_the_same_service(
         assert f"trainctl -a {training.address} watch 1" in process.communicate(timeout=10)[1]
 
 
-def test_ctrl_c_ends_a_followed_log_in_silence(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, status=pb.running)
+def test_ctrl_c_ends_a_followed_log_silently(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, status=pb.running)
     training.print(1, "epoch 1\n")
     with trainctl.process("logs", "1", "-f") as process:
         assert process.stdout
@@ -117,32 +116,30 @@ def test_ctrl_c_ends_a_followed_log_in_silence(training: ServerInThread, trainct
         assert process.returncode == 130
 
 
-def test_a_reader_that_goes_away_ends_it_in_silence(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, status=pb.running)
+def test_a_closed_pipe_ends_trainctl_silently(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, status=pb.running)
     with trainctl.process("watch", "1", "--json") as process:
         assert process.stdout
         assert process.stderr
         assert json.loads(process.stdout.readline())["status"] == "running"
         process.stdout.close()
-        training.tell(1, status=pb.succeed)
+        training.set_job(1, status=pb.succeed)
         assert process.wait(timeout=10) == 141
         assert process.stderr.read() == ""
 
 
-def test_a_locale_without_the_characters_gets_their_escapes(
-    training: ServerInThread, trainctl: Trainctl
-) -> None:
-    training.tell(1, metadata=pb.TrainingJobMetadata(name="große 🚀"))
+def test_characters_that_the_locale_lacks_are_escaped(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, metadata=pb.TrainingJobMetadata(name="große 🚀"))
     with trainctl.process("list", env={"PYTHONIOENCODING": "ascii"}) as process:
         out, complaint = process.communicate(timeout=10)
     assert (process.returncode, complaint) == (0, "")
     assert r"gro\xdfe \U0001f680" in out
 
 
-def test_a_terminal_shows_live_progress_and_keeps_the_last_picture(
+def test_a_terminal_shows_live_progress_and_keeps_the_last_view(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1, status=pb.running, metadata=pb.TrainingJobMetadata(algorithm="bert"))
+    training.set_job(1, status=pb.running, metadata=pb.TrainingJobMetadata(algorithm="bert"))
     with (
         Terminal() as terminal,
         trainctl.process(
@@ -151,21 +148,21 @@ def test_a_terminal_shows_live_progress_and_keeps_the_last_picture(
     ):
         os.close(terminal.near)
         terminal.until("running")
-        training.tell(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
+        training.set_job(1, progress=pb.Progress(step=1, total_steps=2, metrics={"loss": 0.5}))
         terminal.until("step 1/2")
         terminal.until("loss 0.5")
-        training.tell(1, status=pb.succeed, model_uri="file:///models/1")
-        terminal.until("what is never shown")
+        training.set_job(1, status=pb.succeed, model_uri="file:///models/1")
+        terminal.until(END)
         assert process.wait(timeout=10) == 0
     last = terminal.shown.rpartition("\x1b[2K")[2]
     assert re.search("succeed.*step 1/2.*file:///models/1", last, re.DOTALL)
-    assert "\x1b[?25h" in last, "the cursor is back"
+    assert "\x1b[?25h" in last, "the cursor is visible again"
 
 
-def test_ctrl_c_on_a_terminal_keeps_the_picture_and_says_how_to_come_back(
+def test_ctrl_c_on_a_terminal_prints_how_to_follow_again(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.tell(1, status=pb.running)
+    training.set_job(1, status=pb.running)
     with (
         Terminal() as terminal,
         trainctl.process(
@@ -175,7 +172,7 @@ def test_ctrl_c_on_a_terminal_keeps_the_picture_and_says_how_to_come_back(
         os.close(terminal.near)
         terminal.until("running")
         process.send_signal(signal.SIGINT)
-        terminal.until("what is never shown")
+        terminal.until(END)
         assert process.wait(timeout=10) == 130
     assert "job 1 goes on" in terminal.shown
     assert "Traceback" not in terminal.shown

@@ -21,7 +21,7 @@ def series(job_id: int, name: str, *values: float) -> pb.MetricSeries:
 @pytest.fixture
 def trained(training: ServerInThread) -> ServerInThread:
     for job_id in (1, 2):
-        training.tell(
+        training.set_job(
             job_id, status=pb.succeed, metadata=pb.TrainingJobMetadata(name=f"{HOSTILE_NAME}{job_id}")
         )
         training.service.series[job_id] = [

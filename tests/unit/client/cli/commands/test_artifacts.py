@@ -27,7 +27,7 @@ def test_artifacts_are_lines_in_a_pipe_and_a_table_on_a_terminal(
     assert "Made from" in table
 
 
-def test_fetch_brings_everything_or_what_is_asked_for(
+def test_fetch_downloads_all_or_the_named_artifacts(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
 ) -> None:
     result = trainctl("fetch", "1", "--to", str(tmp_path / "all"))
@@ -39,7 +39,7 @@ def test_fetch_brings_everything_or_what_is_asked_for(
     assert [path.name for path in (tmp_path / "one").rglob("*")] == ["model.pt"]
 
 
-def test_fetch_prints_json_for_programs_and_draws_bars_for_terminals_only(
+def test_fetch_prints_json_and_draws_bars_only_on_terminals(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
 ) -> None:
     result = trainctl("fetch", "1", "--to", str(tmp_path / "a"), "--json")
@@ -58,26 +58,28 @@ def test_fetch_prints_json_for_programs_and_draws_bars_for_terminals_only(
     assert (plain.stdout, plain.stderr) == ("", f"trainctl: fetched 2 files to {tmp_path / 'b'}\n")
 
 
-def test_fetch_replaces_nothing_unasked(trained: ServerInThread, trainctl: Trainctl, tmp_path: Path) -> None:
+def test_fetch_replaces_a_file_only_with_force(
+    trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
+) -> None:
     (tmp_path / "model.pt").write_text("mine")
     result = trainctl("fetch", "1", "model.pt", "--to", str(tmp_path))
-    assert (result.exit_code, "already" in result.stderr) == (2, True)
+    assert (result.exit_code, "exists" in result.stderr) == (2, True)
     assert (tmp_path / "model.pt").read_text() == "mine"
     assert trainctl("fetch", "1", "model.pt", "--to", str(tmp_path), "--force").exit_code == 0
     assert (tmp_path / "model.pt").read_bytes() == b"weights"
 
 
-def test_fetch_keeps_nothing_that_is_not_what_the_training_made(
+def test_fetch_refuses_a_file_with_a_wrong_checksum(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
 ) -> None:
     trained.service.digests["model.pt"] = hashlib.sha256(b"other").hexdigest()
     result = trainctl("fetch", "1", "--to", str(tmp_path))
     assert result.exit_code != 0
-    assert "its SHA-256 is another" in result.stderr
+    assert "its SHA-256 differs" in result.stderr
     assert not list(tmp_path.glob("model*"))
 
 
-def test_fetch_writes_files_with_names_of_any_length_and_says_what_it_cannot_write(
+def test_fetch_writes_names_of_maximum_length_and_reports_what_it_cannot_write(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
 ) -> None:
     longest, too_long = "n" * 255, "n" * 256
@@ -88,21 +90,23 @@ def test_fetch_writes_files_with_names_of_any_length_and_says_what_it_cannot_wri
     for name, to in ((too_long, "a"), (longest, "file")):
         result = trainctl("fetch", "1", name, "--to", str(tmp_path / to))
         assert (result.exit_code, "Traceback" in result.stderr) == (2, False)
-        assert "--to names another folder" in " ".join(result.stderr.replace("│", "").split())
+        assert "give another folder with --to" in " ".join(result.stderr.replace("│", "").split())
     assert [path.name for path in (tmp_path / "a").iterdir()] == [longest]
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x"])
-def test_fetch_writes_nowhere_else(
+def test_fetch_refuses_names_outside_the_folder(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path, name: str
 ) -> None:
     trained.service.files[1] = {name: b"x"}
     result = trainctl("fetch", "1", "--to", str(tmp_path / "to"))
     assert result.exit_code != 0
-    assert "leads elsewhere" in result.stderr
+    assert "a file name outside the folder" in result.stderr
     assert not list(tmp_path.rglob("x"))
 
 
-def test_fetch_says_what_there_is(trained: ServerInThread, trainctl: Trainctl, tmp_path: Path) -> None:
-    assert "there are: model.pt, sub/labels.json" in trainctl("fetch", "1", "nope").stderr
-    assert "has made no files (yet)" in trainctl("fetch", "2").stderr
+def test_fetch_lists_the_artifacts_if_the_name_is_unknown(
+    trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
+) -> None:
+    assert "Its files: model.pt, sub/labels.json" in trainctl("fetch", "1", "nope").stderr
+    assert "has no files (yet)" in trainctl("fetch", "2").stderr

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 
-def test_list_prints_a_line_a_job_in_a_pipe(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata("a"), instances=1)
-    training.tell(2, metadata=metadata(HOSTILE), status=pb.running, instances=2)
+def test_list_prints_one_line_per_job_in_a_pipe(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, metadata=metadata("a"), instances=1)
+    training.set_job(2, metadata=metadata(HOSTILE), status=pb.running, instances=2)
     assert (
         trainctl("list").stdout
         == "2\trunning\tbert\t[red]evil\\x1b[2J\\nname\t2\t\n1\tqueuing\tbert\ta\t1\t\n"
     )
 
 
-def test_list_prints_a_json_object_a_line(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata(HOSTILE), progress=pb.Progress(step=3))
-    training.tell(2, status=pb.cancelled)
+def test_list_prints_one_json_object_per_line(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, metadata=metadata(HOSTILE), progress=pb.Progress(step=3))
+    training.set_job(2, status=pb.cancelled)
     newest, oldest = map(json.loads, trainctl("list", "--json").stdout.splitlines())
     assert (newest["job_id"], newest["status"]) == (2, "cancelled")
     assert (oldest["status"], oldest["positionInQueue"]) == ("queuing", 0)
@@ -34,31 +34,29 @@ def test_list_prints_a_json_object_a_line(training: ServerInThread, trainctl: Tr
 
 
 def test_list_draws_a_table_on_a_terminal(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(12, metadata=metadata(HOSTILE), status=pb.running)
+    training.set_job(12, metadata=metadata(HOSTILE), status=pb.running)
     heading, row = trainctl.on_terminal("list").stdout.splitlines()
     assert re.findall(r"[A-Z]{2,}", heading)[:3] == ["JOB", "STATUS", "ALGORITHM"]
     assert re.search(r"12.*running.*bert.*\[red\]evil\\x1b\[2J", row)
 
 
 def test_list_filters(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata("nightly-1"), status=pb.running)
-    training.tell(2, metadata=metadata("nightly-2"), status=pb.succeed)
-    training.tell(3, metadata=metadata("nightly-3"), status=pb.queuing)
-    training.tell(4, metadata=metadata("other"), status=pb.running)
+    training.set_job(1, metadata=metadata("nightly-1"), status=pb.running)
+    training.set_job(2, metadata=metadata("nightly-2"), status=pb.succeed)
+    training.set_job(3, metadata=metadata("nightly-3"), status=pb.queuing)
+    training.set_job(4, metadata=metadata("other"), status=pb.running)
     result = trainctl(
         "list", "--state", "running", "--state", "queuing", "--name", "nightly", "--algorithm", "bert"
     )
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["3", "1"]
 
 
-def test_list_goes_through_the_pages_and_tells_when_there_is_more(
-    training: ServerInThread, trainctl: Trainctl
-) -> None:
+def test_list_reads_all_pages_and_reports_further_jobs(training: ServerInThread, trainctl: Trainctl) -> None:
     for job_id in range(1, 1203):
         training.service.jobs[job_id] = pb.GetTrainingStatusResponse(job_id=job_id)
     result = trainctl("list", "--limit", "1200")
     assert len(result.stdout.splitlines()) == 1200
-    assert "more than these 1200" in result.stderr
+    assert "more than 1200 jobs" in result.stderr
     assert len(training.service.requests) == 2
     assert trainctl("list", "--limit", "1202").stderr == ""
 

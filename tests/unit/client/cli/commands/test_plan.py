@@ -1,4 +1,4 @@
-"""trainctl plan: sizes, refusals, what it prints, and the planners of other packages."""
+"""trainctl plan: sizes, errors, output, and the planners of other packages."""
 
 import json
 import sys
@@ -18,17 +18,17 @@ MODEL = ("--layers", "24", "--heads", "16", "--width", "2048", "--sequence", "10
     ("text", "size"),
     [("16Gi", 16 << 30), ("80G", 80e9), ("512Mi", 512 << 20), ("1.5GiB", 1.5 * (1 << 30)), ("7", 7)],
 )
-def test_sizes_are_read(text: str, size: float) -> None:
+def test_sizes_are_parsed(text: str, size: float) -> None:
     assert size_of(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "16 Gi", "-1G", "0", "16T", "a"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no size; write it as 16Gi"):
+def test_an_invalid_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size; write for example 16Gi"):
         size_of(text)
 
 
-def test_sizes_are_shown_for_people() -> None:
+def test_sizes_are_formatted() -> None:
     assert [shown(size) for size in (16 << 30, 1.5 * (1 << 20), 2048, 7)] == [
         "16 GiB",
         "1.5 MiB",
@@ -37,10 +37,10 @@ def test_sizes_are_shown_for_people() -> None:
     ]
 
 
-def test_what_fits_is_printed_with_the_parameters_to_submit(trainctl: Trainctl) -> None:
-    told = trainctl("--json", "plan", "-n", "8", "-m", "16Gi", *MODEL)
-    assert told.exit_code == 0
-    rows = [json.loads(line) for line in told.stdout.splitlines()]
+def test_choices_that_fit_are_printed_with_their_parameters(trainctl: Trainctl) -> None:
+    result = trainctl("--json", "plan", "-n", "8", "-m", "16Gi", *MODEL)
+    assert result.exit_code == 0
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert rows
     assert all(row["memory_bytes"] < 16 << 30 for row in rows)
     assert rows[0]["parameters"]["STRATEGY"] in ("ddp", "zero1", "zero2", "zero3")
@@ -48,27 +48,27 @@ def test_what_fits_is_printed_with_the_parameters_to_submit(trainctl: Trainctl) 
     assert plain.stdout.splitlines()[0].startswith("STRATEGY=")
 
 
-def test_where_nothing_fits_it_says_what_the_least_would_be(trainctl: Trainctl) -> None:
-    told = trainctl("plan", "-n", "1", "-m", "1Gi", *MODEL)
-    assert told.exit_code == 1
-    assert "nothing fits 1 devices of 1Gi; the least needs" in told.stderr
-    assert "CHECKPOINTING=full" in told.stderr
+def test_if_nothing_fits_the_smallest_choice_is_printed(trainctl: Trainctl) -> None:
+    result = trainctl("plan", "-n", "1", "-m", "1Gi", *MODEL)
+    assert result.exit_code == 1
+    assert "nothing fits on 1 devices of 1Gi; the smallest choice needs" in result.stderr
+    assert "CHECKPOINTING=full" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--width", "30"), "WIDTH 30 is no multiple of HEADS 4"),
-        (("-m", "much"), "'much' is no size"),
+        (("--width", "30"), "WIDTH 30 is not a multiple of HEADS 4"),
+        (("-m", "much"), "'much' is not a size"),
         (("--precision", "fp8"), "fp8"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_rule(
+def test_invalid_options_are_refused_with_the_reason(
     trainctl: Trainctl, options: tuple[str, ...], complaint: str
 ) -> None:
-    told = trainctl("plan", "-n", "2", "-m", "1Gi", *options)
-    assert told.exit_code == 2
-    assert complaint in told.stderr
+    result = trainctl("plan", "-n", "2", "-m", "1Gi", *options)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
 
 
 MINE = """
@@ -90,7 +90,7 @@ def plan(instances, device_memory, *, tables: int = 3):
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two packages of users, each with a planner; that of the second one lacks a library."""
+    """Two packages with a planner each. The second planner lacks a library."""
     for name, code in {"mine": MINE, "broken": "import a_library_that_is_missing"}.items():
         metadata = tmp_path / f"{name}-1.0.dist-info"
         metadata.mkdir()
@@ -102,7 +102,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_package_brings_the_planner_of_its_algorithm_and_its_options(trainctl: Trainctl) -> None:
+def test_a_package_adds_a_planner_with_options(trainctl: Trainctl) -> None:
     answer = trainctl("plan", "mine", "-n", "2", "-m", "1Mi", "--tables", "4", "--json")
     assert json.loads(answer.stdout) == {
         "parameters": {"SHARDS": "2"},
@@ -117,18 +117,20 @@ def test_a_package_brings_the_planner_of_its_algorithm_and_its_options(trainctl:
     assert (refused.exit_code, "10 tables are too many" in refused.stderr) == (2, True)
     little = trainctl("plan", "mine", "-n", "2", "-m", "1Ki")
     assert little.exit_code == 1
-    assert "nothing fits 2 devices of 1Ki; the least needs 3 KiB of each: SHARDS=2" in little.stderr
+    assert (
+        "nothing fits on 2 devices of 1Ki; the smallest choice needs 3 KiB of each: SHARDS=2" in little.stderr
+    )
 
 
 @pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("-n", "2"), "Invalid value: name an algorithm first, one of broken, language-model, mine"),
-        (("other", "-n", "2"), "there is no planner of 'other'; name an algorithm first, one of broken, "),
+        (("-n", "2"), "Invalid value: the first argument is one of broken, language-model, mine"),
+        (("other", "-n", "2"), "no planner for 'other'; the first argument is one of broken, "),
     ],
 )
-def test_of_several_planners_one_is_named(
+def test_one_of_several_planners_must_be_named(
     trainctl: Trainctl, arguments: tuple[str, ...], complaint: str
 ) -> None:
     answer = trainctl("plan", *arguments)
@@ -136,7 +138,7 @@ def test_of_several_planners_one_is_named(
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_planner_that_cannot_be_loaded_is_named_with_the_reason(trainctl: Trainctl) -> None:
+def test_a_planner_that_cannot_be_loaded_is_reported(trainctl: Trainctl) -> None:
     answer = trainctl("plan", "broken", "-n", "2", "-m", "1Gi")
     assert answer.exit_code == 1
     assert (
@@ -144,7 +146,7 @@ def test_a_planner_that_cannot_be_loaded_is_named_with_the_reason(trainctl: Trai
     )
 
 
-def test_without_a_planner_it_says_what_to_install(
+def test_without_a_planner_the_command_suggests_a_package(
     trainctl: Trainctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "entry_points", lambda group: EntryPoints())

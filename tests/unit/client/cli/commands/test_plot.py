@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 
-def test_plot_writes_a_line_for_each_point_in_a_pipe(trained: ServerInThread, trainctl: Trainctl) -> None:
+def test_plot_prints_one_line_per_point_in_a_pipe(trained: ServerInThread, trainctl: Trainctl) -> None:
     result = trainctl("plot", "1", "2", "-m", "accuracy")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -27,7 +27,7 @@ def test_plot_writes_a_line_for_each_point_in_a_pipe(trained: ServerInThread, tr
     ]
 
 
-def test_plot_writes_json(trained: ServerInThread, trainctl: Trainctl) -> None:
+def test_plot_prints_json(trained: ServerInThread, trainctl: Trainctl) -> None:
     printed = trainctl("plot", "1", "--json").stdout.splitlines()
     assert [json.loads(line)["name"] for line in printed] == ["accuracy", f"loss {HOSTILE_NAME}"]
 
@@ -41,9 +41,7 @@ def test_plot_draws_on_a_terminal(trained: ServerInThread, trainctl: Trainctl) -
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
-def test_plot_writes_a_picture(
-    trained: ServerInThread, trainctl: Trainctl, tmp_path: Path, kind: str
-) -> None:
+def test_plot_writes_an_image(trained: ServerInThread, trainctl: Trainctl, tmp_path: Path, kind: str) -> None:
     picture = tmp_path / f"curves.{kind}"
     result = trainctl("plot", "1", "2", "-o", str(picture))
     assert (result.exit_code, result.stderr) == (0, f"trainctl: wrote {picture}\n")
@@ -53,11 +51,11 @@ def test_plot_writes_a_picture(
         assert ElementTree.parse(picture).getroot().tag.endswith("svg")
 
 
-def test_plot_refuses_what_it_cannot_draw(
+def test_plot_reports_what_it_cannot_draw(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
 ) -> None:
-    assert "does not end in .png" in trainctl("plot", "1", "-o", str(tmp_path / "x.bmp")).stderr
+    assert "must end in .png" in trainctl("plot", "1", "-o", str(tmp_path / "x.bmp")).stderr
     result = trainctl("plot", "1", "-m", "nope")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "no such metric was reported" in result.stderr
+    assert "have not reported such a metric" in result.stderr
     assert "Job 9 doesn't exist" in trainctl("plot", "9").stderr

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 
-def test_status_in_a_pipe_has_a_label_a_line(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
+def test_status_in_a_pipe_prints_labelled_lines(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
     result = trainctl("status", "1")
     assert result.exit_code == 0
     assert "name: [red]evil\\x1b[2J\\nname\n" in result.stdout
@@ -25,9 +25,9 @@ def test_status_in_a_pipe_has_a_label_a_line(training: ServerInThread, trainctl:
 
 
 def test_status_as_json_is_the_message(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, status=pb.failure, diagnosis=DIAGNOSIS)
-    told = json.loads(trainctl("--json", "status", "1").stdout)
-    assert told["diagnosis"] == {
+    training.set_job(1, status=pb.failure, diagnosis=DIAGNOSIS)
+    answer = json.loads(trainctl("--json", "status", "1").stdout)
+    assert answer["diagnosis"] == {
         "category": "",
         "summary": "It ran out of memory.",
         "detail": "Killed",
@@ -37,12 +37,12 @@ def test_status_as_json_is_the_message(training: ServerInThread, trainctl: Train
 
 
 def test_status_on_a_terminal_explains_a_failure(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
+    training.set_job(1, metadata=metadata(HOSTILE), status=pb.failure, diagnosis=DIAGNOSIS)
     shown = trainctl.on_terminal("status", "1").stdout
     assert r"[red]evil\x1b[2J\nname" in shown
     assert re.search("What to do.*Use less.", shown)
 
 
 @pytest.mark.parametrize("job", ["0", "-1", "x", str(2**31)])
-def test_what_cannot_be_a_job_id_is_wrong_usage(trainctl: Trainctl, job: str) -> None:
+def test_an_invalid_job_id_is_wrong_usage(trainctl: Trainctl, job: str) -> None:
     assert trainctl("status", job).exit_code == 2

@@ -1,4 +1,4 @@
-"""trainctl submit: what is sent, what is printed, and what becomes of a refusal."""
+"""trainctl submit: requests, output and refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 
-def test_submit_prints_the_bare_id_in_a_pipe(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_submit_prints_only_the_id_in_a_pipe(training: ServerInThread, trainctl: Trainctl) -> None:
     result = trainctl(*SUBMIT)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "1\n", "")
 
@@ -26,11 +26,11 @@ def test_submit_prints_json(trainctl: Trainctl) -> None:
     assert json.loads(trainctl(*SUBMIT, "--json").stdout) == {"job_id": 1}
 
 
-def test_submit_on_a_terminal_says_how_to_follow(trainctl: Trainctl) -> None:
-    assert trainctl.on_terminal(*SUBMIT).stdout == "Submitted job 1. Follow it with: trainctl watch 1\n"
+def test_submit_on_a_terminal_prints_how_to_follow_the_job(trainctl: Trainctl) -> None:
+    assert trainctl.on_terminal(*SUBMIT).stdout == "Submitted job 1. To follow it: trainctl watch 1\n"
 
 
-def test_submit_sends_what_it_is_given(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_submit_sends_its_options(training: ServerInThread, trainctl: Trainctl) -> None:
     given = ("--name", "nightly", "--instances", "3", "--model", "m", "--request-key", "k")
     assert trainctl(*SUBMIT, *given, "-p", "NOTE=a=b=c", "-p", "EMPTY=").exit_code == 0
     assert training.service.requests == [
@@ -48,7 +48,7 @@ def test_submit_sends_what_it_is_given(training: ServerInThread, trainctl: Train
     ]
 
 
-def test_submit_sends_what_the_pods_are_to_have(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_submit_sends_pod_options(training: ServerInThread, trainctl: Trainctl) -> None:
     given = ("-r", "cpu=2", "-r", "nvidia.com/gpu=1", "--nproc-per-node", "2", "--node-selector", "zone=a")
     more = ("--priority-class", "high", "--label", "team=nlp", "--annotation", "note=x=y")
     taints = ("--toleration", "gpu=true:NoSchedule", "--toleration", "spot", "--toleration", "old:NoExecute")
@@ -69,14 +69,12 @@ def test_submit_sends_what_the_pods_are_to_have(training: ServerInThread, trainc
     )
 
 
-def test_submit_says_nothing_of_pods_unless_asked(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_submit_sends_no_pod_options_by_default(training: ServerInThread, trainctl: Trainctl) -> None:
     assert trainctl(*SUBMIT).exit_code == 0
     assert not training.service.requests[0].HasField("pod_options")
 
 
-def test_submit_sends_how_often_it_is_tried_and_how_long_it_may_take(
-    training: ServerInThread, trainctl: Trainctl
-) -> None:
+def test_submit_sends_the_retry_policy_and_deadlines(training: ServerInThread, trainctl: Trainctl) -> None:
     attempts = ("--max-attempts", "5", "--retry-on", "crashed", "--retry-on", "killed", "--backoff", "1.5m")
     deadlines = ("--queue-deadline", "1d", "--start-deadline", "90", "--run-deadline", "0")
     assert trainctl(*SUBMIT, *attempts, "--max-backoff", "2h", *deadlines).exit_code == 0
@@ -98,9 +96,9 @@ def test_submit_sends_how_often_it_is_tried_and_how_long_it_may_take(
 @pytest.mark.parametrize(
     ("parameters", "complaint"),
     [
-        (("--backoff", "soon"), "'soon' is not a span of time"),
-        (("--run-deadline", "-1"), "'-1' is not a span of time"),
-        (("--run-deadline", "9999d"), "up to 3650d"),
+        (("--backoff", "soon"), "'soon' is not a duration"),
+        (("--run-deadline", "-1"), "'-1' is not a duration"),
+        (("--run-deadline", "9999d"), "at most 3650d"),
         (("--max-attempts", "0"), "--max-attempts"),
         (("-r", "cpu"), "'cpu' is not KEY=VALUE"),
         (("--label", "a=1", "--label", "a=2"), "'a' is given twice"),
@@ -110,7 +108,7 @@ def test_submit_sends_how_often_it_is_tried_and_how_long_it_may_take(
         (("--instances", "0"), "--instances"),
     ],
 )
-def test_submit_refuses_a_parameter_that_makes_no_sense(
+def test_submit_refuses_an_invalid_option(
     training: ServerInThread, trainctl: Trainctl, parameters: tuple[str, ...], complaint: str
 ) -> None:
     result = trainctl(*SUBMIT, *parameters)
@@ -119,7 +117,7 @@ def test_submit_refuses_a_parameter_that_makes_no_sense(
     assert training.service.requests == []
 
 
-def test_submit_and_follow_prints_the_id_first_and_ends_with_the_outcome(
+def test_submit_and_follow_prints_the_id_then_the_outcome(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
     training.service.outcomes[1] = pb.GetTrainingStatusResponse(status=pb.failure, diagnosis=DIAGNOSIS)
@@ -134,7 +132,7 @@ def test_submit_and_follow_prints_the_id_first_and_ends_with_the_outcome(
     ]
 
 
-def test_submit_and_follow_on_a_terminal_shows_why_it_failed(
+def test_submit_and_follow_on_a_terminal_explains_a_failure(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
     training.service.outcomes[1] = pb.GetTrainingStatusResponse(status=pb.failure, diagnosis=DIAGNOSIS)
@@ -166,10 +164,10 @@ def test_a_refusal_is_one_line_and_an_exit_code(
     assert result.stderr.count("\n") == 1
 
 
-def test_submit_that_may_have_been_heard_says_how_to_repeat_it(
+def test_submit_without_an_answer_prints_how_to_repeat_it(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
-    training.fail(pb.TrainRequest, grpc.StatusCode.DEADLINE_EXCEEDED, after_the_deed=True)
+    training.fail(pb.TrainRequest, grpc.StatusCode.DEADLINE_EXCEEDED, after_effect=True)
     result = trainctl(*SUBMIT)
     assert result.exit_code == 4
     key = training.service.requests[0].request_key

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 
-def test_wait_tells_when_its_time_is_up(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.tell(1, status=pb.running)
+def test_wait_times_out(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, status=pb.running)
     result = trainctl("wait", "1", "--timeout", "0.1")
     assert (result.exit_code, result.stdout) == (6, "")
     assert result.stderr == "trainctl: job 1 has not ended within 0.1 s\n"

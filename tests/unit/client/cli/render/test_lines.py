@@ -1,4 +1,4 @@
-"""Statuses as lines, for pipes."""
+"""Statuses as lines for pipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli.render import lines, panels
 
 
-def test_a_row_has_its_fields_between_tabs_whatever_the_names_are() -> None:
+def test_a_row_has_tab_separated_fields_despite_hostile_names() -> None:
     status = Status(
         job_id=7,
         status=pb.queuing,
@@ -28,7 +28,7 @@ def test_a_row_has_its_fields_between_tabs_whatever_the_names_are() -> None:
     assert lines.row(status).split("\t") == ["7", "queuing", "bert", TAMED, "3", "2025-11-21T12:00:00Z"]
 
 
-def test_a_description_in_a_pipe_has_a_label_on_each_line() -> None:
+def test_a_description_in_a_pipe_has_labelled_lines() -> None:
     assert lines.description(RUNNING).splitlines() == [
         "job: 3",
         "status: running",
@@ -51,7 +51,7 @@ def test_an_update_is_one_line() -> None:
         lines.update(RUNNING)
         == "job 3: running, attempt 2, step 45/100, epoch 2/5, accuracy 0.88, loss 0.3125"
     )
-    assert lines.update(Status(job_id=1, positionInQueue=3)) == "job 1: queuing, 3 jobs before it"
+    assert lines.update(Status(job_id=1, positionInQueue=3)) == "job 1: queuing, 3 jobs ahead"
     assert lines.update(Status(job_id=1)) == "job 1: queuing, next in the queue"
     launching = Status(job_id=1, status=pb.launch, ranks=RUNNING.ranks)
     assert lines.update(launching) == "job 1: launch, 1 of 2 instances running"
@@ -59,7 +59,7 @@ def test_an_update_is_one_line() -> None:
     assert lines.update(done) == "job 1: succeed, model file:///models/1"
     empty = Status(job_id=1, status=pb.succeed, model_uri="file:///models/1", has_model=False)
     assert lines.update(empty) == "job 1: succeed, no model"
-    for picture in (panels.live(empty, NOW), panels.story(empty, NOW)):
+    for picture in (panels.live(empty, NOW), panels.description_with_history(empty, NOW)):
         assert "file:///models/1" not in drawn(picture)
 
 
@@ -71,15 +71,15 @@ def test_the_update_of_a_failed_job_explains_it() -> None:
         "  detail: epoch 1",
         r"    \x1b[31mKilled",
         "  what to do: Set a smaller BATCH_SIZE.",
-        "  retry: the same request may succeed if it is tried again",
+        "  retry: the same request may succeed if it is submitted again",
     ]
 
 
 def test_a_failure_without_a_diagnosis_has_its_message() -> None:
-    status = Status(job_id=1, status=pb.failure, message="nobody knows")
-    assert lines.update(status) == "job 1: failure, nobody knows"
+    status = Status(job_id=1, status=pb.failure, message="reason unknown")
+    assert lines.update(status) == "job 1: failure, reason unknown"
 
 
-def test_a_diagnosis_of_a_job_that_is_still_ending_waits_for_its_end() -> None:
+def test_the_diagnosis_is_shown_after_the_end_of_the_job() -> None:
     ending = Status(job_id=4, status=pb.running, ending=True, diagnosis=FAILED.diagnosis)
     assert lines.update(ending) == "job 4: running, ending"

@@ -1,4 +1,4 @@
-"""Statuses as pictures, without a service or a terminal."""
+"""Statuses as terminal output, without a service or a terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_table_fits_its_width_and_keeps_ids_and_states() -> None:
         assert all(text in table for text in ("2147483647", "cancelled", "running", "2m 05s"))
 
 
-def test_pictures_show_markup_as_text() -> None:
+def test_panels_show_markup_as_text() -> None:
     status = Status(job_id=1, status=pb.running, metadata=metadata(name=HOSTILE), message=HOSTILE)
     for picture in (panels.description(status, NOW), panels.live(status, NOW)):
         assert TAMED in drawn(picture)
@@ -43,7 +43,7 @@ def test_pictures_show_markup_as_text() -> None:
     assert "[red]a" in drawn(panels.jobs_table([status], NOW), 200)
 
 
-def test_the_live_picture_has_title_bar_progress_and_ranks() -> None:
+def test_the_live_view_has_title_bar_progress_and_ranks() -> None:
     text = drawn(panels.live(RUNNING, NOW))
     title, bar = text.splitlines()[:2]
     assert title == "Job 3  bert  nightly  running  2m 05s"
@@ -51,14 +51,14 @@ def test_the_live_picture_has_title_bar_progress_and_ranks() -> None:
     assert all(said in text for said in ("step 45/100", "loss 0.3125", "worker 1 failed (exit code 137)"))
 
 
-def test_the_live_picture_of_a_failed_job_ends_with_the_diagnosis() -> None:
+def test_the_live_view_of_a_failed_job_ends_with_the_diagnosis() -> None:
     picture = drawn(panels.live(FAILED, NOW))
     assert "What happened  A process used more memory than it may." in picture
     assert r"\x1b[31mKilled" in picture
     assert "What to do     Set a smaller BATCH_SIZE." in picture
 
 
-def test_progress_without_a_total_has_a_bar_only_while_the_job_goes_on() -> None:
+def test_progress_without_a_total_has_a_bar_only_while_the_job_is_live() -> None:
     going, ended = (
         Status(job_id=1, status=state, progress=pb.Progress(step=5)) for state in (pb.running, pb.succeed)
     )
@@ -66,8 +66,8 @@ def test_progress_without_a_total_has_a_bar_only_while_the_job_goes_on() -> None
     assert "━" not in drawn(panels.live(ended, NOW))
 
 
-def test_a_job_between_two_attempts_says_how_it_got_there_and_when_it_goes_on() -> None:
-    picture = drawn(panels.story(RETRYING, NOW))
+def test_a_job_between_two_attempts_shows_its_history_and_next_attempt() -> None:
+    picture = drawn(panels.description_with_history(RETRYING, NOW))
     for line in (
         r"Attempt +2 of 3",
         r"Next attempt +[0-9: -]+ \(in 20s\)",
@@ -79,16 +79,16 @@ def test_a_job_between_two_attempts_says_how_it_got_there_and_when_it_goes_on() 
     ):
         assert re.search(line, picture), (line, picture)
     assert "Queue" not in picture
-    text = lines.story(RETRYING)
+    text = lines.description_with_history(RETRYING)
     assert "\nattempt: 2 of 3\n" in text
-    assert "\nstory: 2025-11-21T11:51:00Z submitted\n    2025-11-21T11:52:00Z launch\n" in text
-    assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, the next follows"
+    assert "\nhistory: 2025-11-21T11:51:00Z submitted\n    2025-11-21T11:52:00Z launch\n" in text
+    assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, waiting to retry"
 
 
-def test_the_story_tells_which_rank_was_started_anew_and_why() -> None:
+def test_the_history_names_a_restarted_rank_and_the_reason() -> None:
     why = pb.Diagnosis(category="killed", summary="Rank 2 was ended by SIGKILL.", rank=2)
-    told = Status(
+    status = Status(
         job_id=1, moves=[pb.Move(status=pb.running, attempt=1, at=before_now(seconds=5), diagnosis=why)]
     )
-    for text in (lines.story(told), drawn(panels.story(told, NOW))):
-        assert "rank 2 started anew: Rank 2 was ended by SIGKILL." in text
+    for text in (lines.description_with_history(status), drawn(panels.description_with_history(status, NOW))):
+        assert "rank 2 restarted: Rank 2 was ended by SIGKILL." in text

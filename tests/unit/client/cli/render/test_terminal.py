@@ -1,4 +1,4 @@
-"""What a job printed is harmless on a terminal, wherever its text is cut into pieces."""
+"""The output of jobs is safe for a terminal, however it is split into pieces."""
 
 import itertools
 import random
@@ -22,9 +22,9 @@ LINES = [
     ("control characters go", "a\x00b\x07c\x08d\x0be\x0cf\x7fg\x85h", "abcdefgh"),
     ("an escape before an escape goes", "a\x1b\x1b[31mb", "ab"),
     ("a sequence within a sequence goes", "a\x1b[3\x1b[31mb", "ab"),
-    ("text that is turned around is not", "a\u202egpj.exe\u202c\u2066b\u2069", "agpj.exeb"),
-    ("a string without an end ends with its line", "a\x1b]0;title\nb", "a\nb"),
-    ("a sequence that a line break cuts off is gone", "a\x1b[31\nb\x1b\nc", "a\nb\nc"),
+    ("characters that change the direction of text go", "a\u202egpj.exe\u202c\u2066b\u2069", "agpj.exeb"),
+    ("an unterminated string ends with its line", "a\x1b]0;title\nb", "a\nb"),
+    ("a sequence that a line break interrupts goes", "a\x1b[31\nb\x1b\nc", "a\nb\nc"),
     ("letters of all languages stay", "Füße 你好 😀 \u200d\xa0", "Füße 你好 😀 \u200d\xa0"),
     ("tabs and line breaks stay", "a\tb\n\n\nc", "a\tb\n\n\nc"),
     ("progress bars have a line for each state", "\r10%\r20%\r\x1b[K30%\n", "10%\n20%\n30%\n"),
@@ -41,13 +41,13 @@ def cleaned(*pieces: str) -> str:
 @pytest.mark.parametrize(("printed", "shown"), [case[1:] for case in LINES], ids=[case[0] for case in LINES])
 def test_a_terminal_gets_text_only(printed: str, shown: str) -> None:
     assert cleaned(printed) == shown
-    assert cleaned(*printed) == shown, "one character a piece"
+    assert cleaned(*printed) == shown, "one character per piece"
     for first, second in itertools.combinations(range(len(printed) + 1), 2):
         pieces = printed[:first], printed[first:second], printed[second:]
         assert cleaned(*pieces) == shown, pieces
 
 
-def test_nothing_that_a_terminal_obeys_comes_through() -> None:
+def test_random_text_becomes_printable() -> None:
     chosen = random.Random(11)
     alphabet = "\x1b\x1b\x1b[]P(\\;01mA \n\r\t\x07\x18\x9b\x9d\x9c\x90\u202e"
     for _ in range(20_000):

@@ -1,4 +1,4 @@
-"""The words for what is known of a job."""
+"""Formatting of the facts about a job."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli.render import words
 
 
-def test_text_of_others_cannot_move_the_cursor_or_break_the_line() -> None:
+def test_hostile_text_is_escaped_to_one_line() -> None:
     assert words.printable(HOSTILE) == TAMED
 
 
-def test_several_lines_stay_lines_and_are_tamed_one_by_one() -> None:
+def test_several_lines_are_escaped_one_by_one() -> None:
     assert words.printable_lines("a\tb\n\x1b[2Jc\x00") == ["a       b", r"\x1b[2Jc\x00"]
 
 
@@ -30,11 +30,11 @@ def test_durations_have_their_two_largest_units(seconds: float, text: str) -> No
     assert words.duration(seconds) == text
 
 
-def test_a_span_that_ends_before_it_began_is_nothing() -> None:
+def test_a_negative_duration_is_zero() -> None:
     assert words.seconds_between(before_now(seconds=-30), NOW) == 0
 
 
-def test_the_words_for_statuses_are_those_of_the_wire() -> None:
+def test_the_names_of_statuses_are_those_of_the_api() -> None:
     assert [words.status_word(value) for value in pb.TrainingStatus.values()] == [
         "queuing",
         "launch",
@@ -59,12 +59,12 @@ def test_the_fraction_done_is_known_only_with_a_total(progress: pb.Progress, fra
     assert words.fraction_done(progress) == fraction
 
 
-def test_metrics_that_are_not_numbers_are_shown_as_such() -> None:
+def test_metrics_may_be_nan_or_infinite() -> None:
     progress = pb.Progress(metrics={"loss": float("nan"), "norm": float("inf")})
     assert words.metrics(progress) == "loss nan, norm inf"
 
 
-def test_of_many_metrics_the_first_are_shown() -> None:
+def test_only_the_first_of_many_metrics_are_shown() -> None:
     progress = pb.Progress(metrics={f"m{number:03}": number for number in range(100)})
     assert words.metrics(progress).endswith("m007 7, 92 more")
 
@@ -75,7 +75,7 @@ def test_a_large_group_is_counted_and_its_failures_named() -> None:
     assert words.ranks(group) == "63 running, 1 failed; worker 5 failed (exit code 1)"
 
 
-def test_a_large_group_tells_how_often_its_ranks_were_started_anew() -> None:
+def test_a_large_group_shows_the_number_of_restarts() -> None:
     group = [pb.RankStatus(rank=n, role="worker", phase=pb.RANK_PHASE_RUNNING) for n in range(20)]
     group[3].restarts, group[4].restarts = 1, 2
-    assert words.ranks(group) == "20 running, started anew 3 times"
+    assert words.ranks(group) == "20 running, restarted 3 times"

@@ -1,4 +1,4 @@
-"""A sweep that was interrupted goes on: nothing is lost, and nothing is there twice."""
+"""A resumed sweep has no lost or repeated trials."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def rows(printed: str) -> dict[int, dict[str, Any]]:
 
 
 class Killed(BaseException):
-    """What a kill looks like from inside: nothing handles it."""
+    """Simulates a kill: no code handles it."""
 
 
 class KilledJournal(Journal):
-    """Is killed at its n-th event, before it is written or after."""
+    """Raises Killed at the given event, before or after writing it."""
 
     def __init__(self, original: Journal, at: int, *, after: bool) -> None:
         self.__dict__ = original.__dict__
@@ -61,8 +61,8 @@ class KilledJournal(Journal):
 def test_a_kill_at_any_event_changes_nothing_about_the_trials(
     training: ServerInThread, trainer: Trainer, tmp_path: Path, after: bool
 ) -> None:
-    """The same sweep is killed at its first event, then at its second from there, then at its third, …"""
-    folders.begin(tmp_path, settings(pruning={"min_steps": 1, "reduction_factor": 2}), training.address)
+    """Kill the same sweep again and again, after one, two or three further events."""
+    folders.create(tmp_path, settings(pruning={"min_steps": 1, "reduction_factor": 2}), training.address)
     kills = 0
     with TrainingClient(training.address) as client:
         while True:
@@ -84,7 +84,7 @@ def test_a_kill_at_any_event_changes_nothing_about_the_trials(
 
 
 @pytest.mark.parametrize(
-    ("request_name", "number", "after_the_deed"),
+    ("request_name", "number", "after_effect"),
     [
         ("TrainRequest", 1, False),
         ("TrainRequest", 1, True),
@@ -94,15 +94,15 @@ def test_a_kill_at_any_event_changes_nothing_about_the_trials(
         ("CancelTrainingRequest", 1, False),
     ],
 )
-def test_kill_9_loses_nothing_and_doubles_nothing(
-    trainctl: Trainctl, trainer: Trainer, file: Path, request_name: str, number: int, after_the_deed: bool
+def test_a_killed_sweep_is_resumed_without_lost_or_repeated_trials(
+    trainctl: Trainctl, trainer: Trainer, file: Path, request_name: str, number: int, after_effect: bool
 ) -> None:
     file.write_text(PRUNED)
     left, process = number, list["subprocess.Popen[str]"]()
 
     def kill(request: str, after: bool) -> None:
         nonlocal left
-        left -= (request, after) == (request_name, after_the_deed)
+        left -= (request, after) == (request_name, after_effect)
         if left == 0 and process[0].poll() is None:
             process[0].kill()
 
@@ -122,9 +122,7 @@ def test_kill_9_loses_nothing_and_doubles_nothing(
     assert all(job.status in ENDED for job in trainer.service.jobs.values())
 
 
-def test_an_interrupted_sweep_has_the_trials_of_one_that_was_not(
-    trainctl: Trainctl, trainer: Trainer, file: Path
-) -> None:
+def test_an_interrupted_sweep_makes_the_same_trials(trainctl: Trainctl, trainer: Trainer, file: Path) -> None:
     file.write_text(FILE.replace("[0, 1, 2, 3, 5]", "{low = 0.0, high = 5.0}").replace("grid", "random"))
     options = ("--trials", "5")
     whole = trainctl("sweep", "search.toml", *options, *FAST, "--json", "--folder", "whole")
@@ -138,7 +136,7 @@ def test_an_interrupted_sweep_has_the_trials_of_one_that_was_not(
 def _interrupt_at_third_job(
     trainctl: Trainctl, trainer: Trainer, file: Path, *options: str
 ) -> tuple[int, str]:
-    """Ctrl-C in a sweep of its own that has submitted three jobs; the exit code and what it said."""
+    """Interrupt a sweep after its third job. Return the exit code and standard error."""
     third, most = threading.Event(), len(trainer.keys) + 3
     trainer.when = lambda request, after: third.set() if len(trainer.keys) == most else None
     with trainctl.process("sweep", "search.toml", *options, "--every", "60", cwd=file.parent) as process:
@@ -149,17 +147,17 @@ def _interrupt_at_third_job(
     return process.returncode, err
 
 
-def test_ctrl_c_leaves_the_jobs_and_says_how_to_go_on(
+def test_ctrl_c_leaves_the_jobs_and_prints_how_to_resume(
     trainctl: Trainctl, trainer: Trainer, file: Path
 ) -> None:
     code, err = _interrupt_at_third_job(trainctl, trainer, file)
     assert code == 130
-    assert "Go on with the sweep: trainctl sweep search.sweep --resume." in err
-    assert "End it: trainctl sweep search.sweep --cancel" in err
+    assert "To resume the sweep: trainctl sweep search.sweep --resume." in err
+    assert "To cancel it: trainctl sweep search.sweep --cancel" in err
     assert all(job.status not in ENDED for job in trainer.service.jobs.values())
 
 
-def test_cancel_ends_every_job_also_one_that_was_never_written_down(
+def test_cancel_also_cancels_a_job_that_was_not_recorded(
     training: ServerInThread, trainctl: Trainctl, trainer: Trainer, file: Path
 ) -> None:
     with trainctl.process("sweep", "search.toml", "--every", "60", cwd=file.parent) as process:
@@ -171,7 +169,7 @@ def test_cancel_ends_every_job_also_one_that_was_never_written_down(
         trainer.when = kill
         process.wait(timeout=60)
     trainer.when = lambda request, after: None
-    training.tell(7, metadata=pb.TrainingJobMetadata(name="another's"))
+    training.set_job(7, metadata=pb.TrainingJobMetadata(name="another's"))
     result = trainctl("sweep", "search.sweep", "--cancel", "--json")
     assert result.exit_code == 0, result.stderr
     assert {row["state"] for row in rows(result.stdout).values()} == {"cancelled"}
@@ -181,11 +179,11 @@ def test_cancel_ends_every_job_also_one_that_was_never_written_down(
         pb.queuing,
     ]
     again = trainctl("sweep", "search.sweep", "--resume", *FAST)
-    assert "was cancelled; it does not go on" in again.stderr
+    assert "is cancelled and cannot be resumed" in again.stderr
     assert len(trainer.keys) == 2
 
 
-def test_jobs_of_others_are_never_touched(
+def test_jobs_of_others_are_not_touched(
     training: ServerInThread, trainctl: Trainctl, trainer: Trainer, file: Path
 ) -> None:
     training.fail(pb.GetTrainingStatusRequest, grpc.StatusCode.INTERNAL, "oh")
@@ -198,7 +196,7 @@ def test_jobs_of_others_are_never_touched(
     assert not any(isinstance(request, pb.CancelTrainingRequest) for request in training.service.requests)
 
 
-def test_a_service_that_goes_away_for_a_while_is_borne_with(
+def test_a_sweep_survives_an_outage_of_the_service(
     training: ServerInThread, trainctl: Trainctl, trainer: Trainer, file: Path
 ) -> None:
     training.fail(pb.GetTrainingStatusRequest, grpc.StatusCode.DEADLINE_EXCEEDED, times=2)
@@ -206,26 +204,29 @@ def test_a_service_that_goes_away_for_a_while_is_borne_with(
     assert (result.exit_code, len(trainer.keys)) == (0, 5), result.stderr
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_service_that_is_not_there_at_all_is_said_to_be_so(
+@pytest.mark.usefixtures("fast_failing")
+def test_an_unreachable_service_is_reported(
     trainctl_at: Callable[[str], Trainctl], file: Path, dead_address: str
 ) -> None:
     result = trainctl_at(dead_address)("sweep", "search.toml", *FAST)
     assert result.exit_code == 4
-    assert "elsewhere. What was submitted goes on. Go on with the sweep: trainctl sweep" in result.stderr
+    assert (
+        "TRAINING_SERVICE_ADDRESS. The submitted jobs go on. To resume the sweep: trainctl sweep"
+        in result.stderr
+    )
     assert (file.parent / "search.sweep").is_dir()
 
 
-def test_two_programs_never_run_the_same_sweep(trainctl: Trainctl, trainer: Trainer, file: Path) -> None:
-    folders.begin(file.parent / "search.sweep", settings(), "nowhere:1")
+def test_two_programs_cannot_run_the_same_sweep(trainctl: Trainctl, trainer: Trainer, file: Path) -> None:
+    folders.create(file.parent / "search.sweep", settings(), "nowhere:1")
     with folders.opened(file.parent / "search.sweep"):
         result = trainctl("sweep", "search.sweep", "--resume")
         assert (result.exit_code, "another program runs the sweep" in result.stderr) == (7, True)
-    assert "has a sweep already" in trainctl("sweep", "search.toml").stderr
+    assert "already contains a sweep" in trainctl("sweep", "search.toml").stderr
 
 
-def test_half_a_line_at_the_end_is_dropped_and_a_damaged_one_is_named(tmp_path: Path) -> None:
-    folders.begin(tmp_path, settings(), "nowhere:1")
+def test_an_incomplete_last_line_is_dropped_and_a_damaged_line_is_reported(tmp_path: Path) -> None:
+    folders.create(tmp_path, settings(), "nowhere:1")
     journal = tmp_path / "trials.jsonl"
     whole = '{"event":"proposed","trial":0,"parameters":{"X":1}}\n'
     journal.write_text(whole + '{"event":"subm')
@@ -237,8 +238,8 @@ def test_half_a_line_at_the_end_is_dropped_and_a_damaged_one_is_named(tmp_path: 
         folders.read(tmp_path)
 
 
-def test_a_folder_without_settings_is_begun_anew(tmp_path: Path) -> None:
+def test_a_folder_with_a_draft_gets_a_new_sweep(tmp_path: Path) -> None:
     (tmp_path / "sweep.json.draft").write_text("{")
-    folders.begin(tmp_path, settings(), "nowhere:1")
-    with pytest.raises(FailedPrecondition, match="has a sweep already"):
-        folders.begin(tmp_path, settings(), "nowhere:1")
+    folders.create(tmp_path, settings(), "nowhere:1")
+    with pytest.raises(FailedPrecondition, match="already contains a sweep"):
+        folders.create(tmp_path, settings(), "nowhere:1")

@@ -1,4 +1,4 @@
-"""A sweep from its beginning to its end."""
+"""A sweep from start to end."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def rows(printed: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def _trained(trainer: Trainer, file: Path) -> None:
-    """Every test has both."""
+    """Every test uses both."""
 
 
-def test_a_grid_is_tried_whole_and_the_best_comes_first(trainctl: Trainctl, trainer: Trainer) -> None:
+def test_a_grid_tries_all_combinations_and_shows_the_best_first(trainctl: Trainctl, trainer: Trainer) -> None:
     result = trainctl("sweep", "search.toml", "--every", "0.01")
     assert result.exit_code == 0, result.stderr
     assert [line.split("\t")[:5] for line in result.stdout.splitlines()] == [
@@ -47,12 +47,12 @@ def test_a_grid_is_tried_whole_and_the_best_comes_first(trainctl: Trainctl, trai
     assert trainer.most_at_once == 4
 
 
-def test_no_more_jobs_than_allowed_are_there_at_once(trainctl: Trainctl, trainer: Trainer) -> None:
+def test_the_number_of_live_jobs_is_bounded(trainctl: Trainctl, trainer: Trainer) -> None:
     assert trainctl("sweep", "search.toml", "--every", "0.01", "--at-once", "2").exit_code == 0
     assert trainer.most_at_once == 2
 
 
-def test_options_alone_make_a_sweep(trainctl: Trainctl, trainer: Trainer) -> None:
+def test_a_sweep_needs_no_file(trainctl: Trainctl, trainer: Trainer) -> None:
     what = ("--algorithm", "a", "-d", "1", "--version", "v1", "-m", "score", "--direction", "minimize")
     space = ("-s", "X=1..9", "-s", "LR=0.001..1.0:log", "-s", "F=32..64:step=16", "-s", "O=sgd,adam,010")
     how = ("--trials", "6", "-p", "EPOCHS=2", "--instances", "2", "-n", "mine", "--every", "0.01")
@@ -68,16 +68,14 @@ def test_options_alone_make_a_sweep(trainctl: Trainctl, trainer: Trainer) -> Non
     assert 0.001 <= float(sent.parameters["LR"]) <= 1
 
 
-def test_a_service_without_room_is_waited_for(
-    training: ServerInThread, trainctl: Trainctl, trainer: Trainer
-) -> None:
+def test_a_sweep_waits_for_room(training: ServerInThread, trainctl: Trainctl, trainer: Trainer) -> None:
     training.fail(pb.TrainRequest, grpc.StatusCode.RESOURCE_EXHAUSTED, "9 jobs are queued", times=3)
     result = trainctl("sweep", "search.toml", "--every", "0.01")
     assert (result.exit_code, len(trainer.keys)) == (0, 5)
     assert result.stderr.count("waiting for room: 9 jobs are queued") == 1
 
 
-def test_failed_trials_are_shown_with_their_reason_and_the_others_go_on(
+def test_failed_trials_have_a_reason_and_do_not_stop_the_others(
     training: ServerInThread, trainctl: Trainctl, file: Path
 ) -> None:
     file.write_text(FILE.replace("[0, 1, 2, 3, 5]", "[3]") + 'FAIL = ["yes"]\n')
@@ -94,69 +92,67 @@ def test_failed_trials_are_shown_with_their_reason_and_the_others_go_on(
     assert result.exit_code == 0
 
 
-def test_too_many_failures_end_the_sweep(
+def test_too_many_failures_stop_the_sweep(
     training: ServerInThread, trainctl: Trainctl, trainer: Trainer
 ) -> None:
     training.fail(pb.TrainRequest, grpc.StatusCode.INVALID_ARGUMENT, "no", times=2)
     options = ("--every", "0.01", "--json")
     result = trainctl("sweep", "search.toml", *options, "--max-failures", "2", "--at-once", "1")
     assert (result.exit_code, len(rows(result.stdout)), trainer.keys) == (1, 2, [])
-    assert "2 trials failed: no more were submitted" in result.stderr
+    assert "2 trials failed: the sweep submits no more" in result.stderr
     result = trainctl("sweep", "search.sweep", "--resume", *options, "--max-failures", "5")
     assert (result.exit_code, len(rows(result.stdout)), len(trainer.keys)) == (0, 5, 3)
 
 
-def test_what_concerns_every_trial_stops_the_sweep_at_once(
-    training: ServerInThread, trainctl: Trainctl
-) -> None:
+def test_a_problem_of_all_trials_stops_the_sweep(training: ServerInThread, trainctl: Trainctl) -> None:
     training.fail(pb.TrainRequest, grpc.StatusCode.NOT_FOUND, "there is no algorithm 'parabola'")
     result = trainctl("sweep", "search.toml", "--every", "0.01")
     assert result.exit_code == 3
     assert "there is no algorithm 'parabola'" in result.stderr
-    assert "Go on with the sweep: trainctl sweep search.sweep --resume" in result.stderr
+    assert "To resume the sweep: trainctl sweep search.sweep --resume" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("code", "times"), [(grpc.StatusCode.NOT_FOUND, 1), (grpc.StatusCode.INVALID_ARGUMENT, 5)]
 )
-def test_a_sweep_whose_settings_are_wrong_is_mended_and_begun_again(
+def test_a_sweep_with_wrong_settings_can_be_started_again(
     training: ServerInThread, trainctl: Trainctl, file: Path, code: grpc.StatusCode, times: int
 ) -> None:
     file.write_text(FILE.replace("parabola", "parabel"))
     training.fail(pb.TrainRequest, code, "there is no algorithm 'parabel'", times=times)
     result = trainctl("sweep", "search.toml", "--every", "0.01")
     assert result.exit_code != 0
-    assert "mend" in result.stderr
+    assert "correct" in result.stderr
     file.write_text(FILE)
     result = trainctl("sweep", "search.toml", "--every", "0.01", "--json")
     assert (result.exit_code, len(rows(result.stdout))) == (0, 5), result.stderr
     assert {job.metadata.algorithm for job in training.service.jobs.values()} == {"parabola"}
-    assert "has a sweep already" in trainctl("sweep", "search.toml").stderr  # one that has jobs stays
+    assert (
+        "already contains a sweep" in trainctl("sweep", "search.toml").stderr
+    )  # a sweep with jobs is not replaced
 
 
-def test_a_sweep_goes_on_when_the_service_has_been_mended(
-    training: ServerInThread, trainctl: Trainctl, file: Path
-) -> None:
+def test_a_refused_sweep_can_be_resumed(training: ServerInThread, trainctl: Trainctl, file: Path) -> None:
     training.fail(pb.TrainRequest, grpc.StatusCode.NOT_FOUND, "there is no algorithm 'parabola'")
     assert trainctl("sweep", "search.toml", "--every", "0.01").exit_code == 3
     result = trainctl("sweep", "search.sweep", "--resume", "--every", "0.01", "--json")
     assert (result.exit_code, len(rows(result.stdout))) == (0, 5), result.stderr
 
 
-def test_trials_that_lag_behind_are_cancelled_and_shown_as_pruned(
+def test_poor_trials_are_cancelled_and_shown_as_pruned(
     trainctl: Trainctl, trainer: Trainer, file: Path
 ) -> None:
-    # Best first, and one after the other: whatever comes later lags behind.
+    # The best trial comes first, and one runs at a time, so all later trials are worse.
     file.write_text(
         FILE.replace("0, 1, 2, 3, 5", "3, 0, 5") + "[pruning]\nmin_steps = 1\nreduction_factor = 2\n"
     )
     result = trainctl("sweep", "search.toml", "--every", "0.01", "--json", "--at-once", "1")
     assert result.exit_code == 0, result.stderr
-    told = [(row["parameters"]["X"], row["state"], row["reason"]) for row in rows(result.stdout)]
-    assert told == [
+    found = [(row["parameters"]["X"], row["state"], row["reason"]) for row in rows(result.stdout)]
+    assert found == [
         (3, "complete", ""),
-        (5, "pruned", "behind the others at step 1"),
-        (0, "pruned", "behind the others at step 1"),
+        (5, "pruned", "worse than other trials at step 1"),
+        (0, "pruned", "worse than other trials at step 1"),
     ]
     assert [job.status for job in trainer.service.jobs.values()] == [pb.succeed, pb.cancelled, pb.cancelled]
 
@@ -180,7 +176,7 @@ def test_tpe_searches_and_prunes(trainctl: Trainctl, trainer: Trainer, file: Pat
         ("test.score", "manifest", "maximize", 3.0),
     ],
 )
-def test_the_objective_is_of_the_series_or_of_the_manifest(
+def test_the_objective_is_read_from_the_series_or_the_manifest(
     trainctl: Trainctl, file: Path, metric: str, value: str, direction: str, found: float
 ) -> None:
     file.write_text(FILE.replace("0, 1, 2, 3, 5", "3"))
@@ -192,12 +188,12 @@ def test_the_objective_is_of_the_series_or_of_the_manifest(
 @pytest.mark.parametrize(
     ("metric", "value", "reason"),
     [
-        ("nope", "last", "it succeeded, but it reported no metric 'nope'; it reported: score"),
-        ("nope", "manifest", "no 'nope'; at 'nope' there is: test"),
-        ("test.name", "manifest", "is no number, but 'x'"),
+        ("nope", "last", "the job succeeded, but it reported no metric 'nope'; it reported: score"),
+        ("nope", "manifest", "no 'nope': in place of 'nope', it has the keys test"),
+        ("test.name", "manifest", "is 'x', not a finite number"),
     ],
 )
-def test_a_job_that_does_not_tell_the_objective_has_failed(
+def test_a_job_without_the_objective_is_a_failed_trial(
     trainctl: Trainctl, file: Path, metric: str, value: str, reason: str
 ) -> None:
     file.write_text(FILE.replace("0, 1, 2, 3, 5", "3"))
@@ -206,9 +202,9 @@ def test_a_job_that_does_not_tell_the_objective_has_failed(
     assert (result.exit_code, row["state"], reason in row["reason"]) == (1, "failed", True)
 
 
-def test_a_job_that_somebody_cancelled_is_shown_so(trainctl: Trainctl, trainer: Trainer) -> None:
-    def cancel_the_first(request: str, after_the_deed: bool) -> None:
-        if request == "TrainRequest" and after_the_deed and len(trainer.keys) == 1:
+def test_a_job_cancelled_by_a_user_is_a_cancelled_trial(trainctl: Trainctl, trainer: Trainer) -> None:
+    def cancel_the_first(request: str, after_effect: bool) -> None:
+        if request == "TrainRequest" and after_effect and len(trainer.keys) == 1:
             trainer.service.jobs[1].status = pb.cancelled
 
     trainer.when = cancel_the_first
@@ -216,7 +212,7 @@ def test_a_job_that_somebody_cancelled_is_shown_so(trainctl: Trainctl, trainer: 
     assert (result.exit_code, rows(result.stdout)[-1]["state"]) == (0, "cancelled")
 
 
-def test_a_terminal_has_a_table_and_nothing_hostile(trainctl: Trainctl, file: Path) -> None:
+def test_a_terminal_shows_a_table_with_escaped_text(trainctl: Trainctl, file: Path) -> None:
     file.write_text(FILE + 'N = ["[red]\\u001b[2J"]\n')
     result = trainctl.on_terminal("sweep", "search.toml", "--every", "0.01")
     assert result.exit_code == 0
@@ -225,7 +221,7 @@ def test_a_terminal_has_a_table_and_nothing_hostile(trainctl: Trainctl, file: Pa
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
-def test_a_picture_is_written(trainctl: Trainctl, file: Path, kind: str) -> None:
+def test_a_plot_is_written(trainctl: Trainctl, file: Path, kind: str) -> None:
     file.write_text(FILE + 'LR = {low = 0.1, high = 0.3, step = 0.1}\nO = ["$a$", "b"]\n')
     result = trainctl("sweep", "search.toml", "--every", "0.01", "--to", f"x.{kind}")
     assert (result.exit_code, f"wrote x.{kind}" in result.stderr) == (0, True)
@@ -236,18 +232,18 @@ def test_a_picture_is_written(trainctl: Trainctl, file: Path, kind: str) -> None
         assert ElementTree.parse(picture).getroot().tag.endswith("svg")
 
 
-def test_a_folder_alone_is_shown_without_asking_anybody(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_a_folder_alone_is_shown_without_calls(training: ServerInThread, trainctl: Trainctl) -> None:
     first = trainctl("sweep", "search.toml", "--every", "0.01")
     training.service.requests.clear()
     assert trainctl("sweep", "search.sweep").stdout == first.stdout
     assert training.service.requests == []
 
 
-def test_a_table_that_is_too_long_keeps_the_best_and_what_goes_on() -> None:
+def test_a_long_table_keeps_the_best_and_live_trials() -> None:
     trials = [Trial(n, {"X": n}, "complete", n + 1, value=float(n)) for n in range(9)]
     trials.append(Trial(9, {"X": 9}, "submitted", 10))
     drawn = Console(width=100, file=StringIO())
-    drawn.print(sweeps.table(settings(), 20, trials, {}, most=3))
+    drawn.print(sweeps.table(settings(), 20, trials, {}, max_rows=3))
     assert isinstance(drawn.file, StringIO)
     rows = drawn.file.getvalue().splitlines()[2:]
     assert [row.split()[0] for row in rows] == ["8", "7", "9"]

@@ -8,7 +8,7 @@ from tests.support.trainers.checkpoints import FaultyFileSystem, Start
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the checkpoints of a job are."""
+    """The folder of a job's checkpoints."""
     return tmp_path / "checkpoints"
 
 
@@ -19,6 +19,6 @@ def start(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Start:
 
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Start]:
-    """The same on a disk that fails when `FaultyFileSystem.fault` says so."""
+    """Like `start`, on a disk that fails according to `FaultyFileSystem.fault`."""
     yield Start(monkeypatch, f"faulty://{folder}")
     FaultyFileSystem.fault = ""

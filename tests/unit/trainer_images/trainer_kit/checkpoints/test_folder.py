@@ -1,4 +1,4 @@
-"""Two attempts at one job that are alive at once: the older neither publishes nor removes any more."""
+"""Two concurrent attempts of one job: the older one no longer publishes or removes checkpoints."""
 
 import signal
 
@@ -15,26 +15,26 @@ pytestmark = ALONE_IS_FINE
 MANIFEST = Manifest(1, {"part": Part(0, "")})
 
 
-def test_an_older_attempt_publishes_nothing_once_a_newer_has_begun_and_ends(start: Start) -> None:
-    ends = pytest.raises(SupersededError, match="attempt 1 of this job ends here: attempt 2 was started")
+def test_an_older_attempt_ends_without_publishing_once_a_newer_one_has_started(start: Start) -> None:
+    ends = pytest.raises(SupersededError, match="attempt 1 of this job stops: attempt 2 was started")
     with ends, start.attempt(1) as older:
         older.steps(2)
         with start.attempt(2) as newer:
             assert newer.run.steps == 2
-            older.steps(1)  # finds out when it saves
+            older.steps(1)  # it notices this when it saves
             newer.steps(1)
-            older.steps(1)  # and ends at the next step
+            older.steps(1)  # it ends at the next step
     assert [(each.run.attempt, each.step) for each in start.published] == [(2, 3), (1, 2), (1, 1)]
 
 
-def test_an_older_attempt_that_starts_late_does_not_begin(start: Start) -> None:
+def test_an_older_attempt_that_starts_late_does_not_train(start: Start) -> None:
     with start.attempt(2) as newer:
         newer.steps(1)
     with pytest.raises(SupersededError), start.attempt(1):
         pytest.fail("it must not train")
 
 
-def test_an_attempt_that_is_started_again_ends_its_earlier_start(start: Start) -> None:
+def test_a_second_start_of_an_attempt_ends_the_first(start: Start) -> None:
     with pytest.raises(SupersededError), start.attempt(1) as earlier:  # noqa: PT012
         earlier.steps(1)
         with start.attempt(1) as later:
@@ -42,7 +42,7 @@ def test_an_attempt_that_is_started_again_ends_its_earlier_start(start: Start) -
             earlier.steps(2)
 
 
-def test_an_older_attempt_saves_nothing_on_sigterm_either(start: Start) -> None:
+def test_an_older_attempt_saves_nothing_on_sigterm(start: Start) -> None:
     with pytest.raises(Terminated), start.attempt(1, CHECKPOINT_EVERY_STEPS="100") as older:  # noqa: PT012
         older.steps(1)
         with start.attempt(2) as newer:
@@ -52,8 +52,8 @@ def test_an_older_attempt_saves_nothing_on_sigterm_either(start: Start) -> None:
     assert [each.run.attempt for each in start.published] == [2]
 
 
-def test_what_an_older_attempt_publishes_in_the_last_moment_does_not_count(start: Start) -> None:
-    # It looked before the newer began, was held up, and writes its manifest long after.
+def test_a_late_checkpoint_of_an_older_attempt_does_not_count(start: Start) -> None:
+    # The older attempt lists the folder before the newer one starts, stalls, and writes its manifest later.
     folder = CheckpointFolder(start.uri)
     with start.attempt(1) as older:
         older.steps(5)
@@ -67,8 +67,8 @@ def test_what_an_older_attempt_publishes_in_the_last_moment_does_not_count(start
         assert newest.run.steps == 7
 
 
-def test_the_one_who_begins_later_finds_what_the_older_published_before(start: Start) -> None:
-    # An older run may remove only what one list shows, and only if that list shows no newer run.
+def test_a_newer_attempt_finds_what_the_older_one_has_published(start: Start) -> None:
+    # An older run may remove only checkpoints of a listing that shows no newer run.
     folder = CheckpointFolder(start.uri)
     older = folder.begin(1)
     for step in (1, 2):
@@ -84,13 +84,13 @@ def test_the_one_who_begins_later_finds_what_the_older_published_before(start: S
     assert folder.look() == Listing(frozenset({newer}), (Checkpoint(older, 2),), frozenset())
 
 
-def test_of_two_that_begin_at_the_same_moment_exactly_one_goes_on() -> None:
+def test_of_two_concurrent_starts_exactly_one_continues() -> None:
     one, other = Run.after([], 1), Run.after([], 1)
     listing = Listing.of([one.fence, other.fence])
     assert [listing.successor_of(run) is None for run in sorted((one, other))] == [False, True]
 
 
-def test_names_sort_by_attempt_then_start_then_step_and_are_read_as_written() -> None:
+def test_names_sort_by_attempt_start_and_step() -> None:
     runs = [Run(1, 1, "ffffffff"), Run(1, 2, "00000000"), Run(2, 1, "00000000"), Run(10, 1, "00000000")]
     checkpoints = [Checkpoint(run, step) for run in runs for step in (9, 10)]
     assert sorted(map(str, checkpoints)) == list(map(str, checkpoints))

@@ -1,4 +1,4 @@
-"""A checkpoint that another job has put there: nothing that is in it runs."""
+"""A checkpoint written by another job: loading it runs no code."""
 
 import hashlib
 import io
@@ -28,7 +28,7 @@ REFUSED = r"object of posix\.mkdir is not loaded.*CHECKPOINT_WEIGHTS_ONLY=false"
 
 
 class Trap:
-    """Makes a folder when it is unpickled."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -39,7 +39,7 @@ class Trap:
 
 @pytest.fixture
 def sprung(tmp_path: Path) -> Path:
-    """A folder that is there once a trap has been loaded."""
+    """The folder that a loaded trap creates."""
     return tmp_path / "sprung"
 
 
@@ -61,7 +61,7 @@ def in_the_old_format(value: object) -> bytes:
 
 
 def within_bytes(value: object) -> bytes:
-    """As the kit keeps what it has packed itself."""
+    """Serialize twice, as the kit does for packed values."""
     return torch_saved(torch_saved(value))
 
 
@@ -77,7 +77,7 @@ def put_metadata(folder: Path, content: bytes) -> None:
 
 
 def put_value(folder: Path, name: str, content: bytes) -> None:
-    """Replaces the stored value of this name."""
+    """Replace the stored value of this name."""
     metadata = metadata_of(folder)
     [index] = [index for index in metadata.storage_data if index.fqn == name]
     found = metadata.storage_data[index]
@@ -103,7 +103,7 @@ PAIRS = [
     (place, form)
     for place in PLACES
     for form in FORMS
-    # Elsewhere bytes are a value like any other.
+    # In other places, bytes are plain values.
     if form is not within_bytes or place in ("others", "process-0")
 ]
 
@@ -116,7 +116,7 @@ def test_a_trap_among_the_values_is_not_sprung(
     put_value(folder, place, form({"a": Trap(sprung)}))
     refusal = UntrustedTypeError if form is not pickle.dumps else Exception
     with pytest.raises(refusal) as refused, start.attempt(2):
-        pytest.fail("it must not go on from that")
+        pytest.fail("it must not resume from this checkpoint")
     if form is not pickle.dumps:
         refused.match(REFUSED)
     assert not sprung.exists()
@@ -127,7 +127,7 @@ def test_a_trap_among_the_values_is_not_sprung(
 def test_an_algorithm_may_trust_its_checkpoints(start: Start, folder: Path, sprung: Path, place: str) -> None:
     form = torch_saved if place.startswith("optimizer") else within_bytes
     put_value(folder, place, form({"a": Trap(sprung)}))
-    # Whether the rest fits the training is another matter.
+    # The rest of the checkpoint may not match the training.
     with suppress(Exception), start.attempt(2, CHECKPOINT_WEIGHTS_ONLY="false"):
         pass
     assert sprung.exists()
@@ -143,17 +143,17 @@ def test_a_trap_in_the_list_of_tensors_is_not_sprung(start: Start, folder: Path,
             pytest.raises(UntrustedTypeError, match=r"its list of tensors names posix\.mkdir"),
             start.attempt(2, CHECKPOINT_WEIGHTS_ONLY=trust),
         ):
-            pytest.fail("it must not go on from that")
+            pytest.fail("it must not resume from this checkpoint")
     assert not sprung.exists()
     metadata_of(folder)
     assert sprung.exists(), "the trap works"
 
 
 @pytest.mark.usefixtures("saved")
-def test_a_name_within_an_allowed_one_leads_nowhere_else(start: Start, folder: Path) -> None:
+def test_a_dotted_name_below_an_allowed_one_is_refused(start: Start, folder: Path) -> None:
     put_metadata(folder, pickle.dumps(Metadata.__init__))
     with pytest.raises(UntrustedTypeError, match=r"metadata\.Metadata\.__init__"), start.attempt(2):
-        pytest.fail("it must not go on from that")
+        pytest.fail("it must not resume from this checkpoint")
 
 
 @pytest.mark.usefixtures("saved")
@@ -163,7 +163,7 @@ def test_a_trap_in_place_of_the_manifest_is_not_sprung(
     manifest_of(folder, STEP).write_bytes(pickle.dumps(Trap(sprung)))
     with start.attempt(2) as resumed:
         assert resumed.run.steps == 1
-    assert "is damaged and is passed over: its manifest is not whole" in caplog.text
+    assert "which is damaged: its manifest is damaged" in caplog.text
     assert not sprung.exists()
 
 
@@ -176,15 +176,15 @@ def point_elsewhere(metadata: Metadata) -> Metadata:
 
 ODD = [
     (lambda _metadata: {"a": 1}, "is a dict"),
-    (lambda metadata: replace(metadata, storage_data=None), "is none"),
-    (lambda metadata: replace(metadata, storage_data={MetadataIndex("a"): 1}), "is none"),
-    (point_elsewhere, "names files that are not its own: ../../../etc/passwd"),
+    (lambda metadata: replace(metadata, storage_data=None), "is malformed"),
+    (lambda metadata: replace(metadata, storage_data={MetadataIndex("a"): 1}), "is malformed"),
+    (point_elsewhere, "names a file outside the manifest: ../../../etc/passwd"),
 ]
 
 
 @pytest.mark.usefixtures("saved")
 @pytest.mark.parametrize(("change", "reason"), ODD)
-def test_an_odd_list_of_tensors_is_damage(
+def test_a_malformed_list_of_tensors_is_damage(
     start: Start,
     folder: Path,
     caplog: pytest.LogCaptureFixture,
@@ -194,10 +194,10 @@ def test_an_odd_list_of_tensors_is_damage(
     put_metadata(folder, pickle.dumps(change(metadata_of(folder))))
     with start.attempt(2) as resumed:
         assert resumed.run.steps == 1
-    assert f"is damaged and is passed over: its list of tensors {reason}" in caplog.text
+    assert f"which is damaged: its list of tensors {reason}" in caplog.text
 
 
-def test_a_trap_for_one_of_a_group_ends_all_of_it_with_the_reason(
+def test_a_trap_for_one_rank_ends_all_ranks_with_the_reason(
     launcher: Launcher, folder: Path, sprung: Path
 ) -> None:
     job = Job(launcher, str(folder))
@@ -216,7 +216,7 @@ class Own:
     """A type of the training code."""
 
 
-def test_an_object_of_another_type_is_refused_when_it_is_saved_and_kept_once_its_type_is_allowed(
+def test_an_object_is_refused_when_saving_until_its_type_is_allowed(
     start: Start,
 ) -> None:
     refused = pytest.raises(
@@ -234,10 +234,10 @@ def test_an_object_of_another_type_is_refused_when_it_is_saved_and_kept_once_its
     with start.attempt(4, CHECKPOINT_WEIGHTS_ONLY="false") as trusting:
         assert isinstance(trusting.run.values["own"], Own)
     with pytest.raises(UntrustedTypeError, match=r"\.Own"), start.attempt(5, CHECKPOINT_WEIGHTS_ONLY="true"):
-        pytest.fail("it is not allowed any more")
+        pytest.fail("it is no longer allowed")
 
 
-def test_plain_values_and_arrays_come_back_as_they_were(start: Start) -> None:
+def test_plain_values_and_arrays_are_restored_unchanged(start: Start) -> None:
     values = {
         "loss": np.float32(0.5),
         "losses": np.arange(6.0).reshape(2, 3)[:, ::2],
@@ -274,14 +274,14 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(
     ("name", "options"), SCHEDULES, ids=lambda each: each if isinstance(each, str) else ""
 )
-def test_the_state_of_every_schedule_can_be_kept(name: str, options: dict[str, Any]) -> None:
+def test_the_state_of_every_schedule_can_be_saved(name: str, options: dict[str, Any]) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1, momentum=0.9)
     state = getattr(torch.optim.lr_scheduler, name)(optimizer, **options).state_dict()
     packing = Packing(weights_only=True)
     assert packing.unpack(packing.pack(state)) == state
 
 
-def test_types_that_the_training_code_allowed_stay_allowed() -> None:
+def test_types_allowed_by_the_training_code_stay_allowed() -> None:
     with torch.serialization.safe_globals([np.ndarray]):
         Packing(weights_only=True).pack(np.ones(2))
         assert np.ndarray in torch.serialization.get_safe_globals()

@@ -1,4 +1,4 @@
-"""A checkpoint that is not whole is never loaded; the one before it is."""
+"""A damaged checkpoint is skipped, and the one before it is loaded."""
 
 import json
 from collections.abc import Callable
@@ -55,14 +55,14 @@ def remove_the_manifest(folder: Path) -> None:
     manifest_of(folder, 3).unlink()
 
 
-TOLD = [
+DAMAGES = [
     *(flip_a_byte, cut_a_part_short, remove_a_part, remove_all_parts, cut_the_manifest_short),
     *(empty_the_manifest, change_the_format, point_outside),
 ]
 
 
-@pytest.mark.parametrize("damage", TOLD, ids=lambda damage: damage.__name__)
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     start: Start, folder: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None]
 ) -> None:
     weights = {}
@@ -73,10 +73,10 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     damage(folder)
     with start.attempt(2) as second:
         assert (second.run.steps, second.weights) == (2, weights[2])
-    assert "step-000000000003 is damaged and is passed over" in caplog.text
+    assert "step-000000000003, which is damaged" in caplog.text
 
 
-def test_parts_without_a_manifest_are_no_checkpoint_and_are_removed(start: Start, folder: Path) -> None:
+def test_parts_without_a_manifest_are_removed(start: Start, folder: Path) -> None:
     with start.attempt() as first:
         first.steps(3)
     remove_the_manifest(folder)
@@ -85,7 +85,7 @@ def test_parts_without_a_manifest_are_no_checkpoint_and_are_removed(start: Start
         assert not list(folder.glob("*.step-000000000003"))
 
 
-def test_a_damaged_checkpoint_does_not_count_as_one_that_is_kept(start: Start, folder: Path) -> None:
+def test_a_damaged_checkpoint_does_not_count_among_those_to_keep(start: Start, folder: Path) -> None:
     with start.attempt(CHECKPOINT_KEEP="2") as first:
         first.steps(3)
     flip_a_byte(folder)
@@ -94,7 +94,7 @@ def test_a_damaged_checkpoint_does_not_count_as_one_that_is_kept(start: Start, f
     assert [(each.run.attempt, each.step) for each in start.published] == [(2, 3), (1, 2)]
 
 
-def test_training_begins_anew_when_every_checkpoint_is_damaged(
+def test_training_starts_from_the_beginning_if_all_checkpoints_are_damaged(
     start: Start, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with start.attempt(CHECKPOINT_KEEP="1") as first:
@@ -102,10 +102,10 @@ def test_training_begins_anew_when_every_checkpoint_is_damaged(
     flip_a_byte(folder)
     with start.attempt(2) as second:
         assert second.run.steps == 0
-    assert "none of 1 checkpoints is whole: training begins anew" in caplog.text
+    assert "all 1 checkpoints are damaged: training starts from the beginning" in caplog.text
 
 
-def test_files_of_others_are_left_alone(start: Start, folder: Path) -> None:
+def test_unrelated_files_are_not_touched(start: Start, folder: Path) -> None:
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     (folder / "attempt-1.json").write_text("also mine")

@@ -1,4 +1,4 @@
-"""Running the programs of Open MPI."""
+"""Runs programs of Open MPI."""
 
 import asyncio
 import os
@@ -10,10 +10,10 @@ import pytest
 from trainer_kit.mpi import programs
 
 
-async def test_a_program_that_ends_as_it_is_told_to_is_no_unknown_child(
+async def test_a_program_that_ends_on_sigterm_is_not_logged_as_an_unknown_child(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """asyncio waits for children in threads, which a busy machine may wake late."""
+    """Asyncio waits for children in threads, which a busy machine may wake late."""
     late, waitpid = threading.Event(), os.waitpid
     monkeypatch.setattr(os, "waitpid", lambda *args: (late.wait(), waitpid(*args))[1])
     running = asyncio.create_task(programs.run(["sleep", "0"], {}))
@@ -27,7 +27,7 @@ async def test_a_program_that_ends_as_it_is_told_to_is_no_unknown_child(
     assert caplog.text == ""
 
 
-async def test_a_program_that_does_not_end_as_it_is_told_to_is_killed(
+async def test_a_program_that_ignores_sigterm_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(programs, "GRACE_SECONDS", 0.2)

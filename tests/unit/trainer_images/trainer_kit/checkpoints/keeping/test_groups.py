@@ -1,4 +1,4 @@
-"""Real groups of processes that are killed, told to end, and started again."""
+"""Real groups of processes that are killed, ended by SIGTERM, and started again."""
 
 import random
 import signal
@@ -31,7 +31,7 @@ def job(launcher: Launcher, folder: Path) -> Job:
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Ended]]:
-    """How the processes of a group of so many end that nothing happens to."""
+    """Return the ends of an undisturbed group of this size."""
 
     @cache
     def run_once(size: int) -> list[Ended]:
@@ -45,32 +45,32 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[E
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_group_that_is_killed_twice_comes_to_the_very_same_losses_and_weights(
+def test_a_group_that_is_killed_twice_reaches_identical_losses_and_weights(
     job: Job, unbroken: Callable[[int], list[Ended]], size: int
 ) -> None:
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)
     total = EPOCHS * (EXAMPLES // (size * BATCH))
-    told: dict[int, str] = {}
+    reported: dict[int, str] = {}
     for first, last in ((total // 4, total // 2), (total // 2 + 1, total - 2)):
         group = job.start(size, WAIT="1")
-        told |= losses(read_until(group[0], chance.randint(first, last)))
+        reported |= losses(read_until(group[0], chance.randint(first, last)))
         chance.choice(group).kill()
         ends = [end_of(process) for process in group]
         assert all(end.code != 0 for end in ends)
-        told |= losses(ends[0].stdout.splitlines())
+        reported |= losses(ends[0].stdout.splitlines())
     ends = job.run(size)
     again = losses(ends[0].stdout.splitlines())
-    assert min(again) > total // 2 - 3, "it goes on from the last checkpoint, not from an earlier one"
-    assert f"going on from step {min(again) - 1}, saved by attempt 2" in ends[0].stdout
-    assert {step: loss for step, loss in told.items() if step in again}.items() <= again.items()
+    assert min(again) > total // 2 - 3, "it resumes from the last checkpoint, not from an earlier one"
+    assert f"resuming from step {min(again) - 1}, saved by attempt 2" in ends[0].stdout
+    assert {step: loss for step, loss in reported.items() if step in again}.items() <= again.items()
 
-    assert told | again == losses(unbroken(size)[0].stdout.splitlines())
+    assert reported | again == losses(unbroken(size)[0].stdout.splitlines())
     assert [weights(end) for end in ends] == [weights(end) for end in unbroken(size)]
 
 
-def test_sigterm_to_one_of_a_group_saves_and_ends_all_of_it(
+def test_sigterm_to_one_rank_saves_and_ends_all(
     job: Job, start: Start, unbroken: Callable[[int], list[Ended]]
 ) -> None:
     never = {"CHECKPOINT_EVERY_STEPS": "1000000"}
@@ -80,7 +80,7 @@ def test_sigterm_to_one_of_a_group_saves_and_ends_all_of_it(
     ends = [end_of(process) for process in group]
     assert [end.code for end in ends] == [TERMINATED] * 3, [end.stderr for end in ends]
     [saved] = start.published
-    assert f"told to end, after step {saved.step}" in ends[0].stdout
+    assert f"ending on SIGTERM after step {saved.step}" in ends[0].stdout
     resumed = job.run(3, **never)
     assert min(losses(resumed[0].stdout.splitlines())) == saved.step + 1
     assert [weights(end) for end in resumed] == [weights(end) for end in unbroken(3)]
@@ -91,7 +91,7 @@ def test_sigterm_to_one_of_a_group_saves_and_ends_all_of_it(
     [(3, 1, {}), (2, 3, {"SHARDED": "1"})],
     ids=["replicated by 3, then alone", "sharded over 2, then over 3"],
 )
-def test_a_job_goes_on_with_another_number_of_processes(
+def test_a_job_resumes_with_another_number_of_processes(
     job: Job, before: int, after: int, model: dict[str, str]
 ) -> None:
     group = job.start(before, WAIT="1", **model)
@@ -100,15 +100,15 @@ def test_a_job_goes_on_with_another_number_of_processes(
         process.kill()
         end_of(process)
     ends = job.run(after, **model)
-    told = losses(ends[0].stdout.splitlines())
-    # All that is left of the examples is taken, but for what fills no step at the end of an epoch.
+    reported = losses(ends[0].stdout.splitlines())
+    # All remaining examples are used, except an incomplete step at the end of an epoch.
     left = EPOCHS * EXAMPLES - 9 * before * BATCH
-    assert min(told) == 10
-    assert len(told) == pytest.approx(left / (after * BATCH), abs=1)
+    assert min(reported) == 10
+    assert len(reported) == pytest.approx(left / (after * BATCH), abs=1)
     assert len({weights(end) for end in ends}) == 1
 
 
-def test_a_rank_that_is_killed_while_it_saves_leaves_what_was_saved_before(
+def test_a_rank_that_is_killed_while_saving_leaves_earlier_checkpoints(
     launcher: Launcher, folder: Path, start: Start
 ) -> None:
     job = Job(launcher, f"hindered://{folder}")
@@ -123,14 +123,14 @@ def test_a_rank_that_is_killed_while_it_saves_leaves_what_was_saved_before(
     end_of(second)
     before = start.published_steps
     assert before == [3]
-    assert len(list(folder.glob("*.step-*[0-9]"))) == 2, "one is half written"
+    assert len(list(folder.glob("*.step-*[0-9]"))) == 2, "one is incomplete"
 
     [end] = job.run(1)
-    assert "going on from step 3, saved by attempt 1" in end.stdout
+    assert "resuming from step 3, saved by attempt 1" in end.stdout
     assert {path.name for path in folder.glob("*.step-*[0-9]")} == {str(each) for each in start.published}
 
 
-def test_storage_that_one_rank_cannot_write_to_stops_nobody(
+def test_storage_that_one_rank_cannot_write_to_does_not_stop_the_training(
     launcher: Launcher, folder: Path, start: Start, unbroken: Callable[[int], list[Ended]]
 ) -> None:
     ends = Job(launcher, f"hindered://{folder}").run(2, WAIT="1", HINDER="refuse")

@@ -1,4 +1,4 @@
-"""What is saved, when, and what a restart finds."""
+"""The content and time of checkpoints, and the state after a restart."""
 
 import random
 import signal
@@ -21,7 +21,7 @@ from tests.support.trainers.checkpoints import ALONE, ALONE_IS_FINE, Start, file
 pytestmark = ALONE_IS_FINE
 
 
-def test_a_restart_has_the_weights_the_steps_and_the_values_of_the_last_checkpoint(start: Start) -> None:
+def test_a_restart_restores_weights_steps_and_values_of_the_last_checkpoint(start: Start) -> None:
     with start.attempt() as first:
         first.run.values["best"] = {"loss": 0.5}
         first.steps(3)
@@ -32,7 +32,7 @@ def test_a_restart_has_the_weights_the_steps_and_the_values_of_the_last_checkpoi
         assert second.run.values == {"best": {"loss": 0.5}}
 
 
-def test_a_restart_goes_on_with_the_same_numbers_bit_by_bit(start: Start) -> None:
+def test_a_restart_continues_bit_by_bit(start: Start) -> None:
     with start.attempt(CHECKPOINT_EVERY_STEPS="3") as unbroken:
         unbroken.steps(5)
     assert start.published_steps == [3]
@@ -41,7 +41,7 @@ def test_a_restart_goes_on_with_the_same_numbers_bit_by_bit(start: Start) -> Non
     assert resumed.weights == unbroken.weights
 
 
-def test_every_generator_goes_on_where_it_was(start: Start) -> None:
+def test_every_random_generator_is_restored(start: Start) -> None:
     with start.attempt() as first:
         first.steps(1)
     expected = [random.random(), float(np.random.rand()), float(torch.rand(()))]
@@ -51,7 +51,7 @@ def test_every_generator_goes_on_where_it_was(start: Start) -> None:
         assert [random.random(), float(np.random.rand()), float(torch.rand(()))] == expected
 
 
-def test_only_the_newest_are_kept(start: Start) -> None:
+def test_only_the_newest_checkpoints_are_kept(start: Start) -> None:
     for attempt in range(1, 6):
         with start.attempt(attempt, CHECKPOINT_KEEP="2") as training:
             training.steps(1)
@@ -59,7 +59,7 @@ def test_only_the_newest_are_kept(start: Start) -> None:
     assert [checkpoint.run.attempt for checkpoint in start.published] == [5, 4]
 
 
-def test_nothing_but_the_checkpoints_that_are_kept_is_left(start: Start, folder: Path) -> None:
+def test_the_folder_has_only_the_kept_checkpoints(start: Start, folder: Path) -> None:
     for attempt in range(1, 4):
         with start.attempt(attempt, CHECKPOINT_KEEP="1") as training:
             training.steps(1)
@@ -68,25 +68,25 @@ def test_nothing_but_the_checkpoints_that_are_kept_is_left(start: Start, folder:
     assert names == {str(kept), kept.manifest, kept.run.fence}
 
 
-def test_without_a_folder_steps_are_counted_and_nothing_is_saved(start: Start, folder: Path) -> None:
+def test_without_a_folder_only_steps_are_counted(start: Start, folder: Path) -> None:
     with start.attempt(CHECKPOINT_URI="") as training:
         training.steps(3)
     assert training.run.steps == 3
     assert not folder.exists()
 
 
-def test_sigterm_saves_after_the_step_and_then_ends(start: Start) -> None:
+def test_sigterm_saves_after_the_step_and_ends(start: Start) -> None:
     never = {"CHECKPOINT_EVERY_STEPS": "1000"}
-    with pytest.raises(Terminated) as told, start.attempt(**never) as training:  # noqa: PT012
+    with pytest.raises(Terminated) as terminated, start.attempt(**never) as training:  # noqa: PT012
         training.steps(2)
         signal.raise_signal(signal.SIGTERM)
         training.steps(1)
         pytest.fail("the step after SIGTERM does not return")
-    assert told.value.exit_code == 143
+    assert terminated.value.exit_code == 143
     assert start.published_steps == [3]
 
 
-def test_sigterm_after_the_last_step_saves_too(start: Start) -> None:
+def test_sigterm_after_the_last_step_saves(start: Start) -> None:
     never = {"CHECKPOINT_EVERY_STEPS": "1000"}
     with pytest.raises(Terminated), start.attempt(**never) as training:  # noqa: PT012
         training.steps(2)
@@ -94,16 +94,16 @@ def test_sigterm_after_the_last_step_saves_too(start: Start) -> None:
     assert start.published_steps == [2]
 
 
-def test_a_model_of_another_shape_is_told_and_nothing_is_lost(start: Start) -> None:
+def test_a_model_of_another_shape_is_refused_and_nothing_is_lost(start: Start) -> None:
     with start.attempt() as training:
         training.steps(1)
     start.outputs = 5
-    with pytest.raises(UnfitError, match="does not fit this training"), start.attempt(2):
+    with pytest.raises(UnfitError, match="does not match this training"), start.attempt(2):
         pytest.fail("it must not train from what is not there")
     assert start.published_steps == [1]
 
 
-def test_a_model_without_an_optimizer_is_kept(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_an_optimizer_is_saved(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHECKPOINT_URI", start.uri)
     monkeypatch.setenv("CHECKPOINT_EVERY_STEPS", "1")
     model, other = nn.Linear(2, 2), nn.Linear(2, 2)
@@ -122,12 +122,12 @@ def test_a_model_without_an_optimizer_is_kept(start: Start, monkeypatch: pytest.
         ("CHECKPOINT_GRACE_SECONDS", "0"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named(start: Start, name: str, value: str) -> None:
+def test_an_invalid_setting_is_named(start: Start, name: str, value: str) -> None:
     with pytest.raises(ParameterError, match=name), start.attempt(**{name: value}):
         pytest.fail("it must not begin")
 
 
-def test_a_clock_that_is_set_changes_nothing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_the_clock_changes_nothing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     jumps = count(2_000_000_000, -86_400)
     monkeypatch.setattr(time, "time", lambda: float(next(jumps)))
     period = {"CHECKPOINT_EVERY_STEPS": "0", "CHECKPOINT_EVERY_SECONDS": "0.05"}
@@ -144,7 +144,7 @@ def settings(every_steps: int | None, every_seconds: float) -> Settings:
     return Settings("somewhere", 1, every_steps, every_seconds, keep=3, grace=8)
 
 
-def test_a_checkpoint_is_due_after_so_many_seconds_and_again_after_as_many() -> None:
+def test_a_checkpoint_is_due_after_each_period() -> None:
     now = [100.0]
     pace = Pace(settings(None, 30), step=0, clock=lambda: now[0])
     due = []
@@ -156,7 +156,7 @@ def test_a_checkpoint_is_due_after_so_many_seconds_and_again_after_as_many() -> 
     assert due == [30, 60, 90]
 
 
-def test_processes_talk_about_five_times_a_second_however_short_their_steps() -> None:
+def test_processes_exchange_about_five_times_per_second_with_short_steps() -> None:
     now, talks = [0.0], 0
     pace = Pace(settings(None, 30), step=0, clock=lambda: now[0])
     for step in range(1, 100_001):
@@ -167,7 +167,7 @@ def test_processes_talk_about_five_times_a_second_however_short_their_steps() ->
     assert 50 <= talks <= 70
 
 
-def test_processes_talk_after_every_step_that_is_long() -> None:
+def test_processes_exchange_after_every_long_step() -> None:
     now = [0.0]
     pace = Pace(settings(None, 30), step=0, clock=lambda: now[0])
     for step in range(1, 20):
@@ -176,7 +176,7 @@ def test_processes_talk_after_every_step_that_is_long() -> None:
         pace.looked(step, pace.seconds_per_step(step))
 
 
-def test_processes_talk_exactly_when_the_number_of_steps_is_due() -> None:
+def test_processes_exchange_when_a_number_of_steps_is_due() -> None:
     pace = Pace(settings(10, 1000), step=0, clock=lambda: 0.0)
     due = []
     for step in range(1, 51):

@@ -1,4 +1,4 @@
-"""Checkpoints in an object store: moto's S3 server, and s3fs as a client of it."""
+"""Checkpoints in an object store: moto's S3 server with s3fs as the client."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from tests.support.trainers.launcher import Launcher, end_of
 
 pytestmark = pytest.mark.timeout(500)
 OVERLAY = Path(sys.prefix) / "s3"
-"""Where scripts/install puts the server and the client; see tests/support/s3-requirements.txt."""
+"""The environment of the server and the client (scripts/install, tests/support/s3-requirements.txt)."""
 SERVE = (
     "import sys, boto3; from moto.server import ThreadedMotoServer as Server;"
     "server = Server('127.0.0.1', 0, verbose=False); server.start();"
@@ -52,7 +52,7 @@ class Server:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a process needs to use it, as a Secret would give it."""
+        """The environment variables of a client, as a Secret would provide them."""
         return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.url}
 
     def close(self) -> None:
@@ -67,26 +67,26 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.close()
 
 
-def test_a_group_goes_on_from_what_it_saved_in_a_bucket(launcher: Launcher, server: Server) -> None:
+def test_a_group_resumes_from_a_bucket(launcher: Launcher, server: Server) -> None:
     unbroken = [end_of(process, 200) for process in launcher.start_group(2, PROGRAM)]
     job = Job(launcher, "s3://training/checkpoints/1")
     group = job.start(2, WAIT="1", **server.settings)
-    told = losses(read_until(group[0], 17))
+    reported = losses(read_until(group[0], 17))
     group[1].kill()
-    told |= losses(end_of(group[0], 200).stdout.splitlines())
+    reported |= losses(end_of(group[0], 200).stdout.splitlines())
     end_of(group[1])
 
     ends = job.run(2, **server.settings)
     again = losses(ends[0].stdout.splitlines())
-    assert f"going on from step {min(again) - 1}, saved by attempt 1" in ends[0].stdout
+    assert f"resuming from step {min(again) - 1}, saved by attempt 1" in ends[0].stdout
     assert min(again) in (16, 19)
-    assert told | again == losses(unbroken[0].stdout.splitlines())
+    assert reported | again == losses(unbroken[0].stdout.splitlines())
     assert [weights(end) for end in ends] == [weights(end) for end in unbroken]
 
 
 def test_a_store_that_goes_away_does_not_end_the_training(launcher: Launcher, server: Server) -> None:
     job = Job(launcher, "s3://training/checkpoints/2")
-    once = {"AWS_MAX_ATTEMPTS": "1"}  # else most of this test is the client's pauses between tries
+    once = {"AWS_MAX_ATTEMPTS": "1"}  # otherwise, the client's pauses between retries dominate this test
     settings = {**server.settings, **once, "CHECKPOINT_EVERY_STEPS": "30"}
     [process] = job.start(1, WAIT="1", **settings)
     before = read_until(process, 20)
@@ -94,4 +94,4 @@ def test_a_store_that_goes_away_does_not_end_the_training(launcher: Launcher, se
     end = end_of(process, 200)
     assert end.code == 0, end.stderr
     assert len(losses([*before, *end.stdout.splitlines()])) == 72
-    assert "checkpoint of step 30 could not be saved" in end.stdout
+    assert "could not save the checkpoint of step 30" in end.stdout

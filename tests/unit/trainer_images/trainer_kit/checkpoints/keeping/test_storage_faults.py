@@ -1,4 +1,4 @@
-"""Storage that is away, read-only or full: saving fails, and training does not."""
+"""Storage that is unavailable, read-only or full: saving fails, but training goes on."""
 
 import time
 from pathlib import Path
@@ -29,14 +29,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fault", REASONS)
-def test_training_goes_on_without_its_storage_and_saves_again_when_it_is_back(
+def test_training_goes_on_without_storage_and_saves_when_it_is_back(
     faulty: Start, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     with faulty.attempt() as training:
         training.steps(1)
         FaultyFileSystem.fault = fault
         training.steps(2)
-        assert "checkpoint of step 3 could not be saved (2 in a row; a restart would go back to step 1)" in (
+        assert "could not save the checkpoint of step 3 (2 in a row; a restart would resume from step 1)" in (
             caplog.text
         )
         assert REASONS[fault] in caplog.text
@@ -48,7 +48,7 @@ def test_training_goes_on_without_its_storage_and_saves_again_when_it_is_back(
         assert (resumed.run.steps, resumed.weights) == (4, training.weights)
 
 
-def test_a_save_that_failed_leaves_nothing_that_takes_room(faulty: Start, folder: Path) -> None:
+def test_a_failed_save_leaves_no_files(faulty: Start, folder: Path) -> None:
     with faulty.attempt() as training:
         training.steps(1)
         before = files_below(folder)
@@ -57,7 +57,7 @@ def test_a_save_that_failed_leaves_nothing_that_takes_room(faulty: Start, folder
         assert files_below(folder) == before
 
 
-def test_a_restart_waits_for_storage_that_is_away_and_then_gives_up(faulty: Start) -> None:
+def test_a_restart_waits_for_storage_then_gives_up(faulty: Start) -> None:
     with faulty.attempt() as training:
         training.steps(1)
     FaultyFileSystem.fault = "away"
@@ -65,7 +65,7 @@ def test_a_restart_waits_for_storage_that_is_away_and_then_gives_up(faulty: Star
         pytest.fail("it must not begin anew: the checkpoints may be back soon")
 
 
-def test_a_restart_goes_on_when_storage_is_back_in_time(
+def test_a_restart_continues_when_storage_is_back_in_time(
     faulty: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with faulty.attempt() as training:
@@ -76,13 +76,13 @@ def test_a_restart_goes_on_when_storage_is_back_in_time(
         assert resumed.run.steps == 1
 
 
-def test_storage_that_nothing_can_be_written_to_is_told_at_the_start(faulty: Start) -> None:
+def test_read_only_storage_is_reported_at_the_start(faulty: Start) -> None:
     FaultyFileSystem.fault = "read-only"
     with pytest.raises(StorageError, match="Read-only file system"), faulty.attempt():
         pytest.fail("a day of training would be lost")
 
 
-def test_a_storage_of_an_unknown_kind_is_told(start: Start) -> None:
+def test_an_unknown_kind_of_storage_is_reported(start: Start) -> None:
     with (
         pytest.raises(StorageError, match="cannot use nowhere://x"),
         start.attempt(CHECKPOINT_URI="nowhere://x"),

@@ -1,4 +1,4 @@
-"""A peer that dies while a checkpoint is published takes nothing of it along."""
+"""A checkpoint that is being published survives the death of a peer."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ ROUNDS = 3
 
 
 def wait_until_published(folder: Path, before: set[str], process: subprocess.Popen[str]) -> None:
-    """Returns the moment that there is a manifest besides those `before`."""
+    """Return as soon as there is a manifest besides those `before`."""
     while process.poll() is None:
         if set(manifests(folder)) - before:
             return
@@ -24,12 +24,12 @@ def wait_until_published(folder: Path, before: set[str], process: subprocess.Pop
 
 def manifests(folder: Path) -> list[str]:
     try:
-        return [name for name in os.listdir(folder) if name.endswith(".json")]  # noqa: PTH208  # as fast as can be
+        return [name for name in os.listdir(folder) if name.endswith(".json")]  # noqa: PTH208  # for speed
     except FileNotFoundError:
         return []
 
 
-def test_what_was_published_stays_when_a_peer_dies_before_it_learns_of_that(
+def test_a_published_checkpoint_survives_a_peer_that_dies_before_it_is_notified(
     launcher: Launcher, folder: Path, tmp_path: Path, start: Start
 ) -> None:
     job = Job(launcher, f"hindered://{folder}")
@@ -45,14 +45,14 @@ def test_what_was_published_stays_when_a_peer_dies_before_it_learns_of_that(
         end = end_of(group[0])
         assert end.code != 0
         assert start.published_steps == [step]
-        assert f"checkpoint of step {step} is saved, but something failed after that" in end.stdout
-        assert "could not be saved" not in end.stdout
+        assert f"checkpoint of step {step} is saved, but a later action failed" in end.stdout
+        assert "could not save the checkpoint" not in end.stdout
     ends = job.run(2)
-    assert f"going on from step {step}, saved by attempt {ROUNDS}" in ends[0].stdout
+    assert f"resuming from step {step}, saved by attempt {ROUNDS}" in ends[0].stdout
     assert min(losses(ends[0].stdout.splitlines())) == step + 1
 
 
-def test_what_was_published_stays_when_a_peer_is_killed_the_moment_it_appears(
+def test_a_published_checkpoint_survives_a_peer_that_is_killed_at_that_moment(
     launcher: Launcher, folder: Path, start: Start
 ) -> None:
     job, reached = Job(launcher, str(folder)), 0
@@ -64,9 +64,9 @@ def test_what_was_published_stays_when_a_peer_is_killed_the_moment_it_appears(
         ends = [end_of(process) for process in group]
         assert ends[0].code != 0
         if reached:
-            assert f"going on from step {reached}," in ends[0].stdout
+            assert f"resuming from step {reached}," in ends[0].stdout
         [now] = start.published_steps
         assert now > reached
         reached = now
     ends = job.run(2)
-    assert f"going on from step {reached}, saved by attempt {ROUNDS}" in ends[0].stdout
+    assert f"resuming from step {reached}, saved by attempt {ROUNDS}" in ends[0].stdout

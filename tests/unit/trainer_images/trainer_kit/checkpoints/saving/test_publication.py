@@ -1,4 +1,4 @@
-"""What was published stays, whatever call to the storage fails; older checkpoints go only after that."""
+"""Published checkpoints survive any failing call to storage; older ones are removed only after that."""
 
 import logging
 import os
@@ -20,7 +20,9 @@ pytestmark = [ALONE_IS_FINE, pytest.mark.timeout(300)]
 ONE = {"CHECKPOINT_KEEP": "1"}
 KINDS = [(after, lasting) for after in (False, True) for lasting in (False, True)]
 IDS = [f"{'after' if after else 'before'}-{'for good' if lasting else 'once'}" for after, lasting in KINDS]
-SAID = re.compile(r"a restart would go back to (?:step (\d+)|where this attempt began)(.*?)\)", re.DOTALL)
+RESTART_POINT = re.compile(
+    r"a restart would resume from (?:step (\d+)|the start of this attempt)(.*?)\)", re.DOTALL
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("after", "lasting"), KINDS, ids=IDS)
-def test_whatever_call_fails_a_restart_finds_the_new_checkpoint_whole_or_the_old_one(
+def test_after_any_failing_call_a_restart_finds_the_new_or_the_old_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -47,16 +49,16 @@ def test_whatever_call_fails_a_restart_finds_the_new_checkpoint_whole_or_the_old
             with failing(Faults(number, after, lasting)) as faults:
                 training.steps(1)
                 weights[2] = training.weights
-                said = what_was_said(caplog)
+                expected = restart_points(caplog)
         if not faults.have_struck:
             break
         with start.attempt(2, **ONE) as resumed:
             found = resumed.run.steps
             assert found in (1, 2), faults.calls
             assert resumed.weights == weights[found]
-            assert found in said, faults.calls
+            assert found in expected, faults.calls
             resumed.steps(1)
-        assert start.published_steps == [found + 1], "what is left over is removed"
+        assert start.published_steps == [found + 1], "leftovers are removed"
         outcomes.add((faults.calls[number - 1], found))
     assert number > 15
     assert {name for name, _ in outcomes} >= {"_open", "pipe_file", "fsync", "mv", "ls", "rm_file", "rm"}
@@ -64,18 +66,16 @@ def test_whatever_call_fails_a_restart_finds_the_new_checkpoint_whole_or_the_old
     assert ("rm", 2) in outcomes
 
 
-def what_was_said(caplog: pytest.LogCaptureFixture) -> set[int]:
-    """The steps that a restart may go back to, by the last line about it."""
+def restart_points(caplog: pytest.LogCaptureFixture) -> set[int]:
+    """Return the steps from which a restart may resume, by the last log line about that."""
     for record in reversed(caplog.records):
-        if record.levelno == logging.WARNING and (found := SAID.search(record.getMessage())):
+        if record.levelno == logging.WARNING and (found := RESTART_POINT.search(record.getMessage())):
             steps = {int(step) for step in re.findall(r"step (\d+)", found[0])}
             return steps or {0}
     return {2}
 
 
-def test_a_save_that_failed_is_followed_by_good_ones_whatever_call_failed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_after_any_failing_call_later_saves_succeed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for number in range(1, 1000):
         start = Start(monkeypatch, f"counted://{tmp_path}/{number}")
         with start.attempt(1, **ONE) as training:
@@ -93,17 +93,17 @@ def test_a_save_that_failed_is_followed_by_good_ones_whatever_call_failed(
         assert names == {str(published), published.manifest, published.run.fence}
 
 
-def test_a_checkpoint_whose_publication_is_in_doubt_is_not_written_over(
+def test_a_checkpoint_whose_publication_is_in_doubt_is_not_overwritten(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # The move is done, but its answer is lost, and the storage stays away for a while.
+    # The rename succeeds, but its answer is lost, and storage stays away for a while.
     start = Start(monkeypatch, f"counted://{tmp_path}/checkpoints")
     with start.attempt(1, **ONE) as training:
         training.steps(1)
         with failing(Faults(moving(start, tmp_path), after=True, lasting=True)) as faults:
             training.steps(1)
         assert faults.calls[faults.number - 1] == "mv"
-        assert "go back to step 2 if its manifest is in storage, else to step 1)" in caplog.text
+        assert "resume from step 2 if its manifest is in storage, or else step 1)" in caplog.text
         assert start.published_steps == [2, 1]
         before = {path: path.stat().st_mtime_ns for path in files_below(tmp_path / "checkpoints")}
         saver = training.run._saver  # type: ignore[attr-defined]
@@ -116,12 +116,12 @@ def test_a_checkpoint_whose_publication_is_in_doubt_is_not_written_over(
 
 
 def moving(start: Start, tmp_path: Path) -> int:
-    """The number of the call of a save that moves the manifest to its place."""
+    """Return the number of the call of a save that renames the manifest."""
     with pytest.MonkeyPatch.context() as patch:
         other = Start(patch, f"counted://{tmp_path}/other")
         with other.attempt(1, **ONE) as training, failing(Faults(1000, False, False)) as faults:
             training.steps(1)
-    # The first move is that of the list of tensors, among the parts.
+    # The first rename is that of the list of tensors, which is one of the parts.
     return len(faults.calls) - faults.calls[::-1].index("mv")
 
 
@@ -135,7 +135,7 @@ def test_a_published_checkpoint_is_never_discarded(start: Start) -> None:
     assert folder.filesystem.exists(folder.path_of(checkpoint))
 
 
-def test_older_checkpoints_are_removed_only_once_the_new_one_is_on_the_disk(
+def test_older_checkpoints_are_removed_only_after_the_new_one_is_on_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "above" / "checkpoints"
@@ -178,9 +178,7 @@ def test_older_checkpoints_are_removed_only_once_the_new_one_is_on_the_disk(
     assert {("sync file", str(parts / name)) for name in ("__0_0.distcp", ".metadata.tmp")} <= set(events)
 
 
-def test_a_folder_that_cannot_be_synced_as_on_some_network_mounts_is_good_enough(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_synced_is_accepted(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync = os.fsync
 
     def only_files(number: int) -> None:

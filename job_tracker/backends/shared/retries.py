@@ -1,0 +1,26 @@
+"""Repeats a call to an engine that is expected to succeed in a moment."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from job_tracker.domain.errors import BackendUnavailable
+
+Result = TypeVar("Result")
+
+
+class NotYet(BackendUnavailable):
+    """The attempt failed, and may succeed in a moment."""
+
+
+async def repeated(attempt: Callable[[], Awaitable[Result]], seconds: float, pause: float) -> Result:
+    """Repeat the attempt while it raises NotYet. Raises the last NotYet after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await attempt()
+        except NotYet:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(pause)

@@ -1,0 +1,28 @@
+"""Serialized status messages, each kept until its job changes: clients that poll ask for it again."""
+
+from job_tracker.domain.job import Job
+from job_tracker.jobs import JobView
+from training_service.api import convert
+
+_MOST_KEPT, _LARGEST_KEPT = 4096, 2048  # messages, and bytes of each
+
+
+class Statuses:
+    """Makes status messages of jobs, and remembers the small ones."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Job, int, bytes]] = {}
+
+    def of(self, view: JobView) -> bytes:
+        """The serialized GetTrainingStatusResponse of a job."""
+        job, position = view.job, view.position
+        kept = self._kept.get(job.id)
+        # Jobs are immutable, and the store returns the same object until the job changes.
+        if kept is not None and kept[0] is job and kept[1] == position:
+            return kept[2]
+        message = convert.status_of(view).SerializeToString()
+        if len(message) <= _LARGEST_KEPT:
+            if len(self._kept) >= _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[job.id] = job, position, message
+        return message
