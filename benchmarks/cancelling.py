@@ -87,7 +87,7 @@ def _pods(quick: bool) -> list[Row]:
             calls = {kind: number - before.get(kind, 0) for kind, number in requests_told(port).items()}
         bare = asyncio.run(_delete_all(fresh, new_namespace(fresh), jobs))
     name = f"cancelling: {jobs:,} jobs of one pod"
-    told = ", ".join(
+    requests = ", ".join(
         f"{kind} {number / jobs:.2f}" for kind, number in sorted(calls.items()) if number > jobs / 20
     )
     return [
@@ -100,7 +100,7 @@ def _pods(quick: bool) -> list[Row]:
             target=f"≤ {_END_TARGET:.0f} s",
             met=seen.seconds <= _END_TARGET,
         ),
-        Row(f"{name}: API requests a job", told),
+        Row(f"{name}: API requests a job", requests),
     ]
 
 

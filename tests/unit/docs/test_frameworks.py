@@ -1,4 +1,4 @@
-"""What the pages of frameworks show is what there is: the examples whole, the configuration valid."""
+"""The pages of frameworks show whole, current examples and a valid configuration."""
 
 import re
 import tomllib
