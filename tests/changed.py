@@ -6,9 +6,9 @@
 BASE is a commit. By default, it is the commit where this branch left main, or on main the previous one. The
 change includes uncommitted work.
 
-The distance of a test is the length of the shortest chain of imports from it to a changed file. A file that is
-not imported is found by its place: the tests of a file have its path (tests/unit/test_layout.py), every test
-in the folder of a conftest.py uses it, and a file that is not Python belongs to the modules of its folder.
+The distance of a test is the length of the shortest chain of imports from it to a changed file. The place of
+a file also counts: the tests of a file have its path (tests/unit/test_layout.py), every test in the folder
+of a conftest.py uses it, and a file that is not Python belongs to the modules of its folder.
 """
 
 import argparse
@@ -63,13 +63,13 @@ def base() -> str:
 
 
 def changed_files(since: str) -> set[Path]:
-    """The files that differ from that commit, new ones too; deleted ones are left out."""
+    """Return the files that differ from that commit, including new and without deleted ones."""
     names = git("diff", "--name-only", since) + git("ls-files", "--others", "--exclude-standard")
     return {ROOT / name for name in names.splitlines() if (ROOT / name).is_file()}
 
 
 def nearest_first(changed: set[Path]) -> dict[Path, int]:
-    """The test files that use a changed file, each with its distance; at equal distance, quick ones first."""
+    """Return the distance of each test file that uses a changed file, fast ones first among equals."""
     users = users_of_files()
     reached = changed | {path for file in changed for path in neighbours(file)}
     distances = dict.fromkeys(reached, 0) | dict.fromkeys(reached - changed, 1)
@@ -83,7 +83,7 @@ def nearest_first(changed: set[Path]) -> dict[Path, int]:
 
 
 def neighbours(path: Path) -> Iterator[Path]:
-    """The tests that have the place of a file, and the modules to which a file belongs that is not Python."""
+    """Yield the tests with the path of a file. If it is not Python, also the modules of its folder."""
     for root in TESTED_FROM:
         if path.is_relative_to(root):
             own = UNIT / path.relative_to(root).with_suffix("")
@@ -99,7 +99,7 @@ def neighbours(path: Path) -> Iterator[Path]:
 
 @cache
 def users_of_files() -> Mapping[Path, set[Path]]:
-    """The files that import a file, or name its module in a string to start it as a program."""
+    """Return the files that import each file, or name its module in a string, as to start a program."""
     users = defaultdict[Path, set[Path]](set)
     for path in (path for source in SOURCES for path in (ROOT / source).rglob("*.py")):
         for name in _names(path):
@@ -111,7 +111,7 @@ def users_of_files() -> Mapping[Path, set[Path]]:
 
 
 def changed_tests(changed: set[Path], since: str) -> Iterator[str]:
-    """The node ids of tests whose code is not in that commit's version of their file."""
+    """Yield the node ids of tests whose code is not in that commit's version of their file."""
     for path in sorted(path for path in changed if path.name.startswith("test_") and path.suffix == ".py"):
         name = path.relative_to(ROOT).as_posix()
         try:
@@ -124,7 +124,7 @@ def changed_tests(changed: set[Path], since: str) -> Iterator[str]:
 
 
 def describe(changed: set[Path], near: Mapping[Path, int], wanted: list[Path], since: str) -> None:
-    """Say what is run and what is left to the gate."""
+    """Print which tests are run, and which are left to the gate."""
 
     def say(text: str) -> None:
         print(f"changed: {text}", file=sys.stderr)
