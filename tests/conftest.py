@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 _ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_images": 4}
 """Places of the folders with the longest tests, which run before all others with --longest-first.
@@ -16,6 +17,10 @@ Those that need scripts/install-frameworks come after those that do not: it may 
 
 # What helpers assert says as much when it fails as what tests assert.
 pytest.register_assert_rewrite("tests.support")
+
+# A slow example is a sign of a busy machine, and not of a defect.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 # A shell that runs us with & has us ignore it, and our children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -63,7 +63,7 @@ def test_strategies_of_all_kinds_reach_the_loss_of_one_process(server: Server) -
 
 
 @pytest.mark.timeout(120)
-def test_admission_refuses_an_impossible_layout_and_names_its_numbers(server: Server) -> None:
+def test_an_invalid_layout_is_refused_at_admission_with_its_numbers(server: Server) -> None:
     (server.folder / "config.toml").write_text("")
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
     with server.start() as client:

@@ -118,7 +118,7 @@ def test_a_reserved_name_among_an_algorithms_parameters_is_refused(tmp_path: Pat
 def test_an_algorithm_that_cannot_run_on_the_backend_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[algorithms.mine]\n")
-    assert "algorithms.mine has no process.command" in refusal("serve", "-c", str(file))
+    assert "algorithms.mine.process.command is missing" in refusal("serve", "-c", str(file))
 
 
 def test_a_second_service_on_the_same_data_is_refused(server: Server) -> None:

@@ -1,11 +1,11 @@
-"""A small GPT-style language model, trained by any parallelism that its parameters name.
+"""A small GPT-style language model, trained with any kind of parallelism.
 
-* `prepare_data` puts a real corpus into storage, read by `data`;
-* `layout` says what may be asked for and refuses what cannot be, `theory` what each choice costs;
-* `model` is the model, `train` the one training loop, and `assembly` fits the two to a layout;
-* each strategy is a module: `data_parallel`, `zero`, `pipeline`, `tensor`, and `memory` for what saves
-  memory in all of them, on the `mesh` of processes;
-* `all_reduce` is collectives written out in messages, and `parameter_server` data parallel without them,
-  which `parameter_server_loop` trains by; `batch_size` says how large each step is;
-* `counting` counts the bytes that are sent and held.
+* `prepare_data` writes a real corpus to storage, and `data` reads it; * `layout` defines the parameters and
+refuses invalid combinations, `theory` computes the costs of each; * `model` is the model, `train` the
+training loop, and `assembly` builds both for a layout; * each strategy is a module on the `mesh` of
+processes: `data_parallel`, `zero`, `pipeline` and `tensor`; `memory`
+  saves memory in all of them;
+* `all_reduce` implements collectives with single messages; `parameter_server`, with its training loop
+  `parameter_server_loop`, is data parallel without collectives; `batch_size` computes the size of each step;
+* `counting` measures traffic and memory.
 """

@@ -1,4 +1,4 @@
-"""The model, its optimizer and its passes, put together as a layout says."""
+"""Builds the model, its optimizer and its passes for a layout."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,10 +21,10 @@ from language_model.pipeline import Pipelined, stages_of
 
 @dataclass(frozen=True)
 class Learner:
-    """What takes the steps of a training, in one process."""
+    """Takes the training steps of one process."""
 
     model: LanguageModel
-    """This process's part of it, its weights under the names of the whole model."""
+    """This process's part of the model. Its weights have the names of the whole model."""
     optimizer: Optimizer
     _passes: Passes
     _layout: Layout
@@ -32,7 +32,7 @@ class Learner:
     _scaler: torch.amp.GradScaler
 
     def learn(self, batch: Batch, learning_rate: float) -> float:
-        """Takes one step with the whole group's batch; gives what this process adds to its mean loss."""
+        """Take one step with the batch of the whole group. Return this process's share of the mean loss."""
         loss = self.find_gradients(self._own(batch))
         if self._mesh.size(DATA) > 1 and not (uses_ddp(self._layout) or self._layout.is_sharded):
             data_parallel.average_gradients(self.model, self._mesh)
@@ -43,26 +43,29 @@ class Learner:
         return self._share(loss)
 
     def find_gradients(self, share: Batch) -> float | None:
-        """Leaves the gradients of this process's share of a batch, and gives its mean loss if it is known."""
+        """Compute the gradients of this process's share of a batch. Return its mean loss, if known here."""
         self.optimizer.zero_grad()
         return self._passes.learn(share)
 
     def judge(self, batch: Batch) -> float:
-        """What this process adds to the mean loss of a batch, with no step taken."""
+        """Return this process's share of the mean loss of a batch, without a step."""
         return self._share(self._passes.judge(self._own(batch)))
 
     def _own(self, batch: Batch) -> Batch:
-        """This data rank's share of the batch."""
+        """Return this data rank's share of the batch."""
         ranks, rank = self._mesh.size(DATA), self._mesh.rank(DATA)
         return Batch(*(half.chunk(ranks)[rank] for half in batch))
 
     def _share(self, loss: float | None) -> float:
-        """So that the sum over all processes is the mean over the data ranks: tensor ranks all know it."""
+        """Scale a loss so that the sum over all processes is the mean over the data ranks.
+
+        All tensor ranks of a data rank know the same loss.
+        """
         return 0.0 if loss is None else loss / (self._layout.data * self._layout.tensor)
 
 
 def assemble(layout: Layout, group: Group) -> Learner:
-    """The learner of this process; every process of the group must call it."""
+    """Build the learner of this process. Every process of the group must call this."""
     mesh = Mesh.of(layout, group)
     ranges = [layout.layers_of_stages[stage] for stage in stages_of(mesh.rank(PIPELINE), layout)]
     model = build(layout, [layer for layers in ranges for layer in layers], group.device)

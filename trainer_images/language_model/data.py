@@ -1,7 +1,7 @@
-"""Reading the corpus, and sharing it out to the steps of a training.
+"""Reads the corpus and divides it into the steps of a training.
 
-Which examples a step takes depends on the seed and on how many were taken before it, never on how many
-processes there are: a layout changes nothing of what is learned.
+The examples of a step depend only on the seed and on the number of examples taken before, not on the number
+of processes. So all layouts learn from the same examples.
 """
 
 from typing import Any, NamedTuple
@@ -17,32 +17,32 @@ TRAIN_FILE, VALIDATION_FILE = "train.txt", "validation.txt"
 
 
 class Batch(NamedTuple):
-    """Some examples: tokens (examples x context), and for each the token that comes next."""
+    """Some examples: tokens of shape (examples, context), and the next token for each."""
 
     tokens: Tensor
     targets: Tensor
 
 
 def load(uri: str, name: str) -> Tensor:
-    """The blocks (blocks x BLOCK bytes) in the file `name` of the folder `uri`, any fsspec URI or a path.
+    """Read the blocks, of shape (blocks, BLOCK), from the file `name` of the folder `uri`, a URI or a path.
 
-    Raises DataError, naming the file, when it is missing or is no row of whole blocks.
+    Raises DataError with the file's name if it is missing or does not consist of complete blocks.
     """
     filesystem, folder = storage.locate(uri)
     path = f"{folder}/{name}"
     try:
         content = filesystem.cat_file(path)
     except FileNotFoundError as error:
-        raise DataError(f"there is no {path}") from error
+        raise DataError(f"{path} does not exist") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error}") from error
     if not content or len(content) % BLOCK:
-        raise DataError(f"{path}: {len(content)} bytes are no row of blocks of {BLOCK} bytes")
+        raise DataError(f"{path}: its size of {len(content)} bytes is not a multiple of {BLOCK}, or is 0")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, BLOCK)
 
 
 class Examples:
-    """The windows of `context` tokens that a corpus holds, side by side; none crosses from block to block."""
+    """The adjacent windows of `context` tokens in a corpus. No window spans two blocks."""
 
     def __init__(self, blocks: Tensor, context: int) -> None:
         each = (BLOCK - 1) // context
@@ -54,21 +54,21 @@ class Examples:
         return len(self._all.tokens)
 
     def batch(self, numbers: Tensor, device: torch.device) -> Batch:
-        """The examples of these numbers."""
+        """Return the examples with these numbers."""
         return Batch(*(half[numbers].to(device, torch.long) for half in self._all))
 
 
 class Place:
-    """How far a training has come in its examples, epoch after epoch, each in an order of its own."""
+    """The position of a training in its examples. Each epoch has its own order."""
 
     def __init__(self, examples: int, seed: int) -> None:
         self._examples = examples
         self._seed = seed
         self.taken = 0
-        """How many examples the training has taken, over all epochs."""
+        """The number of examples that the training has taken, over all epochs."""
 
     def take(self, count: int) -> Tensor:
-        """The numbers of the next `count` examples."""
+        """Take the next `count` examples, and return their numbers."""
         numbers = [self._number(position) for position in range(self.taken, self.taken + count)]
         self.taken += count
         return torch.tensor(numbers)
@@ -87,9 +87,9 @@ class Place:
     _known_order: Tensor
 
     def state_dict(self) -> dict[str, Any]:
-        """The place."""
+        """Return the position."""
         return {"taken": self.taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to the place that `state_dict` gave."""
+        """Restore a position from `state_dict`."""
         self.taken = state["taken"]

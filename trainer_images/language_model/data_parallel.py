@@ -1,4 +1,4 @@
-"""Data parallel: each data rank has the whole part of the model, and they average their gradients."""
+"""Data parallel: the data ranks have the same weights, and average their gradients."""
 
 from collections.abc import Callable, Mapping
 
@@ -20,7 +20,7 @@ from language_model.mesh import DATA, Mesh
 
 
 def replicate(model: nn.Module, layout: Layout, group: Group) -> nn.Module:
-    """`model`, made to average its gradients in the backward pass, BUCKET_MB at a time."""
+    """Wrap `model` so that the backward pass averages its gradients, in buckets of BUCKET_MB."""
     replica = group.wrap(model, bucket_cap_mb=layout.bucket_mb, gradient_as_bucket_view=True)
     if isinstance(replica, DistributedDataParallel) and layout.gradient_compression in HOOKS:
         HOOKS[layout.gradient_compression](replica, layout)
@@ -30,14 +30,14 @@ def replicate(model: nn.Module, layout: Layout, group: Group) -> nn.Module:
 
 
 def _to_fp16(replica: DistributedDataParallel, _: Layout) -> None:
-    """Halves what is sent."""
+    """Halve the traffic."""
     replica.register_comm_hook(None, default_hooks.fp16_compress_hook)
 
 
 def _to_bf16(replica: DistributedDataParallel, _: Layout) -> None:
-    """Halves what is sent, and keeps the range of fp32."""
+    """Halve the traffic, and keep the range of fp32."""
 
-    # By another name: DistributedDataParallel wants NCCL for the hook itself, though gloo sums bf16 as well.
+    # A wrapper, since DistributedDataParallel requires NCCL for the hook itself, although gloo can sum bf16.
     def compress(
         group: dist.ProcessGroup | None, bucket: dist.GradBucket
     ) -> torch.futures.Future[torch.Tensor]:
@@ -47,9 +47,10 @@ def _to_bf16(replica: DistributedDataParallel, _: Layout) -> None:
 
 
 def _to_low_rank(replica: DistributedDataParallel, layout: Layout) -> None:
-    """PowerSGD (Vogels et al., NeurIPS 2019): sends two thin factors of each matrix, of rank 1.
+    """PowerSGD (Vogels et al., NeurIPS 2019): send two factors of rank 1 for each matrix.
 
-    What they leave out is added to the next step's gradient. Some steps go by uncompressed first.
+    The error of this approximation is added to the gradient of the next step. The first steps are not
+    compressed.
     """
     state = powerSGD_hook.PowerSGDState(
         process_group=None,
@@ -61,20 +62,21 @@ def _to_low_rank(replica: DistributedDataParallel, layout: Layout) -> None:
 
 
 POWERSGD_START = 2
-"""Steps before gradients are compressed; PyTorch asks for two or more."""
+"""The number of steps before compression. PyTorch requires two or more."""
 
 HOOKS: Mapping[str, Callable[[DistributedDataParallel, Layout], None]] = {
     Compression.FP16: _to_fp16,
     Compression.BF16: _to_bf16,
     Compression.POWERSGD: _to_low_rank,
 }
-"""What makes gradients smaller, or averages them in another way, by name."""
+"""The functions that register compression, by name."""
 
 
 def average_gradients(model: nn.Module, mesh: Mesh) -> None:
-    """Averages over the data ranks what is in the gradients now, in one exchange.
+    """Average the present gradients over the data ranks in one exchange.
 
-    For models that DistributedDataParallel does not take: in parts, or cut by tensor ranks.
+    This is for models that DistributedDataParallel does not support: pipeline stages and tensor parallel
+    models.
     """
     gradients = [_local(p.grad) for p in model.parameters() if p.grad is not None]
     ranks = mesh.along(DATA)

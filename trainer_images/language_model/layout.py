@@ -1,7 +1,7 @@
-"""What a training of the language model may be told, and which combinations can be.
+"""The parameters of the language model, and the rules for their combinations.
 
-Nothing here needs PyTorch, so that a door or a planner can use the same rules as the training, which
-checks them before its group is joined.
+This module does not need PyTorch, so admission and the planner can apply the same rules as the training. The
+training checks them before it joins its group.
 """
 
 from dataclasses import dataclass
@@ -23,73 +23,73 @@ from language_model.choices import (
 from language_model.parameter_server.synchrony import COMPENSATION, Rule, Synchrony, rule_of
 
 VOCABULARY = 256
-"""A byte is a token."""
+"""Each byte is a token."""
 LARGEST_SEED = 2**32 - 1
 LARGEST_CONTEXT = 4095
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One training: the model, the batch, and how both are shared out to WORLD_SIZE processes.
+    """One training: the model, the batch, and their division among WORLD_SIZE processes.
 
-    Each field is set by the environment variable of its name in upper case. Raises ParameterError,
-    naming the numbers and the rule, for what cannot be.
+    Each field is set by the environment variable of its name in upper case. Raises ParameterError, with the
+    numbers and the rule, for an invalid combination.
     """
 
     world_size: int = 1
     strategy: Strategy = Strategy.DDP
     pipeline: int = 1
-    """Ranks that share out the layers."""
+    """The number of ranks among which the layers are divided."""
     tensor: int = 1
-    """Ranks that share out each layer."""
+    """The number of ranks among which each layer is divided."""
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     stages_per_rank: int = 2
-    """Of an interleaved pipeline; the others have one."""
+    """The number of stages per rank in an interleaved pipeline. Other pipelines have one."""
     split: Split = Split.EVEN
     sequence_parallel: bool = False
-    """Tensor ranks share out the sequence between the matrices too."""
+    """Whether the sequence between the matrices is divided among the tensor ranks."""
     loss_parallel: bool = False
-    """Tensor ranks share out the vocabulary of the loss."""
+    """Whether the vocabulary of the loss is divided among the tensor ranks."""
     batch_size: int = 16
-    """Examples that the whole group takes in a step."""
+    """The number of examples per step of the whole group."""
     micro_batches: int = 1
-    """Parts in which a data rank takes its share: accumulation, or what fills a pipeline."""
+    """The number of parts of a data rank's share, for gradient accumulation or to fill a pipeline."""
     checkpointing: str = "none"
-    """Activations to compute anew: none, full, selective, or every:N for each N-th layer."""
+    """The activations to recompute: none, full, selective, or every:N for each N-th layer."""
     precision: Precision = Precision.FP32
     offload: Offload = Offload.NONE
     gradient_compression: Compression = Compression.NONE
     bucket_mb: int = 25
-    """Of gradients that are averaged at once."""
+    """The size of the buckets of gradients that are averaged together."""
     all_reduce: Topology = Topology.LIBRARY
-    """How DistributedDataParallel sums them."""
+    """How DistributedDataParallel sums gradients."""
     node_size: int = 1
-    """Processes near each other, for ALL_REDUCE=hierarchical; LOCAL_WORLD_SIZE where it is not set."""
+    """The number of processes per node, for ALL_REDUCE=hierarchical. The default is LOCAL_WORLD_SIZE."""
     synchrony: Synchrony = Synchrony.SYNCHRONOUS
-    """What a parameter server waits for."""
+    """The gradients that a parameter server waits for."""
     backup_workers: int = 0
-    """Whose gradients may come too late for a step."""
+    """The number of workers whose gradients may be too late for a step."""
     softsync: int = 1
-    """Updates that the gradients of all workers make."""
+    """The number of updates that the gradients of all workers make."""
     compensation: float = COMPENSATION
     """λ of SYNCHRONY=delay_compensated."""
     layers: int = 4
     heads: int = 4
     width: int = 64
     context: int = 64
-    """Tokens of an example."""
+    """The number of tokens per example."""
     steps: int = 200
     lr: float = 0.003
     warm_up: int = 10
-    """Steps in which the learning rate grows: to LR, or where it is scaled, from LR."""
+    """The number of steps in which the learning rate grows to LR, or from LR if it is scaled."""
     lr_scaling: RateScaling = RateScaling.NONE
     reference_batch_size: int = 0
-    """The batch size that LR was found for; 0: BATCH_SIZE."""
+    """The batch size for which LR was found; 0 means BATCH_SIZE."""
     grow_at: tuple[int, ...] = ()
-    """Steps from which on the batch is GROWTH times as large."""
+    """The steps at which the batch grows by GROWTH."""
     growth: int = 2
     largest_batch_size: int = 0
-    """Where the batch can grow no further, the learning rate falls by GROWTH instead; 0: it always can."""
+    """The largest batch size; 0 means no limit. At the limit, the learning rate decays by GROWTH instead."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Layout:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Reads the parameters and WORLD_SIZE; raises ParameterError naming the first that is wrong."""
+        """Read the parameters and WORLD_SIZE. Raises ParameterError, which names the first invalid one."""
         integer, choice, flag = environment.integer, environment.choice, environment.flag
         return cls(
             world_size=integer("WORLD_SIZE", cls.world_size, at_least=1, at_most=100_000),
@@ -153,12 +153,12 @@ class Layout:
 
     @property
     def data(self) -> int:
-        """Ranks that share out the batch."""
+        """The number of ranks among which the batch is divided."""
         return self.world_size // (self.pipeline * self.tensor)
 
     @property
     def rule(self) -> Rule:
-        """By which a parameter server changes the weights."""
+        """The rule by which a parameter server changes the weights."""
         return rule_of(
             self.synchrony,
             self.world_size - 1,
@@ -169,7 +169,7 @@ class Layout:
 
     @property
     def batch_shares(self) -> int:
-        """Parts of the batch that different ranks take."""
+        """The number of parts of the batch that different ranks take."""
         return self.rule.gradients if self.is_served else self.data
 
     @property
@@ -179,7 +179,7 @@ class Layout:
 
     @property
     def stages(self) -> int:
-        """Of the whole pipeline; 1 where there is none."""
+        """The number of stages of the pipeline, or 1 without a pipeline."""
         return self.pipeline * (self.stages_per_rank if self.is_interleaved else 1)
 
     @property
@@ -189,12 +189,12 @@ class Layout:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether parameters are shared out by fully_shard."""
+        """Whether fully_shard divides the parameters."""
         return self.strategy in (Strategy.ZERO2, Strategy.ZERO3)
 
     @property
     def recomputed_every(self) -> int:
-        """Each how-many-th layer is computed anew in the backward pass; 0: none is, at least not whole."""
+        """N if the backward pass recomputes each N-th layer, or 0 if it recomputes no whole layer."""
         kind, _, number = self.checkpointing.partition(":")
         return {"none": 0, "selective": 0, "full": 1}.get(kind) or (int(number) if number else 0)
 
@@ -205,9 +205,10 @@ class Layout:
 
 
 def split(layers: int, stages: int, head_cost: float) -> tuple[range, ...]:
-    """Layers shared out to stages in rows, so that the dearest stage is as cheap as can be.
+    """Divide consecutive layers among stages so that the maximum cost of a stage is minimal.
 
-    A layer costs 1, and the head, on the last stage, `head_cost`. Of equally good ways, the evenest.
+    A layer costs 1, and the head, which is in the last stage, costs `head_cost`. Among equal solutions, the
+    most even one is returned.
     """
     last = min(
         range(1, layers - stages + 2) if stages > 1 else [layers],
@@ -220,9 +221,9 @@ def split(layers: int, stages: int, head_cost: float) -> tuple[range, ...]:
 
 
 def _head_cost(layout: Layout) -> float:
-    """Multiplications of the head for a token, as a share of a layer's.
+    """Return the multiplications of the head per token, relative to those of a layer.
 
-    A layer has 12 width² weights, and attention multiplies each query and each value of the context.
+    A layer has 12 width² weights, and attention also multiplies each query and each value of the context.
     """
     return VOCABULARY * layout.width / (12 * layout.width**2 + 2 * layout.context * layout.width)
 
@@ -232,7 +233,7 @@ def _mesh_fits(layout: Layout) -> None:
     if layout.world_size % ranks:
         raise ParameterError(
             f"PIPELINE {layout.pipeline} x TENSOR {layout.tensor} = {ranks} ranks do not divide "
-            f"WORLD_SIZE {layout.world_size}: the data ranks are what is left, and must be a whole number"
+            f"WORLD_SIZE {layout.world_size}: the quotient is the number of data ranks, an integer"
         )
 
 
@@ -242,14 +243,14 @@ def _model_divides(layout: Layout) -> None:
         _must_divide(name, number, "TENSOR", layout.tensor)
     if VOCABULARY % layout.tensor:
         raise ParameterError(
-            f"the vocabulary of {VOCABULARY} cannot be shared out to TENSOR {layout.tensor} ranks alike"
+            f"the vocabulary of {VOCABULARY} cannot be divided evenly among TENSOR {layout.tensor} ranks"
         )
     for name, wanted in (
         ("SEQUENCE_PARALLEL", layout.sequence_parallel),
         ("LOSS_PARALLEL", layout.loss_parallel),
     ):
         if wanted and layout.tensor == 1:
-            raise ParameterError(f"{name} shares out work among tensor ranks, but TENSOR is 1")
+            raise ParameterError(f"{name} needs several tensor ranks, but TENSOR is 1")
 
 
 def _pipeline_fits(layout: Layout) -> None:
@@ -259,25 +260,25 @@ def _pipeline_fits(layout: Layout) -> None:
         else " (PIPELINE)"
     )
     if layout.layers < layout.stages:
-        raise ParameterError(f"LAYERS {layout.layers} are too few for {stages}: each needs one")
+        raise ParameterError(f"LAYERS {layout.layers} is too low for {stages}: each stage needs a layer")
     if layout.split is Split.EVEN and layout.layers % layout.stages:
         raise ParameterError(
-            f"LAYERS {layout.layers} cannot be shared out to {stages} alike: choose a multiple, or SPLIT=cost"
+            f"LAYERS {layout.layers} cannot be divided evenly among {stages}: use a multiple or SPLIT=cost"
         )
     if layout.pipeline > 1 and layout.loss_parallel:
         raise ParameterError(
-            f"LOSS_PARALLEL cannot go with PIPELINE {layout.pipeline}: PyTorch's pipeline takes no "
-            "scores that tensor ranks have cut"
+            f"LOSS_PARALLEL cannot be combined with PIPELINE {layout.pipeline}: PyTorch's pipeline does not "
+            "support scores that are divided among tensor ranks"
         )
     if layout.is_interleaved and layout.micro_batches % layout.pipeline:
         raise ParameterError(
-            f"MICRO_BATCHES {layout.micro_batches} is no multiple of PIPELINE {layout.pipeline}, "
-            "as SCHEDULE=interleaved needs"
+            f"MICRO_BATCHES {layout.micro_batches} is not a multiple of PIPELINE {layout.pipeline}, "
+            "which SCHEDULE=interleaved requires"
         )
     if layout.pipeline > 1 and layout.micro_batches < layout.pipeline:
         raise ParameterError(
-            f"MICRO_BATCHES {layout.micro_batches} are fewer than PIPELINE {layout.pipeline}: "
-            "some stages would never have work at the same time"
+            f"MICRO_BATCHES {layout.micro_batches} is less than PIPELINE {layout.pipeline}: "
+            "the stages would never all work at the same time"
         )
 
 
@@ -286,8 +287,8 @@ def _batch_divides(layout: Layout) -> None:
     if layout.batch_size % parts:
         takers = "gradients of an update" if layout.is_served else "data ranks"
         raise ParameterError(
-            f"BATCH_SIZE {layout.batch_size} cannot be shared out to {layout.batch_shares} {takers} x "
-            f"MICRO_BATCHES {layout.micro_batches} = {parts} parts alike"
+            f"BATCH_SIZE {layout.batch_size} cannot be divided evenly among {layout.batch_shares} {takers} x "
+            f"MICRO_BATCHES {layout.micro_batches} = {parts} parts"
         )
 
 
@@ -301,29 +302,29 @@ def _memory_fits(layout: Layout) -> None:
         )
     if layout.offload is Offload.PARAMETERS and not layout.is_sharded:
         raise ParameterError(
-            f"OFFLOAD=parameters is done by STRATEGY=zero2 or zero3, but STRATEGY is {layout.strategy}"
+            f"OFFLOAD=parameters needs STRATEGY=zero2 or zero3, but STRATEGY is {layout.strategy}"
         )
     if layout.offload is Offload.PARAMETERS and layout.data == 1:
         raise ParameterError(
-            "OFFLOAD=parameters moves what is shared out among data ranks, but there is 1: WORLD_SIZE "
+            "OFFLOAD=parameters needs several data ranks, but there is 1: WORLD_SIZE "
             f"{layout.world_size} / (PIPELINE {layout.pipeline} x TENSOR {layout.tensor})"
         )
     if layout.offload is Offload.OPTIMIZER and (layout.is_sharded or layout.tensor > 1):
         raise ParameterError(
-            "OFFLOAD=optimizer is for whole parameters, STRATEGY=ddp or zero1 with TENSOR 1, but STRATEGY "
-            f"is {layout.strategy} and TENSOR {layout.tensor}; OFFLOAD=parameters moves the optimizer too"
+            "OFFLOAD=optimizer needs whole parameters, STRATEGY=ddp or zero1 with TENSOR 1, but STRATEGY is "
+            f"{layout.strategy} and TENSOR {layout.tensor}; OFFLOAD=parameters also moves the optimizer"
         )
 
 
 def _data_parallel_fits(layout: Layout) -> None:
     if layout.strategy is Strategy.ZERO1 and layout.tensor > 1:
         raise ParameterError(
-            f"STRATEGY=zero1 shares out whole parameters, but TENSOR {layout.tensor} has cut them: "
+            f"STRATEGY=zero1 needs whole parameters, but TENSOR {layout.tensor} divides them: "
             "use zero2 or zero3"
         )
     if layout.gradient_compression is not Compression.NONE and not uses_ddp(layout):
         raise ParameterError(
-            f"GRADIENT_COMPRESSION={layout.gradient_compression} is done by DistributedDataParallel: it "
+            f"GRADIENT_COMPRESSION={layout.gradient_compression} is a hook of DistributedDataParallel: it "
             "needs STRATEGY=ddp or zero1, PIPELINE 1, TENSOR 1 and several data ranks, but they are "
             f"{layout.strategy}, {layout.pipeline}, {layout.tensor} and {layout.data}"
         )
@@ -343,14 +344,14 @@ def _data_parallel_fits(layout: Layout) -> None:
         )
     if layout.synchrony is not Synchrony.SYNCHRONOUS and not layout.is_served:
         raise ParameterError(
-            f"SYNCHRONY={layout.synchrony} is a parameter server's, but STRATEGY is {layout.strategy}"
+            f"SYNCHRONY={layout.synchrony} needs STRATEGY=parameter_server, but STRATEGY is {layout.strategy}"
         )
     if layout.precision is Precision.FP16 and (
         layout.strategy is not Strategy.DDP or layout.pipeline * layout.tensor > 1
     ):
         raise ParameterError(
             "PRECISION=fp16 needs a scaler that sees all gradients: STRATEGY=ddp, PIPELINE 1, TENSOR 1, but "
-            f"they are {layout.strategy}, {layout.pipeline} and {layout.tensor}; bf16 needs none"
+            f"they are {layout.strategy}, {layout.pipeline} and {layout.tensor}; bf16 needs no scaler"
         )
 
 
@@ -358,11 +359,12 @@ def _batch_growth_fits(layout: Layout) -> None:
     is_scaled = layout.lr_scaling is not RateScaling.NONE
     if is_scaled != bool(layout.reference_batch_size):
         raise ParameterError(
-            "LR_SCALING scales LR from REFERENCE_BATCH_SIZE to BATCH_SIZE, so it needs both or none of them, "
-            f"but they are {layout.lr_scaling} and {layout.reference_batch_size or 'not set'}"
+            "LR_SCALING scales LR from REFERENCE_BATCH_SIZE to BATCH_SIZE: set both or none of "
+            "LR_SCALING and REFERENCE_BATCH_SIZE, but they are "
+            f"{layout.lr_scaling} and {layout.reference_batch_size or 'not set'}"
         )
     if list(layout.grow_at) != sorted(set(layout.grow_at)):
-        raise ParameterError(f"GROW_AT must be growing numbers of steps, but is {layout.grow_at}")
+        raise ParameterError(f"GROW_AT must be increasing step numbers, but is {layout.grow_at}")
     if 0 < layout.largest_batch_size < layout.batch_size:
         raise ParameterError(
             f"LARGEST_BATCH_SIZE {layout.largest_batch_size} is below BATCH_SIZE {layout.batch_size}"
@@ -370,10 +372,10 @@ def _batch_growth_fits(layout: Layout) -> None:
 
 
 def uses_ddp(layout: Layout) -> bool:
-    """Whether DistributedDataParallel averages the gradients.
+    """Return whether DistributedDataParallel averages the gradients.
 
-    It takes neither parameters that tensor ranks have cut nor a pipeline's passes: there they are
-    averaged after the last micro-batch.
+    It supports neither tensor parallel models nor pipelines. There, gradients are averaged after the last
+    micro-batch.
     """
     shares_whole = not (layout.is_sharded or layout.is_served)
     return shares_whole and layout.pipeline * layout.tensor == 1 and layout.data > 1
@@ -381,4 +383,4 @@ def uses_ddp(layout: Layout) -> bool:
 
 def _must_divide(name: str, number: int, by: str, divisor: int) -> None:
     if number % divisor:
-        raise ParameterError(f"{name} {number} is no multiple of {by} {divisor}")
+        raise ParameterError(f"{name} {number} is not a multiple of {by} {divisor}")

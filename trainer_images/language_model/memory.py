@@ -1,4 +1,4 @@
-"""What saves memory in every strategy: activations computed anew, passes in fewer bits, state on the host."""
+"""Saves memory in every strategy: recomputed activations, passes in fewer bits, state on the host."""
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -23,11 +23,11 @@ DEAR = [
     _aten._scaled_dot_product_efficient_attention.default,
     _aten._scaled_dot_product_flash_attention_for_cpu.default,
 ]
-"""What `selective` keeps: products of matrices take most of the time; norms, sums and GELU take memory."""
+"""The operations whose results `selective` keeps: matrix products, which take most of the time."""
 
 
 def recompute(model: LanguageModel, layout: Layout) -> None:
-    """Makes the layers that CHECKPOINTING names keep their input only, and compute the rest anew."""
+    """Let the layers of CHECKPOINTING keep only their input, and recompute the rest."""
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # nothing is random
     every = layout.recomputed_every
     if layout.checkpointing == "selective":
@@ -43,7 +43,7 @@ def _recompute(layer: nn.Module, options: dict[str, Any]) -> None:
 
 
 def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[object]:
-    """In this context passes compute in PRECISION; what fully_shard has sharded is cast by itself."""
+    """Return a context in which passes compute in PRECISION. Modules of fully_shard cast by themselves."""
     if layout.precision is Precision.FP32 or uses_fully_shard(layout):
         return nullcontext()
     dtype = torch.bfloat16 if layout.precision is Precision.BF16 else torch.float16
@@ -51,7 +51,7 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
 
 
 def offload_state(optimizer: Optimizer, layout: Layout) -> None:
-    """Where OFFLOAD=optimizer, keeps the optimizer's state on the host but for the length of its steps."""
+    """With OFFLOAD=optimizer, keep the optimizer's state on the host except during its steps."""
     if layout.offload is Offload.OPTIMIZER:
         optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, to_host=False))
         optimizer.register_step_post_hook(lambda optimizer, *_: _move_state(optimizer, to_host=True))
@@ -60,5 +60,5 @@ def offload_state(optimizer: Optimizer, layout: Layout) -> None:
 def _move_state(optimizer: Optimizer, *, to_host: bool) -> None:
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
-            if name != "step":  # which is on the host anyway
+            if name != "step":  # it is always on the host
                 state[name] = value.to("cpu" if to_host else parameter.device)

@@ -1,6 +1,6 @@
-"""Where a process stands in the mesh of pipeline x data x tensor ranks.
+"""The position of a process in the mesh of pipeline x data x tensor ranks.
 
-Tensor ranks are neighbours, since they talk most; pipeline ranks are the farthest apart.
+Tensor ranks are adjacent, since they communicate most. Pipeline ranks are farthest apart.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ PIPELINE, DATA, TENSOR = "pipeline", "data", "tensor"
 
 @dataclass(frozen=True)
 class Mesh:
-    """The ranks of a layout, seen from one of them."""
+    """The ranks of a layout, as seen from one of them."""
 
     whole: DeviceMesh | None
-    """None: the process is alone, or computes gradients for a parameter server as if it were."""
+    """None if the process is alone, or computes gradients for a parameter server as if it were alone."""
 
     @classmethod
     def of(cls, layout: Layout, group: Group) -> Self:
-        """The mesh of the group; every process must call it."""
+        """Create the mesh of the group. Every process must call this."""
         if group.size == 1 or layout.is_served:
             return cls(None)
         shape = (layout.pipeline, layout.data, layout.tensor)
@@ -31,14 +31,14 @@ class Mesh:
         return cls(init_device_mesh(group.device.type, shape, mesh_dim_names=names))
 
     def along(self, name: str) -> DeviceMesh:
-        """The row of ranks that differ from this one in `name` alone. Only of a process that is not alone."""
+        """Return the ranks that differ from this one only in `name`. The process must not be alone."""
         assert self.whole is not None
         return self.whole[name]
 
     def size(self, name: str) -> int:
-        """How many ranks there are in that row."""
+        """Return the number of ranks along dimension `name`."""
         return 1 if self.whole is None else self.along(name).size()
 
     def rank(self, name: str) -> int:
-        """This process's place in that row."""
+        """Return the position of this process along dimension `name`."""
         return 0 if self.whole is None else self.whole.get_local_rank(name)

@@ -1,9 +1,9 @@
-"""The model: a GPT-style decoder, of which a process may hold some of the layers only.
+"""The model: a GPT-style decoder. A process may hold only some of its layers.
 
-No weight is called by another name for that: the layers of a part keep their numbers. Nothing in it is
-random but the first weights, each drawn from a seed of its own name, so that every layout starts from the
-same ones. There are no biases: the gradient of some is zero but for rounding, and Adam makes of any
-gradient, however small, a full step, so that layouts could not be compared.
+Layers keep their numbers in a part, so weights have the same names everywhere. Only the initial weights are
+random. The seed of each depends on its name, so every layout starts with the same weights. There are no
+biases: the gradient of some would be zero except for rounding errors, and Adam makes a full step from any
+gradient, so layouts could not be compared.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from torch.nn import functional
 from language_model.layout import VOCABULARY, Layout
 
 SPREAD = 0.02
-"""Standard deviation of the first weights."""
+"""The standard deviation of the initial weights."""
 
 
 class Embedding(nn.Module):
-    """What a token and its place in the sequence mean."""
+    """The embedding of a token and of its position."""
 
     def __init__(self, context: int, width: int) -> None:
         super().__init__()
@@ -29,14 +29,14 @@ class Embedding(nn.Module):
         self.places = nn.Embedding(context, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Of tokens (examples x context), vectors (examples x context x width)."""
+        """Map tokens (examples, context) to vectors (examples, context, width)."""
         places = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
         meaning: Tensor = self.tokens(tokens) + self.places(places)
         return meaning
 
 
 class Attention(nn.Module):
-    """Each place looks at those before it, with several heads."""
+    """Causal self-attention with several heads."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -45,9 +45,9 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of vectors (examples x context x width), as many."""
+        """Map vectors of shape (examples, context, width) to the same shape."""
         projected = self.query_key_value(x)
-        # Heads come outermost, so that a cut through the columns leaves each tensor rank whole heads.
+        # Heads are the outermost dimension, so that each tensor rank gets whole heads.
         heads = projected.unflatten(-1, (-1, 3, self._head_width)).permute(3, 0, 2, 1, 4)
         query, key, value = heads.unbind(0)
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -56,7 +56,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Each place by itself, four times as wide."""
+    """A feed-forward network with an inner width of four times the width."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -64,13 +64,13 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of vectors (examples x context x width), as many."""
+        """Map vectors of shape (examples, context, width) to the same shape."""
         narrowed: Tensor = self.down(functional.gelu(self.up(x)))
         return narrowed
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each on normed vectors and added to them."""
+    """Attention and feed-forward, each with a norm before it and a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -80,14 +80,14 @@ class Layer(nn.Module):
         self.feed_forward = FeedForward(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of vectors (examples x context x width), as many."""
+        """Map vectors of shape (examples, context, width) to the same shape."""
         x = x + self.attention(self.attention_norm(x))
         added: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return added
 
 
 class Head(nn.Module):
-    """What the next token may be."""
+    """Computes the scores of the next token."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -95,14 +95,15 @@ class Head(nn.Module):
         self.output = nn.Linear(width, VOCABULARY, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of vectors (examples x context x width), scores (examples x context x vocabulary)."""
+        """Map vectors (examples, context, width) to scores (examples, context, vocabulary)."""
         scores: Tensor = self.output(self.norm(x))
         return scores
 
 
 class LanguageModel(nn.Module):
-    """The whole model, or a part of it: some of its layers, with the embedding before the first of all
-    layers and the head after the last.
+    """The model, or some of its layers.
+
+    A part with the first layer has the embedding, and a part with the last layer has the head.
     """
 
     def __init__(self, embedding: Embedding | None, layers: Mapping[int, Layer], head: Head | None) -> None:
@@ -112,7 +113,7 @@ class LanguageModel(nn.Module):
         self.head = head
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of tokens, or what the part before made of them, scores, or what the next part needs."""
+        """Map tokens or the output of the previous part to scores or the input of the next part."""
         if self.embedding is not None:
             x = self.embedding(x)
         for layer in self.layers.values():
@@ -120,7 +121,7 @@ class LanguageModel(nn.Module):
         return x if self.head is None else self.head(x)
 
     def part(self, layers: range, layout: Layout) -> "LanguageModel":
-        """The part that has these layers of it, which stay the same objects."""
+        """Return the part with these layers, which remain the same objects."""
         return LanguageModel(
             self.embedding if 0 in layers else None,
             {number: cast(Layer, self.layers[str(number)]) for number in layers},
@@ -129,7 +130,7 @@ class LanguageModel(nn.Module):
 
 
 def build(layout: Layout, layers: Sequence[int], device: torch.device) -> LanguageModel:
-    """The part of the model that has these layers, with its first weights."""
+    """Build the part of the model with these layers and initial weights."""
     with torch.device("meta"):
         model = LanguageModel(
             Embedding(layout.context, layout.width) if 0 in layers else None,
@@ -143,7 +144,7 @@ def build(layout: Layout, layers: Sequence[int], device: torch.device) -> Langua
 
 
 def _initialise(name: str, weight: Tensor, layout: Layout) -> None:
-    """Norms start as they are; what is added to the vectors starts smaller, the more is added (GPT-2)."""
+    """Set norms to 1. Residual outputs start smaller in deeper models, as in GPT-2."""
     if weight.dim() == 1:
         weight.fill_(1.0)
         return
@@ -155,5 +156,5 @@ def _initialise(name: str, weight: Tensor, layout: Layout) -> None:
 
 
 def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
-    """The mean cross entropy of the targets, in nats a token; in fp32 whatever the passes compute in."""
+    """Return the mean cross-entropy of the targets in nats per token, always computed in fp32."""
     return functional.cross_entropy(scores.flatten(0, 1).float(), targets.flatten())

@@ -1,4 +1,4 @@
-"""The training loop with a parameter server: rank 0 changes the weights, the others compute gradients."""
+"""The training loop with a parameter server: rank 0 updates the weights, others compute gradients."""
 
 import logging
 import math
@@ -27,7 +27,7 @@ def fit(
     learner: Learner, layout: Layout, blocks: Tensor, group: Group, reporter: Reporter
 ) -> dict[str, float]:
     """Take the remaining steps; return the server's last report. All ranks end with the same weights."""
-    # The server takes the first gradient that arrives, from any worker, for which NCCL has no call.
+    # The server takes the first gradient that arrives from any worker. NCCL has no call for that.
     on_host = dist.new_group(backend="gloo") if group.device.type == "cuda" else None
     examples = data.Examples(blocks, layout.context)
     place = data.Place(len(examples), layout.seed)
@@ -89,7 +89,7 @@ def _work(
         share = _share_of(version + 1, layout)
         numbers = place.take(share * (group.size - 1)).view(-1, share)[group.rank - 1]
         loss = learner.find_gradients(examples.batch(numbers, group.device))
-        assert loss is not None  # which only a pipeline's stages do not know
+        assert loss is not None  # it is None only in a pipeline
         return loss
 
     count = work(learner.model, learn, WorkerTransport(flat.weights_of(learner.model), on_host))
@@ -97,18 +97,18 @@ def _work(
 
 
 def _share_of(step: int, layout: Layout) -> int:
-    """Examples of one gradient: as many as make the step's batch with the others of the update."""
+    """Return the number of examples per gradient. The gradients of an update together make the batch."""
     return batch_size.at_step(step, layout).batch_size // layout.batch_shares
 
 
 def _examples_of(step: int, layout: Layout) -> int:
-    """Examples that the workers go past while the server takes a step: dropped ones too."""
+    """Return the number of examples that the workers take per step of the server, including dropped ones."""
     gradients = layout.world_size - 1 if layout.rule.in_step else layout.rule.gradients
     return _share_of(step, layout) * gradients
 
 
 def _staleness(server: ParameterServer) -> dict[str, float]:
-    """Of the gradients that were applied so far, and how many were not."""
+    """Return the staleness of the applied gradients, and the number of dropped ones."""
     total = sum(server.staleness.values())
     return {
         "staleness_mean": sum(value * count for value, count in server.staleness.items()) / total,

@@ -1,4 +1,4 @@
-"""The forward and backward passes of a step, where each process has the whole depth of the model."""
+"""The forward and backward passes of a step if each process has all layers of the model."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,26 +13,26 @@ from language_model.data import Batch
 from language_model.model import loss_of
 
 Context = Callable[[], AbstractContextManager[object]]
-"""What the passes are done in: in fewer bits, or with a loss that is cut."""
+"""A context for the passes, for fewer bits or a parallel loss."""
 
 
 class Passes(Protocol):
-    """What a strategy does with this data rank's share of a batch."""
+    """The passes of a strategy for this data rank's share of a batch."""
 
     def learn(self, batch: Batch) -> float | None:
-        """Leaves the gradients of the mean loss over all data ranks, and gives that of the share itself.
+        """Compute the gradients of the mean loss over all data ranks, and return the loss of this share.
 
-        None where the loss is known to other ranks only.
+        The result is None if only other ranks know the loss.
         """
         ...
 
     def judge(self, batch: Batch) -> float | None:
-        """The mean loss of the share, with no gradients."""
+        """Return the mean loss of the share, without gradients."""
         ...
 
 
 class WholeDepth:
-    """Micro-batches one after the other; their gradients add up, and are averaged with the last."""
+    """Processes micro-batches one by one. Gradients accumulate and are averaged with the last one."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class WholeDepth:
         self._micro_batches = micro_batches
         self._context = context
         self._scale = scale
-        """Makes a loss so large that its gradients are no zeros in few bits."""
+        """Scales a loss up, so that its gradients are not zero in fp16."""
 
     def learn(self, batch: Batch) -> float:
         total = 0.0
@@ -63,10 +63,10 @@ class WholeDepth:
             return number_in(loss_of(self._model(batch.tokens), batch.targets))
 
     def _holding_back(self, *, is_last: bool) -> AbstractContextManager[object]:
-        """Where gradients are averaged whole, only the sums of all micro-batches are sent.
+        """With DistributedDataParallel, send only the accumulated gradients of all micro-batches.
 
-        Those that are sharded are sent with each micro-batch: to keep them whole until the last is what
-        the sharding is there to avoid.
+        Sharded gradients are sent with each micro-batch, since keeping them whole would need the memory that
+        sharding saves.
         """
         if isinstance(self._model, DistributedDataParallel) and not is_last:
             return self._model.no_sync()
@@ -74,5 +74,5 @@ class WholeDepth:
 
 
 def number_in(loss: Tensor) -> float:
-    """The loss as a number, be it cut or not."""
+    """Return the loss as a number. It may be a DTensor."""
     return (loss.full_tensor() if isinstance(loss, DTensor) else loss).item()

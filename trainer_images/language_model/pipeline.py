@@ -1,4 +1,4 @@
-"""Pipeline parallel: each rank has some of the layers, and micro-batches go from rank to rank.
+"""Pipeline parallel: each rank has some of the layers, and micro-batches pass from rank to rank.
 
 Y. Huang et al., "GPipe", NeurIPS 2019; D. Narayanan et al., "PipeDream", SOSP 2019 (1F1B), and "Efficient
 Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021 (interleaved).
@@ -25,7 +25,7 @@ from language_model.passes import Context, number_in
 
 
 def stages_of(rank: int, layout: Layout) -> list[int]:
-    """The stages that a pipeline rank has: one, or in an interleaved pipeline each so-many-th."""
+    """Return the stages of a pipeline rank: one, or several in an interleaved pipeline."""
     return list(range(rank, layout.stages, layout.pipeline))
 
 

@@ -1,6 +1,7 @@
-"""The planner of `trainctl plan`: which layouts of a model fit a device, and what each costs.
+"""The planner of `trainctl plan`: it finds the layouts of a model that fit a device, with their costs.
 
-By the formulas of `theory`, which the tests and benchmarks hold against what is counted. Needs no PyTorch.
+It uses the formulas of `theory`, which tests and benchmarks compare with measurements. It does not need
+PyTorch.
 """
 
 from collections.abc import Iterator
@@ -15,29 +16,29 @@ from language_model.choices import Offload, Precision, Schedule, Strategy
 from language_model.layout import Layout
 
 SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
-"""What comes to the same model as one process; a parameter server is another algorithm."""
+"""The strategies that train the same model as one process. A parameter server is another algorithm."""
 
 RESERVE = 0.1
-"""The share of a device that is left to the runtime: its context, buckets of gradients, fragments."""
+"""The share of a device's memory for the runtime: its context, gradient buckets and fragmentation."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One layout, and what it costs. Memory is in bytes, of the rank that needs most."""
+    """One layout and its costs. Memory is in bytes, for the rank that needs the most."""
 
     layout: Layout
     model: theory.Memory
     activations: float
     bytes_sent: float
-    """By a rank in a step, on average."""
+    """Bytes that a rank sends per step, on average."""
     bubble: float
-    """The share of its time that a rank waits for others of its pipeline."""
+    """The share of time for which a rank waits for others of its pipeline."""
     recomputed: float
-    """Work that is done twice, as a share of a step's."""
+    """Recomputed work, as a share of a step's work."""
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Those that make the layout, but for the model's and defaults."""
+        """The parameters of the layout, without those of the model and without defaults."""
         names = ("strategy", "pipeline", "tensor", "sequence_parallel", "loss_parallel", "micro_batches")
         values = {name: getattr(self.layout, name) for name in (*names, "checkpointing", "offload")}
         plain = {"pipeline": 1, "tensor": 1, "micro_batches": 1, "checkpointing": "none", "offload": "none"}
@@ -49,7 +50,7 @@ class Choice:
 
     @property
     def memory_bytes(self) -> float:
-        """All of it."""
+        """The total memory."""
         held = self.model
         on_host = self.layout.offload
         parts = {
@@ -61,16 +62,16 @@ class Choice:
 
     @property
     def slowdown(self) -> float:
-        """How much longer a step takes than its bare work: work done twice, and waiting; not the network."""
+        """The time of a step with recomputation and waiting but without the network, relative to its work."""
         return (1 + self.recomputed) / (1 - self.bubble)
 
     def fits(self, device: float) -> bool:
-        """Whether a device of so many bytes holds it."""
+        """Return whether the layout fits on a device with this memory in bytes."""
         return self.memory_bytes <= device * (1 - RESERVE)
 
 
 def price(layout: Layout) -> Choice:
-    """What a layout costs."""
+    """Compute the costs of a layout."""
     return Choice(
         layout=layout,
         model=theory.memory(layout),
@@ -85,16 +86,17 @@ def plan(
     instances: int,
     device_memory: float,
     *,
-    layers: Annotated[int, typer.Option(help="Of the model.", min=1, max=10_000)] = 4,
-    heads: Annotated[int, typer.Option(help="Of its attention.", min=1, max=10_000)] = 4,
-    width: Annotated[int, typer.Option(help="Of its vectors.", min=1, max=1_000_000)] = 64,
-    sequence: Annotated[int, typer.Option(help="Tokens of an example.", min=1, max=4095)] = 64,
-    batch: Annotated[int, typer.Option(help="Examples of a step, in all.", min=1, max=1_000_000)] = 16,
-    precision: Annotated[str, typer.Option(help="fp32 or bf16, of the passes.")] = "fp32",
+    layers: Annotated[int, typer.Option(help="Layers of the model.", min=1, max=10_000)] = 4,
+    heads: Annotated[int, typer.Option(help="Attention heads per layer.", min=1, max=10_000)] = 4,
+    width: Annotated[int, typer.Option(help="Width of the vectors.", min=1, max=1_000_000)] = 64,
+    sequence: Annotated[int, typer.Option(help="Tokens per example.", min=1, max=4095)] = 64,
+    batch: Annotated[int, typer.Option(help="Examples per step of the group.", min=1, max=1_000_000)] = 16,
+    precision: Annotated[str, typer.Option(help="Format of the passes: fp32 or bf16.")] = "fp32",
 ) -> tuple[list[Choice], Choice | None]:
-    """For the algorithm language-model: the first column holds the parameters to submit it with.
+    """This is the planner of the algorithm language-model. The first column has parameters for `trainctl
+    submit`.
 
-    The best is first: what loses least time to waiting and to work done twice, then what sends least.
+    The best choice is first: the least time lost to waiting and recomputation, then the least traffic.
     """
     try:
         model = Layout(
@@ -113,10 +115,10 @@ def plan(
 
 
 def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
-    """Every layout of `model` on so many ranks that fits devices of so many bytes, the best first.
+    """Find all layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
 
-    Best is what loses least time to waiting and to work done twice, then what sends least. Of layouts
-    that differ in nothing but what they would not need (work done twice, state on the host), the plainest.
+    The best layout loses the least time to waiting and recomputation, then has the least traffic. Of layouts
+    that differ only in measures to save memory, only the best is returned.
     """
     found: dict[tuple[object, ...], Choice] = {}
     for layout in _layouts(model, ranks):
@@ -131,7 +133,7 @@ def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
 
 
 def least(model: Layout, ranks: int) -> Choice | None:
-    """What needs the least memory of a device, whether it fits or not; None if there is no layout at all."""
+    """Return the layout that needs the least memory, or None if there is no valid layout."""
     priced = (price(layout) for layout in _layouts(model, ranks))
     return min(priced, key=lambda choice: choice.memory_bytes, default=None)
 
@@ -142,7 +144,7 @@ def _cost(choice: Choice) -> tuple[float, ...]:
 
 
 def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:
-    """All that the rules allow, of the same model and batch."""
+    """Yield all valid layouts of the same model and batch."""
     for pipeline in _divisors(ranks):
         for tensor in _divisors(ranks // pipeline):
             for micro_batches in _micro_batches(model, ranks // (pipeline * tensor)):
@@ -168,7 +170,7 @@ def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:
 
 
 def _micro_batches(model: Layout, data: int) -> list[int]:
-    """How a data rank's share of the batch can be divided."""
+    """Return the possible numbers of micro-batches."""
     return _divisors(model.batch_size // data) if model.batch_size % data == 0 else []
 
 

@@ -1,9 +1,9 @@
-"""Puts the corpus into storage, ready to train on.
+"""Writes the corpus to storage, ready for training.
 
     python -m language_model.prepare_data --storage DIR_OR_URI [--json]
 
-It writes `versionedDatasets/<dataset id>/<version>/` with `train.txt` and `validation.txt`, each a row of
-blocks of equal length. The version is a hash of both, and a second run finds it there and writes nothing.
+It writes `train.txt` and `validation.txt`, files of blocks of equal length, to
+`versionedDatasets/<dataset id>/<version>/`. The version is a hash of both, so a second run writes nothing.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from language_model.data import TRAIN_FILE, VALIDATION_FILE
 
 @dataclass(frozen=True)
 class Prepared:
-    """A version of the corpus that is in storage."""
+    """A version of the corpus in storage."""
 
     dataset_id: str
     version: str
@@ -30,7 +30,7 @@ class Prepared:
 
 
 def prepare(text: bytes, storage_uri: str, dataset_id: str) -> Prepared:
-    """Writes the text as a version of a data set, unless it is there already."""
+    """Write the text as a version of a data set, unless it exists."""
     train, validation = (b"".join(blocks) for blocks in corpus.blocks_of(text))
     files = {TRAIN_FILE: train, VALIDATION_FILE: validation}
     version, uri = dataset_versions.publish(files, storage_uri, dataset_id)
@@ -38,11 +38,11 @@ def prepare(text: bytes, storage_uri: str, dataset_id: str) -> Prepared:
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="prepare_data", description="Put the corpus into storage.")
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="prepare_data", description="Write the corpus to storage.")
     parser.add_argument("--storage", required=True, metavar="DIR_OR_URI", help="a folder, or any fsspec URI")
     parser.add_argument(
-        "--dataset-id", default="dialog", metavar="ID", help="the data set to make (default: dialog)"
+        "--dataset-id", default="dialog", metavar="ID", help="the data set to write (default: dialog)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
@@ -57,7 +57,7 @@ def main() -> None:
 def _in_words(prepared: Prepared) -> str:
     return (
         f"dataset {prepared.dataset_id}, version {prepared.version}\n"
-        f"{prepared.train_bytes:,} bytes to train on, {prepared.validation_bytes:,} to validate on\n"
+        f"{prepared.train_bytes:,} bytes for training, {prepared.validation_bytes:,} for validation\n"
         f"{prepared.uri}"
     )
 

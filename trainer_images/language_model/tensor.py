@@ -1,8 +1,8 @@
-"""Tensor parallel: each tensor rank has some columns of a layer's first matrices and rows of the second.
+"""Tensor parallel: each rank has some columns of a layer's first matrices, and some rows of the second ones.
 
-M. Shoeybi et al., "Megatron-LM", 2019: one sum over the ranks after attention and one after feed-forward,
-and as many in the backward pass. V. Korthikanti et al., "Reducing Activation Recomputation in Large
-Transformer Models", 2022: between the matrices each rank keeps its share of the sequence.
+M. Shoeybi et al., "Megatron-LM", 2019: one sum over the ranks after attention and one after feed-forward, and
+two in the backward pass. V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
+Models", 2022: between the matrices, each rank keeps its share of the sequence.
 """
 
 from typing import Any
@@ -24,12 +24,12 @@ from language_model.model import LanguageModel
 
 
 def cut(model: LanguageModel, layout: Layout, mesh: Mesh) -> None:
-    """Leaves this tensor rank its share of each matrix of `model`, in place."""
+    """Replace each matrix of `model` by this tensor rank's share of it, in place."""
     parallelize_module(model, mesh.along(TENSOR), _plan(model, layout))
 
 
 def _plan(model: LanguageModel, layout: Layout) -> dict[str, ParallelStyle]:
-    """How each module is cut. What goes from one to the next is whole, or cut along the sequence."""
+    """Return how each module is divided. Activations between modules are whole or divided by sequence."""
     between = Shard(1) if layout.sequence_parallel else Replicate()
     norm = SequenceParallel(use_local_output=True) if layout.sequence_parallel else Replicated()
     first = ColwiseParallel(input_layouts=between)
@@ -58,9 +58,9 @@ def _plan(model: LanguageModel, layout: Layout) -> dict[str, ParallelStyle]:
 
 
 class Replicated(ParallelStyle):
-    """A module that every tensor rank computes whole, whose weights are DTensors as all the others are.
+    """A module that every tensor rank computes as a whole, with DTensors as weights.
 
-    An optimizer does not take plain tensors and DTensors at once.
+    An optimizer does not support a mix of plain tensors and DTensors.
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:

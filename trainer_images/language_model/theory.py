@@ -1,17 +1,18 @@
-"""What a layout costs a rank, by formula: memory, traffic, and how long a pipeline's ranks wait.
+"""Formulas for the costs of a layout per rank: memory, traffic, and the waiting time of pipelines.
 
-* Rajbhandari et al., "ZeRO", SC 2020: the three stages keep (optimizer state), (and gradients), (and
-  parameters) / N, and send 2, 2 and 3 (N-1)/N of the parameters; DistributedDataParallel sends 2.
-* Patarasuk and Yuan, 2009: a ring sends 2 (n-1)/n of what is summed over n ranks.
-* Shoeybi et al., "Megatron-LM", 2019: two sums of the activations in a layer's forward pass, two in its
-  backward pass; Korthikanti et al., 2022: sequence parallel sends as much.
-* Huang et al., "GPipe", 2019; Narayanan et al., 2021: p stages a rank of which wait (p-1)/(m+p-1) of the
-  time with m micro-batches, and with v stages each (p-1)/(v m+p-1).
+* Rajbhandari et al., "ZeRO", SC 2020: stage 1 divides the optimizer's state by N, stage 2 also gradients, and
+stage 3
+  also parameters. They send 2, 2 and 3 (N-1)/N of the parameters; DistributedDataParallel sends 2.
+* Patarasuk and Yuan, 2009: a ring over n ranks sends 2 (n-1)/n of the summed data. * Shoeybi et al.,
+"Megatron-LM", 2019: two sums of the activations in a layer's forward pass, and two in its backward
+  pass. Korthikanti et al., 2022: sequence parallel sends the same amount.
+* Huang et al., "GPipe", 2019; Narayanan et al., 2021: with p pipeline ranks and m micro-batches, a rank waits
+  (p-1)/(m+p-1) of the time, or (p-1)/(v m+p-1) with v stages per rank.
+* Korthikanti et al., 2022, count what a layer keeps for its backward pass. For this model, whose attention
+keeps no
+  scores, that is 16 vectors per token.
 
-* Korthikanti et al., 2022, counts what a layer keeps for its backward pass; here it is counted for this
-  model, whose attention keeps no scores: 16 vectors a token.
-
-Needs no PyTorch. Bytes are those of fp32.
+This module does not need PyTorch. Sizes are in bytes of fp32.
 """
 
 from dataclasses import dataclass
@@ -20,13 +21,13 @@ from language_model.choices import Precision, Schedule, Strategy
 from language_model.layout import VOCABULARY, Layout
 
 FLOAT = 4
-"""Bytes of a number in fp32."""
+"""The size of a number in fp32, in bytes."""
 ADAM_MOMENTS = 2
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a rank holds between steps; of pipeline ranks, the one that holds most."""
+    """Memory of a rank between steps in bytes, for the pipeline rank that needs the most."""
 
     parameters: float
     gradients: float
@@ -34,15 +35,15 @@ class Memory:
 
 
 def parameters(layout: Layout) -> int:
-    """How many the whole model has."""
+    """Return the number of parameters of the whole model."""
     return sum(_parameters_of(layout, layers) for layers in layout.layers_of_stages)
 
 
 def memory(layout: Layout) -> Memory:
-    """What a rank holds of the model and for training it.
+    """Return the memory of a rank for the model and its training.
 
-    Where parameters are sharded a rank holds its share of them between steps in stage 2 too, as
-    fully_shard frees what it gathered; the ZeRO paper's stage 2 keeps them whole.
+    In stage 2, too, a rank holds only its share of the parameters between steps, since fully_shard frees the
+    gathered ones. Stage 2 of the ZeRO paper keeps all parameters.
     """
     own = max(_of_rank(layout)) * FLOAT
     shared = own / layout.data
@@ -52,15 +53,15 @@ def memory(layout: Layout) -> Memory:
 
 
 def bytes_sent(layout: Layout) -> float:
-    """What a rank sends in a step, as the mean over all ranks; gradients that are not compressed."""
+    """Return the bytes that a rank sends per step, on average, without compression of gradients."""
     return data_parallel_bytes(layout) + pipeline_bytes(layout) + tensor_bytes(layout)
 
 
 def data_parallel_bytes(layout: Layout) -> float:
-    """Of gradients and of what ZeRO shares out.
+    """Return the traffic of gradients and of ZeRO's shards.
 
-    Without a pipeline, each micro-batch gathers and scatters what is sharded; a pipeline adds gradients up
-    to its last micro-batch, and so does DistributedDataParallel.
+    Without a pipeline, each micro-batch gathers and scatters the shards. Pipelines and
+    DistributedDataParallel accumulate gradients until the last micro-batch.
     """
     own = sum(_of_rank(layout)) / layout.pipeline * FLOAT
     share = (layout.data - 1) / layout.data
@@ -68,24 +69,24 @@ def data_parallel_bytes(layout: Layout) -> float:
     match layout.strategy:
         case Strategy.DDP:
             return 2 * share * own
-        case Strategy.ZERO1:  # the sums of all gradients to all, then the parameters from who stepped them
+        case Strategy.ZERO1:  # an all-reduce of gradients, then a broadcast of the stepped parameters
             return 3 * share * own
-        case Strategy.ZERO2:  # parameters for a step's passes, and the sums
+        case Strategy.ZERO2:  # parameters for the passes of a step, and sums of gradients
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
-        case Strategy.PARAMETER_SERVER:  # weights to, and a gradient from each whose gradient counts
+        case Strategy.PARAMETER_SERVER:  # weights to, and a gradient from, each worker whose gradient counts
             return 2 * layout.rule.gradients / layout.world_size * own
-        case Strategy.ZERO3:  # parameters for each forward and each backward pass, and the sums
+        case Strategy.ZERO3:  # parameters for each forward and backward pass, and sums of gradients
             return (3 * passes if layout.pipeline == 1 else 2 * passes + 1) * share * own
 
 
 def pipeline_bytes(layout: Layout) -> float:
-    """Of activations to the next stage, and their gradients back."""
+    """Return the traffic of activations to the next stage and of their gradients back."""
     borders = layout.stages - 1
     return 2 * borders * _activations(layout) * layout.micro_batches / layout.pipeline
 
 
 def tensor_bytes(layout: Layout) -> float:
-    """Of activations that tensor ranks sum: four times a layer; at the embedding twice, at the head once."""
+    """Return the traffic of sums over tensor ranks: four per layer, two in the embedding, one in the head."""
     if layout.tensor == 1:
         return 0.0
     ring = 2 * (layout.tensor - 1) / layout.tensor
@@ -94,7 +95,7 @@ def tensor_bytes(layout: Layout) -> float:
     of_embedding = (_activations(layout) + places) * ring
     examples = layout.batch_size / layout.data / layout.micro_batches
     scores = examples * layout.context * VOCABULARY * FLOAT
-    # The whole scores are gathered, or of each row the highest, the sum and the target's.
+    # Either all scores are gathered, or the maximum, the sum and the target's score of each row.
     of_head = _activations(layout) * ring + (
         3 * scores / VOCABULARY * ring if layout.loss_parallel else scores * ring / 2
     )
@@ -102,19 +103,19 @@ def tensor_bytes(layout: Layout) -> float:
 
 
 def bubble(layout: Layout) -> float:
-    """The share of its time that a pipeline's rank waits, if all passes of a kind take equally long."""
+    """Return the share of time for which a pipeline rank waits if all passes of a kind take the same time."""
     waits = layout.pipeline - 1
     stages_each = layout.stages // layout.pipeline
     return waits / (stages_each * layout.micro_batches + waits)
 
 
 def activations(layout: Layout) -> float:
-    """Bytes that a rank keeps for the backward pass at the most; of pipeline ranks, the first or the last.
+    """Return the peak memory of activations in bytes, for the pipeline rank that needs the most.
 
-    A rank holds as many micro-batches as its pipeline is long from it on (1F1B), or all of them (GPipe).
+    With 1F1B, a rank holds one micro-batch for itself and each later rank; with GPipe, all micro-batches.
     """
     width, per = layout.width, layout.tensor
-    whole, cut = 4.0, 12.0  # vectors: inputs and outputs of norms; what lies between the matrices
+    whole, cut = 4.0, 12.0  # vectors: inputs and outputs of norms; activations between the matrices
     if layout.sequence_parallel:
         whole /= per
     of_layer = {"none": whole + cut / per, "selective": whole / 2 + 9 / per}.get(layout.checkpointing)
@@ -130,15 +131,15 @@ def activations(layout: Layout) -> float:
         held = min(waiting, layout.micro_batches) if layout.pipeline > 1 else 1
         tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context
         head = 0.0
-        if rank == layout.pipeline - 1:  # its norm, and scores, their logarithms and their gradient
+        if rank == layout.pipeline - 1:  # the norm, and the scores, their logarithms and their gradient
             head = 2 * width + 3 * VOCABULARY / (per if layout.loss_parallel else 1)
-        # The head is done before the first layer is computed anew.
+        # The head is done before the first layer is recomputed.
         most = max(most, tokens * (held * vectors * width + max(head, again * width)) * FLOAT)
     return most * (0.5 if layout.precision is not Precision.FP32 else 1.0)
 
 
 def gathered(layout: Layout) -> float:
-    """Bytes of parameters that fully_shard has gathered at the most: all of a rank's, or two layers."""
+    """Return the peak memory of gathered parameters in bytes: all of a rank, or two layers."""
     if not layout.is_sharded:
         return 0.0
     own = max(_of_rank(layout)) * FLOAT
@@ -148,12 +149,12 @@ def gathered(layout: Layout) -> float:
 
 
 def recomputed(layout: Layout) -> float:
-    """Work that is done twice, as a share of a step's: multiplications, of which a forward pass has a third.
+    """Return the recomputed multiplications as a share of a step's. A forward pass has a third of these.
 
-    PyTorch computes a layer anew up to what the backward pass needs, so not its last product.
+    PyTorch recomputes a layer only as far as the backward pass needs it, so without its last product.
     """
     if layout.checkpointing == "selective":
-        return 0.02  # norms and sums, which multiply nothing, and take time all the same
+        return 0.02  # norms and sums have no multiplications, but take time
     every = layout.recomputed_every
     if not every:
         return 0.0
@@ -164,24 +165,25 @@ def recomputed(layout: Layout) -> float:
 
 
 def _recomputing(layout: Layout, layers: int, of_layer: float) -> tuple[float, float]:
-    """Vectors a token that are kept if some layers keep their input only, and what one needs on its turn.
+    """Return the vectors per token that are kept if some layers keep only their input, and those of a
+    recomputation.
 
-    Where others lie between, these have made room for it by then.
+    The latter are 0 if other layers are between the recomputed ones, since those have freed enough memory.
     """
     every = layout.recomputed_every
     again = -(-layers // every)
-    gradients = 5.0  # of its widest vectors, as it goes through them
+    gradients = 5.0  # the gradients of its widest vectors
     return again + (layers - again) * of_layer, of_layer + gradients if every == 1 else 0.0
 
 
 def _activations(layout: Layout) -> float:
-    """Bytes between two layers, of a data rank's micro-batch."""
+    """Return the bytes between two layers, for a micro-batch of a data rank."""
     examples = layout.batch_size / layout.data / layout.micro_batches
     return examples * layout.context * layout.width * FLOAT
 
 
 def _of_rank(layout: Layout) -> list[float]:
-    """Parameters of each pipeline rank's share, in each of its tensor ranks."""
+    """Return the number of parameters per tensor rank, for each pipeline rank."""
     stages = layout.layers_of_stages
     return [
         sum(_parameters_of(layout, layers, layout.tensor) for layers in stages[rank :: layout.pipeline])
@@ -190,7 +192,7 @@ def _of_rank(layout: Layout) -> list[float]:
 
 
 def _parameters_of(layout: Layout, layers: range, tensor: int = 1) -> int:
-    """Of one stage: matrices are cut among tensor ranks, norms are not."""
+    """Return the parameters of one stage per tensor rank. Matrices are divided, norms are not."""
     width = layout.width
     count = len(layers) * (12 * width**2 // tensor + 2 * width)
     if 0 in layers:

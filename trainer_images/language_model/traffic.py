@@ -1,9 +1,9 @@
-"""Counting the bytes that processes send each other.
+"""Counts the bytes that processes send to each other.
 
-Each exchange is counted where PyTorch asks the process group for it, with the tensors it is asked for.
-What a rank sends for one of S bytes among n ranks is what the bandwidth-optimal algorithm sends, a ring:
-2 (n-1)/n S to sum over all, (n-1)/n S to gather or to scatter sums (P. Patarasuk and X. Yuan, "Bandwidth
-Optimal All-reduce Algorithms for Clusters of Workstations", 2009). A broadcast is counted at its root.
+Each collective is counted where PyTorch calls it, by the size of its tensors. For S bytes among n ranks, the
+count is that of the bandwidth-optimal algorithm, a ring: 2 (n-1)/n S for an all-reduce, and (n-1)/n S for an
+all-gather or a reduce-scatter (P. Patarasuk and X. Yuan, "Bandwidth Optimal All-reduce Algorithms for
+Clusters of Workstations", 2009). A broadcast is counted at its root.
 """
 
 from collections import defaultdict
@@ -19,20 +19,20 @@ from torch.utils._pytree import tree_leaves
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, counts what this process sends."""
+    """Counts the bytes that this process sends while the context is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.sent: defaultdict[str, float] = defaultdict(float)
-        """Bytes, by the kind of exchange."""
+        """The bytes by kind of collective."""
 
     @property
     def bytes_sent(self) -> int:
-        """Of all kinds."""
+        """The total of all kinds."""
         return round(sum(self.sent.values()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by PyTorch for each operation; what a DTensor asks for comes again with its own tensors."""
+        """Count an operation. PyTorch repeats an operation on DTensors with their local tensors."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
@@ -62,12 +62,12 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _others(args: Any) -> int:
-    """With how many ranks this one exchanges."""
+    """Return the number of other ranks in the exchange."""
     return _group_of(args).size() - 1
 
 
 def _share(args: Any) -> float:
-    """(n-1)/n."""
+    """Return (n-1)/n."""
     return _others(args) / _group_of(args).size()
 
 
@@ -76,7 +76,7 @@ def _size_of(tensors: Any) -> int:
 
 
 def _group_of(args: Any) -> dist.ProcessGroup:
-    """Those who exchange: a group is among the arguments, or its name is the last of them."""
+    """Return the process group. It is one of the arguments, or its name is the last one."""
     for argument in args:
         if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
             return dist.ProcessGroup.unbox(argument)

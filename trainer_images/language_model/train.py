@@ -1,6 +1,6 @@
-"""Trains the language model, alone or in a group: `python -m language_model.train`.
+"""Trains the language model as one process or as a group: `python -m language_model.train`.
 
-The environment says all that there is to say: see `trainer_kit.job.Job` and `layout.Layout`.
+Its settings are environment variables: see `trainer_kit.job.Job` and `layout.Layout`.
 """
 
 import json
@@ -30,19 +30,19 @@ log = logging.getLogger(__name__)
 
 WEIGHTS_FILE, LAYOUT_FILE = "model.pt", "layout.json"
 COUNTED_STEP = 4
-"""Of the steps of an attempt; in the first ones some things are made that stay."""
+"""The measured step of an attempt. The first steps also allocate lasting objects."""
 VALIDATION_BATCHES = 4
 
 
 def check() -> None:
-    """Refuses what cannot be, before anybody waits for this process."""
+    """Check the parameters before this process joins its group."""
     layout = Layout.from_environment()
     if layout.precision is Precision.FP16 and not torch.cuda.is_available():
-        raise ParameterError("PRECISION=fp16 needs a GPU, and there is none here: use bf16 or fp32")
+        raise ParameterError("PRECISION=fp16 needs a GPU, but this machine has none: use bf16 or fp32")
 
 
 def train(group: Group) -> None:
-    """Trains on the job's data, judges the result on the validation split, and publishes the model."""
+    """Train on the job's data, evaluate the model on the validation split, and publish it."""
     job, layout = Job.from_environment(), Layout.from_environment()
     seeds.seed_everything(layout.seed)
     blocks, unseen = (data.load(job.data_uri, name) for name in (data.TRAIN_FILE, data.VALIDATION_FILE))
@@ -69,10 +69,10 @@ def train(group: Group) -> None:
 def fit(
     learner: Learner, layout: Layout, blocks: Tensor, group: Group, reporter: Reporter
 ) -> dict[str, float]:
-    """Takes the steps that are left; gives the newest of what was reported."""
+    """Take the remaining steps, and return the last reported metrics."""
     examples = data.Examples(blocks, layout.context)
     place = data.Place(len(examples), layout.seed)
-    told: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     optimizer = own_share(learner.optimizer)
     with checkpoints.kept(group, learner.model, optimizer, place=place) as run:
         first = run.steps + 1
@@ -80,29 +80,29 @@ def fit(
             size = batch_size.at_step(step, layout)
             batch = examples.batch(place.take(size.batch_size), group.device)
             is_counted = step == min(first + COUNTED_STEP - 1, layout.steps)
-            with counted(learner, group, told) if is_counted else nullcontext():
+            with counted(learner, group, metrics) if is_counted else nullcontext():
                 loss = learner.learn(batch, size.learning_rate)
-            [told["loss"]] = group.total(loss)
-            if not math.isfinite(told["loss"]):
+            [metrics["loss"]] = group.total(loss)
+            if not math.isfinite(metrics["loss"]):
                 raise TrainingError(f"the loss is not finite in step {step}: try a smaller LR")
             run.step()
             reporter.report(step=run.steps, total_steps=layout.steps)
-            reporter.report(**told)  # type: ignore[arg-type]  # none of them is a count
-    log.info("loss %.6f after %d steps", told.get("loss", math.nan), layout.steps)
-    return told
+            reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
+    log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)
+    return metrics
 
 
 @contextmanager
-def counted(learner: Learner, group: Group, told: dict[str, float]) -> Iterator[None]:
-    """Counts the step that the block takes, and tells what it cost."""
+def counted(learner: Learner, group: Group, metrics: dict[str, float]) -> Iterator[None]:
+    """Measure the step in the block, and add its costs to the metrics."""
     with counting.counting(learner) as cost:
         yield
-    told |= asdict(counting.of_group(cost, group))
-    log.info("::counted:: %s", json.dumps({name: told[name] for name in asdict(cost)}))
+    metrics |= asdict(counting.of_group(cost, group))
+    log.info("::counted:: %s", json.dumps({name: metrics[name] for name in asdict(cost)}))
 
 
 def judge(learner: Learner, layout: Layout, unseen: Tensor, group: Group) -> float:
-    """The mean loss over some batches of text that no step has taken."""
+    """Return the mean loss over some batches of the validation split."""
     examples = data.Examples(unseen, layout.context)
     place = data.Place(len(examples), layout.seed)
     batches = [place.take(layout.batch_size) for _ in range(VALIDATION_BATCHES)]
@@ -111,8 +111,8 @@ def judge(learner: Learner, layout: Layout, unseen: Tensor, group: Group) -> flo
     return total / VALIDATION_BATCHES
 
 
-def describe(job: Job, layout: Layout, told: dict[str, float], validation_loss: float) -> dict[str, Any]:
-    """The model's manifest: where it comes from and how good it is."""
+def describe(job: Job, layout: Layout, metrics: dict[str, float], validation_loss: float) -> dict[str, Any]:
+    """Return the model's manifest: its origin and its metrics."""
     return {
         "model_name": job.model_name,
         "job_id": job.job_id,
@@ -122,7 +122,7 @@ def describe(job: Job, layout: Layout, told: dict[str, float], validation_loss: 
         "dataset_version_hash": job.dataset_version_hash,
         "parameters": {name.upper(): value for name, value in asdict(layout).items()},
         "world_size": layout.world_size,
-        "metrics": {**told, "validation_loss": validation_loss},
+        "metrics": {**metrics, "validation_loss": validation_loss},
         "torch_version": torch.__version__,
     }
 

@@ -1,4 +1,4 @@
-"""The weights of the whole model, brought together from the processes that hold parts of it."""
+"""Gathers the weights of the whole model from the processes that hold parts of it."""
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from trainer_kit.group import Group
 
 
 def gather(model: nn.Module, group: Group) -> dict[str, Tensor]:
-    """Every weight by its name, on the CPU of rank 0, in the others nothing; every process must call it."""
+    """Return all weights by name, on the CPU, to rank 0 only. Every process must call this."""
     own = {name: _whole(weight.detach()).cpu() for name, weight in model.named_parameters()}
     if group.size == 1:
         return own

@@ -1,4 +1,4 @@
-"""ZeRO: the data ranks share out the optimizer's state, then gradients, then parameters too.
+"""ZeRO: the optimizer's state, gradients and parameters are divided among the data ranks.
 
 S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 """
@@ -20,12 +20,12 @@ BETAS, EPSILON, WEIGHT_DECAY = (0.9, 0.95), 1e-8, 0.1
 
 
 def uses_fully_shard(layout: Layout) -> bool:
-    """Whether parameters are sharded; a lone data rank has nobody to share with."""
+    """Return whether parameters are sharded, which needs several data ranks."""
     return layout.is_sharded and layout.data > 1
 
 
 def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
-    """Shards the parameters of each part in place: layer by layer, and the part's others together."""
+    """Shard the parameters of each part in place: layer by layer, and the other parameters together."""
     precise = layout.precision is Precision.FP32
     for part in parts:
         for module in (*part.layers.values(), part):
@@ -33,7 +33,7 @@ def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
                 module,
                 mesh=mesh.along(DATA),
                 reshard_after_forward=layout.strategy is Strategy.ZERO3,
-                # Gradients are summed in fp32 whatever the passes compute in.
+                # Gradients are always summed in fp32.
                 mp_policy=MixedPrecisionPolicy()
                 if precise
                 else MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
@@ -44,7 +44,7 @@ def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
 
 
 def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
-    """AdamW over the model's parameters, or the share of them that is this data rank's."""
+    """Return AdamW for the model's parameters, or for this data rank's share of them."""
     options: dict[str, Any] = {"lr": layout.lr, "betas": BETAS, "eps": EPSILON, "weight_decay": WEIGHT_DECAY}
     if layout.strategy is Strategy.ZERO1 and layout.data > 1:
         return ZeroRedundancyOptimizer(
@@ -54,5 +54,5 @@ def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
 
 
 def own_share(optimizer: Optimizer) -> Optimizer:
-    """The optimizer of the parameters that this process steps, which holds its state."""
+    """Return the optimizer that steps this process's parameters and holds its state."""
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer

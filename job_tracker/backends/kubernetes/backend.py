@@ -21,7 +21,7 @@ from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.backends.shared.watching import watched
-from job_tracker.domain.errors import InvalidField, LaunchFailed
+from job_tracker.domain.errors import BackendRefused, InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.domain.observers import RequestObserver, ignore_request
@@ -89,7 +89,11 @@ class KubernetesBackend:
 
     async def connect(self) -> None:
         """Check that the cluster accepts us. Raises BackendRefused for a refusal or a bad kubeconfig."""
-        await self.client.connect()
+        try:
+            await self.client.connect()
+        except BackendRefused:
+            await self.client.close()
+            raise
 
     async def check(self, job: Job) -> None:
         """Raise InvalidField if a dry run shows that the API server would refuse the job's master pod.

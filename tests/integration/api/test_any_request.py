@@ -22,6 +22,7 @@ NAMES_A_FIELD = re.compile(
     r"(algorithm|dataset_id|train_data_version_hash|name|output_model_name|request_key|request"
     r"|parameters(\..*)?): ."
 )
+_SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 NASTY = st.sampled_from(
     [
@@ -29,8 +30,6 @@ NASTY = st.sampled_from(
         *("😀", "\u202eabc", "a\u200bb", "ﬁ", "Å", "A\u030a", "\u0301", "ＲＡＮＫ", "1" * 400, "x" * 5000),
     ]
 )
-
-
 ANYTHING = st.one_of(NASTY, st.text(max_size=200))
 GOOD_FIELDS = st.fixed_dictionaries(
     {
@@ -89,7 +88,7 @@ REQUESTS = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=_SUPPRESSED)
 @given(request=REQUESTS)
 async def test_a_request_becomes_a_job_that_runs_or_an_error_that_names_the_field(
     service: Service, request: pb.TrainRequest
@@ -134,7 +133,7 @@ def assert_echoed(got: Any, sent: Any) -> None:
 IDS = st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(-1, 3))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=_SUPPRESSED)
 @given(job_id=IDS, rank=IDS, tail_lines=st.one_of(st.none(), IDS), method=st.sampled_from(["logs", "status"]))
 async def test_any_request_about_a_job_is_answered_or_refused(
     service: Service, job_id: int, rank: int, tail_lines: int | None, method: str
@@ -159,7 +158,7 @@ async def test_any_request_about_a_job_is_answered_or_refused(
         assert re.match(r"(rank|tail_lines): -?\d+ is ", error.details() or "")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=_SUPPRESSED)
 @given(
     page_size=st.one_of(IDS, st.integers(0, 1000)),
     page_token=st.one_of(st.just(""), st.integers(0, 10**25).map(str), NASTY, st.text(max_size=30)),

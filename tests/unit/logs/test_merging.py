@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from job_tracker.domain.errors import LogsNotFound
@@ -25,7 +25,6 @@ async def lines(logs: Logs, window: float | None = None) -> list[tuple[int, str]
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=20), max_size=4),
 )
-@settings(deadline=None)
 def test_ended_logs_are_merged_completely_and_by_time(plan: Sequence[Sequence[tuple[int, bool]]]) -> None:
     logs: Logs = {}
     expected = []

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from job_tracker.domain.errors import LogsNotFound
@@ -43,7 +43,6 @@ async def test_a_tail_is_the_last_lines(tmp_path: Path, lines: int, ending: str)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-@settings(deadline=None)
 def test_any_text_is_read_as_printed(tmp_path_factory: pytest.TempPathFactory, printed: str) -> None:
     path = write(tmp_path_factory.mktemp("any"), made(printed))
     assert asyncio.run(text(path)) == printed

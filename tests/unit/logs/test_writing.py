@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from job_tracker.files.untrusted import place_of
@@ -111,7 +111,6 @@ def test_times_increase_even_if_the_clock_is_set_back(printed: list[bytes], cloc
 
 
 @given(st.lists(st.integers(0, 3 * LONGEST_PART), max_size=4), st.integers(500, 100_000))
-@settings(deadline=None)
 def test_records_do_not_depend_on_how_the_bytes_arrive(lengths: list[int], size: int) -> None:
     printed = b"\n".join(b"%d" % (number % 10) * length for number, length in enumerate(lengths))
     maker = RecordMaker()

@@ -35,7 +35,7 @@ def test_the_check_of_the_language_model_needs_no_pytorch(launcher: Launcher) ->
     assert launcher.run("-c", CHECK, HEADS="5", WIDTH="64") == (
         65,
         "",
-        "WIDTH 64 is no multiple of HEADS 5\n",
+        "WIDTH 64 is not a multiple of HEADS 5\n",
     )
 
 

@@ -1,8 +1,8 @@
-"""All-reduce by hand: what a library does in a collective, written out in messages between two processes.
+"""All-reduce algorithms, implemented with messages between two processes instead of a library's collective.
 
-* `wire` sends and counts the messages;
-* `ring`, `halving_doubling`, `hierarchical` and `torus` are the algorithms, each a function that sums a
-  tensor over all processes in place, and leaves the same bits in each;
-* `theory` says what each must send;
-* `topology` names them, `choosing` finds one by its name, and `hook` makes DistributedDataParallel use it.
+* `wire` sends and counts the messages; * `ring`, `halving_doubling`, `hierarchical` and `torus` are the
+algorithms. Each sums a tensor over all processes in
+  place, with identical results in all of them;
+* `theory` computes the traffic of each;
+* `topology` names them, `choosing` finds one by name, and `hook` makes DistributedDataParallel use it.
 """

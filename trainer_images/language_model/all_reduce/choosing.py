@@ -1,4 +1,4 @@
-"""An all-reduce by its name."""
+"""Finds an all-reduce algorithm by name."""
 
 from functools import partial
 from typing import Protocol
@@ -11,17 +11,17 @@ from language_model.all_reduce.wire import Wire
 
 
 class AllReduce(Protocol):
-    """Sums a contiguous tensor over all processes of the wire, in place; all have the same bits then."""
+    """Sums a contiguous tensor over all processes of the wire in place, with identical results in all."""
 
     def __call__(self, tensor: Tensor, wire: Wire) -> None:
-        """Every process must call it with a tensor of the same size and kind."""
+        """Sum the tensor. Every process must call this with a tensor of the same size and type."""
         ...
 
 
 def by_hand(topology: Topology, size: int, node_size: int) -> AllReduce:
-    """The algorithm of that name for `size` processes, `node_size` of them near each other.
+    """Return the algorithm for `size` processes, with `node_size` of them per node.
 
-    A torus has the squarest grid that `size` can make. Raises KeyError for the library's own.
+    A torus uses the most square grid of `size`. Raises KeyError for Topology.LIBRARY.
     """
     algorithms: dict[Topology, AllReduce] = {
         Topology.RING: ring.all_reduce,

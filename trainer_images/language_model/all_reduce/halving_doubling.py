@@ -1,7 +1,7 @@
 """Recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005).
 
-As many bytes as a ring in 2 log2 n steps instead of 2 (n - 1), where n is a power of two. Otherwise some
-processes hand their tensor to a neighbour first, and have the sum from it at the end.
+It sends as many bytes as a ring in 2 log2 n steps instead of 2 (n - 1), if n is a power of two. Otherwise,
+some processes first send their tensor to a neighbour, and get the sum from it at the end.
 """
 
 import torch
@@ -11,9 +11,9 @@ from language_model.all_reduce.wire import Wire
 
 
 def all_reduce(tensor: Tensor, wire: Wire) -> None:
-    """Sums a contiguous tensor over all processes of the wire, in place."""
+    """Sum a contiguous tensor over all processes of the wire, in place."""
     flat = tensor.view(-1)
-    core = 1 << (wire.size.bit_length() - 1)  # the largest power of two that the processes make
+    core = 1 << (wire.size.bit_length() - 1)  # the largest power of two up to the number of processes
     folded = wire.size - core
     is_in_pair = wire.rank < 2 * folded
     if is_in_pair and wire.rank % 2 == 0:
@@ -31,10 +31,10 @@ def all_reduce(tensor: Tensor, wire: Wire) -> None:
 
 
 def _halve_and_double(tensor: Tensor, room: Tensor, distance: int, wire: Wire) -> None:
-    """Sums `tensor` over the processes whose ranks differ in the bits of `distance` and below.
+    """Sum `tensor` over the processes whose ranks differ in the bits of `distance` and below.
 
-    Partners exchange halves, each sums up the one that it keeps with those that are nearer, and they
-    exchange the sums. `room` is to receive into.
+    Two partners exchange halves. Each sums its half with the nearer processes, and they exchange the sums.
+    `room` is a buffer for receiving.
     """
     if distance == 0:
         return

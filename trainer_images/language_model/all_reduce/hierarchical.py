@@ -1,7 +1,7 @@
-"""In two levels (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
+"""A two-level all-reduce (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
 
-For machines that are near within a node and far between nodes: of n processes on k nodes only k speak over
-the far link, in 2 (k - 1) steps instead of 2 (n - 1).
+It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the slow
+links, in 2 (k - 1) steps instead of 2 (n - 1).
 """
 
 import torch
@@ -12,9 +12,9 @@ from language_model.all_reduce.wire import Wire
 
 
 def all_reduce(tensor: Tensor, wire: Wire, node_size: int) -> None:
-    """Sums a contiguous tensor over all processes of the wire, in place.
+    """Sum a contiguous tensor over all processes of the wire, in place.
 
-    Each `node_size` of them that follow each other are a node; the last one may be smaller.
+    A node has `node_size` consecutive processes. The last node may be smaller.
     """
     flat = tensor.view(-1)
     leaders = range(0, wire.size, node_size)
@@ -27,7 +27,7 @@ def all_reduce(tensor: Tensor, wire: Wire, node_size: int) -> None:
 
 
 def _reduce(tensor: Tensor, wire: Wire) -> None:
-    """Leaves the sum in rank 0; the others', who have sent all they had, are spoilt."""
+    """Compute the sum in rank 0. The tensors of other ranks are overwritten."""
     received = torch.empty_like(tensor)
     for child in children(wire.rank, wire.size):
         wire.receive(received, child)
@@ -39,12 +39,12 @@ def _reduce(tensor: Tensor, wire: Wire) -> None:
 def _broadcast(tensor: Tensor, wire: Wire) -> None:
     if wire.rank > 0:
         wire.receive(tensor, _parent(wire.rank))
-    for child in reversed(children(wire.rank, wire.size)):  # that with the most children first
+    for child in reversed(children(wire.rank, wire.size)):  # the largest subtree first
         wire.send(tensor, child)
 
 
 def children(rank: int, size: int) -> list[int]:
-    """Those below `rank` in a binomial tree of `size` with its root at 0, the smallest subtree first."""
+    """Return the children of `rank` in a binomial tree with root 0, the smallest subtree first."""
     bits = range((rank & -rank).bit_length() - 1 if rank else size.bit_length())
     return [rank + (1 << bit) for bit in bits if rank + (1 << bit) < size]
 

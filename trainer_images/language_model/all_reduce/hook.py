@@ -1,4 +1,4 @@
-"""DistributedDataParallel with an all-reduce by hand."""
+"""DistributedDataParallel with an own all-reduce."""
 
 import torch
 import torch.distributed as dist
@@ -9,17 +9,17 @@ from language_model.all_reduce.wire import Wire
 
 
 def register(replica: DistributedDataParallel, all_reduce: AllReduce, wire: Wire) -> None:
-    """Makes `replica` average its gradients over the wire's processes by `all_reduce`.
+    """Let `replica` average its gradients over the wire's processes with `all_reduce`.
 
-    A bucket is sent as soon as it is full, but the backward pass waits for it: what is here is to be
-    read and counted, while the library hides its messages behind the pass.
+    A bucket is sent as soon as it is full, but the backward pass waits for it. The library overlaps its
+    messages with the pass; this code is for reading and measuring.
     """
 
     def average(
         _: object,
         bucket: dist.GradBucket,  # type: ignore[name-defined]  # its stubs leave it out
     ) -> torch.futures.Future[torch.Tensor]:
-        # Divided first, as DistributedDataParallel does, so that a sum of many has room in few bits.
+        # Divide first, like DistributedDataParallel, so that large sums do not overflow in few bits.
         gradients = bucket.buffer().div_(wire.size)
         all_reduce(gradients, wire)
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()

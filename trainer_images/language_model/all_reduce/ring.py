@@ -1,7 +1,7 @@
-"""The ring (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009): no process sends less.
+"""The ring (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009), with the minimum traffic per process.
 
-Each process has two neighbours. The tensor is cut into as many chunks as there are processes; the sum of
-each chunk travels once around and grows, then once more, and is copied.
+Each process has two neighbours. The tensor is divided into one chunk per process. The partial sum of each
+chunk goes around the ring once, then the sum goes around once more.
 """
 
 import torch
@@ -11,15 +11,15 @@ from language_model.all_reduce.wire import Wire
 
 
 def all_reduce(tensor: Tensor, wire: Wire) -> None:
-    """Sums a contiguous tensor over all processes of the wire, in place."""
+    """Sum a contiguous tensor over all processes of the wire, in place."""
     chunks = tensor.view(-1).tensor_split(wire.size)
     reduce_scatter(chunks, wire)
     all_gather(chunks, wire)
 
 
 def reduce_scatter(chunks: tuple[Tensor, ...], wire: Wire) -> None:
-    """Leaves the sum of chunk number r in the process of rank r; the other chunks are spoilt."""
-    received = torch.empty_like(chunks[0])  # tensor_split puts the largest first
+    """Compute the sum of chunk r in rank r. Other chunks are overwritten."""
+    received = torch.empty_like(chunks[0])  # tensor_split returns the largest chunk first
     for step in range(wire.size - 1):
         mine = chunks[(wire.rank - step - 2) % wire.size]
         part = received[: mine.numel()]
@@ -28,7 +28,7 @@ def reduce_scatter(chunks: tuple[Tensor, ...], wire: Wire) -> None:
 
 
 def all_gather(chunks: tuple[Tensor, ...], wire: Wire) -> None:
-    """Copies chunk number r of the process of rank r to all others."""
+    """Copy chunk r of rank r to all other ranks."""
     for step in range(wire.size - 1):
         _pass_on(chunks[(wire.rank - step) % wire.size], chunks[(wire.rank - step - 1) % wire.size], wire)
 

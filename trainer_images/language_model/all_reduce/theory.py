@@ -1,8 +1,8 @@
-"""What one process sends in an all-reduce of S bytes, by formula. Needs no PyTorch.
+"""Formulas for the traffic of one process in an all-reduce of S bytes. This module does not need PyTorch.
 
-Over all processes it is the same for every algorithm here, 2 (n - 1) S: each but one must give away what
-it has, and each but one must be told the sum. What differs is in how many messages, who bears the most,
-and, where the links differ, over which of them it goes.
+The total over all processes is the same for all algorithms, 2 (n - 1) S: all but one process must send their
+data, and all but one must receive the sum. The algorithms differ in the number of messages, in the traffic of
+the busiest process, and in the links that they use.
 """
 
 from fractions import Fraction
@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 
 class Traffic(NamedTuple):
-    """Of one process."""
+    """The traffic of one process."""
 
     share: Fraction
-    """Bytes sent, in units of the tensor's own."""
+    """The bytes sent, as a multiple of the tensor's size."""
     messages: int
 
 
 def ring(size: int) -> Traffic:
-    """Of any process (Patarasuk and Yuan 2009): the fewest bytes that the busiest process can send."""
+    """Return the traffic of any process, the minimum for the busiest process (Patarasuk and Yuan 2009)."""
     return Traffic(2 * Fraction(size - 1, size), 2 * (size - 1))
 
 
 def halving_doubling(rank: int, size: int) -> Traffic:
-    """Thakur et al. 2005, section 4; with the fold for what is over a power of two."""
+    """Return the traffic after Thakur et al. 2005, section 4, with a fold if `size` is not a power of two."""
     core = 1 << (size.bit_length() - 1)
     folded = size - core
     if rank < 2 * folded and rank % 2 == 0:
@@ -33,7 +33,7 @@ def halving_doubling(rank: int, size: int) -> Traffic:
 
 
 def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
-    """After Jia et al. 2018, with a binomial tree in each node and a ring between the leaders.
+    """Return the traffic after Jia et al. 2018, with a binomial tree per node and a ring between the leaders.
 
     A process sends the whole tensor to its parent, and the sum to each child.
     """
@@ -47,13 +47,13 @@ def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def torus(size: int, columns: int) -> Traffic:
-    """Mikami et al. 2018: a ring along the row, with a ring of one chunk along the column in between."""
+    """Return the traffic after Mikami et al. 2018: a ring along the row, and one along the column."""
     row, column = ring(columns), ring(size // columns)
     return Traffic(row.share + column.share / columns, row.messages + column.messages)
 
 
 def of_all(size: int) -> int:
-    """What all processes together send, in units of the tensor's bytes, whatever the algorithm."""
+    """Return the total traffic for any algorithm, as a multiple of the tensor's size."""
     return 2 * (size - 1)
 
 

@@ -1,17 +1,17 @@
-"""The names of the ways to sum gradients; needs no PyTorch."""
+"""The names of the all-reduce algorithms. This module does not need PyTorch."""
 
 from enum import StrEnum
 
 
 class Topology(StrEnum):
-    """Who sends to whom when gradients are summed."""
+    """The communication pattern for summing gradients."""
 
     LIBRARY = "library"
-    """As the library of the backend, gloo or NCCL, sees fit."""
+    """The choice of the library, gloo or NCCL."""
     RING = "ring"
     HALVING_DOUBLING = "halving_doubling"
     HIERARCHICAL = "hierarchical"
-    """Within nodes first, then between one process of each."""
+    """First within nodes, then between one process of each node."""
     TORUS = "torus"
 
 

@@ -1,7 +1,8 @@
-"""A 2-D torus (Mikami et al., arXiv:1811.05233, 2018; Ying et al., arXiv:1811.06992, 2018): rings both ways.
+"""A 2-D torus (Mikami et al., arXiv:1811.05233, 2018; Ying et al., arXiv:1811.06992, 2018): rings in both
+dimensions.
 
-Each row of a grid of processes sums up chunks, each column sums up its chunk over the rows, and each row
-gathers the chunks: the bytes of a ring in 2 (rows - 1) + 2 (columns - 1) steps.
+The processes form a grid. Each row sums chunks, each column sums its chunk over the rows, and each row
+gathers the chunks. This sends the bytes of a ring in 2 (rows - 1) + 2 (columns - 1) steps.
 """
 
 from math import isqrt
@@ -13,12 +14,12 @@ from language_model.all_reduce.wire import Wire
 
 
 def all_reduce(tensor: Tensor, wire: Wire, columns: int) -> None:
-    """Sums a contiguous tensor over all processes of the wire, in place; `columns` must divide their number.
+    """Sum a contiguous tensor over all processes of the wire, in place.
 
-    Each `columns` of them that follow each other are a row.
+    A row has `columns` consecutive processes. Raises ValueError if the rows would not be complete.
     """
     if wire.size % columns:
-        raise ValueError(f"{wire.size} processes do not make rows of {columns}")
+        raise ValueError(f"{wire.size} processes do not form complete rows of {columns}")
     row_number, column_number = divmod(wire.rank, columns)
     row = wire.among(range(row_number * columns, (row_number + 1) * columns))
     column = wire.among(range(column_number, wire.size, columns))
@@ -29,6 +30,6 @@ def all_reduce(tensor: Tensor, wire: Wire, columns: int) -> None:
 
 
 def squarest_columns(size: int) -> int:
-    """The columns of the grid of `size` processes with the fewest steps; a prime makes a single row."""
+    """Return the number of columns of the grid with the fewest steps. For a prime, that is a single row."""
     rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
     return size // rows

@@ -1,4 +1,4 @@
-"""Messages between two processes of a group, counted."""
+"""Sends and counts messages between two processes of a group."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from torch import Tensor
 
 @dataclass
 class Sent:
-    """What this process has sent."""
+    """The traffic of this process."""
 
     bytes: int = 0
     messages: int = 0
 
 
 class Wire:
-    """The way from this process to others of a process group, or to some of them under numbers of their own.
+    """Connects this process to the others of a process group, or to some of them with own ranks.
 
-    Nothing is sent for an empty tensor: both ends know the size of what goes between them. A peer that is
-    gone, or silent for the group's timeout, raises the RuntimeError of torch.distributed.
+    Nothing is sent for an empty tensor, since both ends know its size. If a peer is gone, or silent for the
+    group's time-out, torch.distributed raises RuntimeError.
     """
 
     def __init__(
@@ -34,28 +34,28 @@ class Wire:
 
     @property
     def size(self) -> int:
-        """How many processes it connects."""
+        """The number of connected processes."""
         return len(self._members)
 
     @property
     def rank(self) -> int:
-        """The number of this process among them."""
+        """The rank of this process among them."""
         return self._members.index(dist.get_rank(self._group))
 
     def among(self, members: Sequence[int]) -> "Wire":
-        """The wire between some of these processes, numbered anew in this order; it counts into this one."""
+        """Return a wire between some of these processes, ranked in this order, with the same counter."""
         return Wire(self._group, [self._members[member] for member in members], self.sent)
 
     def send(self, tensor: Tensor, to: int) -> None:
-        """Sends a contiguous tensor, and returns when it may be changed again."""
+        """Send a contiguous tensor, and return when it may be changed."""
         self._do(self._sending(tensor, to))
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        """Fills a contiguous tensor with the next message of `source`."""
+        """Fill a contiguous tensor with the next message of `source`."""
         self._do(self._receiving(tensor, source))
 
     def exchange(self, outgoing: Tensor, to: int, incoming: Tensor, source: int) -> None:
-        """Sends one tensor and fills another at the same time, so that a circle of processes can do it."""
+        """Send one tensor and receive another concurrently, so that a ring of processes cannot deadlock."""
         self._do(self._sending(outgoing, to) + self._receiving(incoming, source))
 
     def _sending(self, tensor: Tensor, to: int) -> list[dist.P2POp]:

@@ -1,7 +1,7 @@
-"""Data parallel with a parameter server: rank 0 holds the weights, the others send it gradients.
+"""Data parallel with a parameter server: rank 0 holds the weights, the other ranks send it gradients.
 
-* `synchrony` names the ways in which the server may wait for its workers, and the rule of each;
-* `server` applies gradients by a rule, and knows how stale each is; it sends nothing;
-* `transport` carries weights and gradients between processes;
-* `running` is the two programs, the server's and a worker's.
+* `synchrony` names the ways in which the server waits for its workers, with a rule for each;
+* `server` applies gradients by a rule, and computes their staleness, without communication;
+* `transport` sends weights and gradients between processes;
+* `running` has the loops of the server and of a worker.
 """

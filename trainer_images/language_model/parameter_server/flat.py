@@ -1,4 +1,4 @@
-"""The weights of a model as one vector on the host, which is what goes over the wire."""
+"""The weights of a model as one vector on the host, for sending."""
 
 from collections.abc import Iterable
 
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 
 def weights_of(model: nn.Module) -> Tensor:
-    """A copy of the model's parameters."""
+    """Copy the model's parameters."""
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).cpu()
 
 
 def gradient_of(model: nn.Module) -> Tensor:
-    """A copy of the gradients; zeros for a parameter that has none."""
+    """Copy the gradients, with zeros for a parameter without one."""
     return torch.cat(
         [
             (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).flatten()
@@ -23,13 +23,13 @@ def gradient_of(model: nn.Module) -> Tensor:
 
 @torch.no_grad()
 def set_weights(model: nn.Module, weights: Tensor) -> None:
-    """Writes the parameters."""
+    """Set the parameters."""
     for parameter, part in _parts(model.parameters(), weights):
         parameter.copy_(part)
 
 
 def set_gradient(model: nn.Module, gradient: Tensor) -> None:
-    """Makes parts of `gradient` the gradients of the parameters."""
+    """Set the gradients of the parameters to parts of `gradient`."""
     for parameter, part in _parts(model.parameters(), gradient):
         parameter.grad = part.to(parameter)
 

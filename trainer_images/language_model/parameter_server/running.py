@@ -1,4 +1,4 @@
-"""The two programs of a training with a parameter server."""
+"""The loops of a parameter server and its workers."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,10 +10,10 @@ from language_model.parameter_server.transport import ServerTransport, WorkerTra
 
 
 def serve(server: ParameterServer, transport: ServerTransport, updates: int) -> Iterator[Update]:
-    """Serve all workers until the weights have been updated `updates` times; yield each update.
+    """Serve all workers until the weights have been updated `updates` times, and yield each update.
 
-    The weights do not change between two updates, so the caller may save a checkpoint there.
-    Raises GroupError when a worker is lost.
+    The weights do not change between two updates, so the caller may save a checkpoint there. Raises
+    GroupError if a worker is lost.
     """
     ready: tuple[int, ...] = tuple(transport.workers)
     while server.version < updates:
@@ -29,10 +29,10 @@ def serve(server: ParameterServer, transport: ServerTransport, updates: int) -> 
 
 
 def work(model: nn.Module, learn: Callable[[int], float], transport: WorkerTransport) -> int:
-    """Compute gradients of `model` as long as the server wants them; return their number.
+    """Compute gradients of `model` until the server needs no more, and return their number.
 
-    `learn` takes the number of updates that the weights have had, leaves in the model the gradients of this
-    worker's next batch, and returns its loss. Raises GroupError when the server is lost.
+    `learn` takes the number of updates of the weights, computes the gradients of this worker's next batch in
+    the model, and returns the loss. Raises GroupError if the server is lost.
     """
     count = 0
     while (handed_out := transport.weights()) is not None:

@@ -1,6 +1,6 @@
-"""The weights, the optimizer and the rule by which gradients change them; it sends nothing.
+"""The weights, the optimizer and the rule for updates, without communication.
 
-Its results depend only on the order of the calls, so a test can play any order.
+The results depend only on the order of the calls, so a test can replay any order.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from language_model.parameter_server.synchrony import Rule
 
 
 class Push(NamedTuple):
-    """A gradient that counts."""
+    """A gradient for the next update."""
 
     worker: int
     gradient: Tensor
@@ -27,27 +27,27 @@ class Push(NamedTuple):
 
 @dataclass(frozen=True)
 class Update:
-    """One change of the weights."""
+    """One update of the weights."""
 
     number: int
-    """From 1."""
+    """The number of the update, from 1."""
     loss: float
-    """The mean of the workers' own."""
+    """The mean loss of the workers."""
     staleness: tuple[int, ...]
-    """Of each gradient that it took."""
+    """The staleness of each gradient of the update."""
 
 
 class Taken(NamedTuple):
-    """What became of a gradient."""
+    """The result of taking a gradient."""
 
     update: Update | None
-    """The change that it brought about, if any."""
+    """The update that the gradient completed, if any."""
     ready: tuple[int, ...]
-    """The workers who may have the weights now."""
+    """The workers that may get the weights now."""
 
 
 class ParameterServer:
-    """One model, changed by the gradients of others."""
+    """One model that is updated with the gradients of workers."""
 
     def __init__(
         self,
@@ -61,21 +61,21 @@ class ParameterServer:
         self._optimizer = optimizer
         self._rule = rule
         self._learning_rate = learning_rate
-        """Of update number n, from 1."""
+        """The learning rate by the number of the update, from 1."""
         self._pushes: list[Push] = []
         self._read: dict[int, int] = {}
         """The version of the weights that each worker has."""
         self._weights_read: dict[int, Tensor] = {}
-        """Those weights themselves, where the rule asks for them."""
+        """The weights that each worker has, if the rule needs them."""
         self.version = version
-        """How many updates the weights have had."""
+        """The number of updates of the weights."""
         self.staleness: Counter[int] = Counter()
-        """How many gradients of each staleness were applied."""
+        """The number of applied gradients by staleness."""
         self.dropped = 0
-        """Gradients that came too late for their step."""
+        """The number of gradients that were too late for their step."""
 
     def hand_out(self, worker: int) -> Tensor:
-        """The weights as they are, from which `worker` will compute its next gradient."""
+        """Return the present weights, for the next gradient of `worker`."""
         weights = flat.weights_of(self._model)
         self._read[worker] = self.version
         if self._rule.compensation:
@@ -83,7 +83,7 @@ class ParameterServer:
         return weights
 
     def take(self, worker: int, gradient: Tensor, loss: float) -> Taken:
-        """Takes a gradient of the weights that `worker` was handed last, and its loss."""
+        """Take a gradient and its loss, computed from the last weights of `worker`."""
         staleness = self.version - self._read[worker]
         if self._rule.in_step and staleness:
             self.dropped += 1
@@ -104,7 +104,7 @@ class ParameterServer:
         return gradient
 
     def _update(self) -> Update:
-        # In an order of their own, not of their arrival: sums are rounded, and a run can be repeated.
+        # Sums are rounded, so a fixed order, instead of the order of arrival, makes runs reproducible.
         pushes = sorted(self._pushes, key=lambda push: push.worker)
         self._pushes.clear()
         self.version += 1

@@ -1,7 +1,7 @@
-"""What a parameter server waits for before it changes the weights. Needs no PyTorch.
+"""The gradients that a parameter server waits for before an update. This module does not need PyTorch.
 
-The staleness of a gradient is the number of updates between the weights that it was computed from and those
-that it is applied to.
+The staleness of a gradient is the number of updates between the weights from which it was computed and the
+weights to which it is applied.
 """
 
 from dataclasses import dataclass
@@ -10,38 +10,40 @@ from enum import StrEnum
 from trainer_kit.errors import ParameterError
 
 COMPENSATION = 0.04
-"""λ of delay compensation, where none is named: the constant that Zheng et al. 2017 used."""
+"""The default λ of delay compensation, which Zheng et al. 2017 used."""
 
 
 class Synchrony(StrEnum):
     """How far workers may run ahead of each other."""
 
     SYNCHRONOUS = "synchronous"
-    """An update takes one gradient of each worker, and all wait for it."""
+    """An update takes one gradient from each worker, and all workers wait for it."""
     BACKUP_WORKERS = "backup_workers"
-    """An update takes the first N of N + b, and drops the late ones (Chen et al., arXiv:1604.00981, 2016)."""
+    """An update takes the first N of N + b gradients and drops the rest (Chen et al., arXiv:1604.00981)."""
     SOFTSYNC = "softsync"
-    """n-softsync: an update takes any N / n, each weakened by its staleness; no worker waits (Zhang et al.,
-    IJCAI 2016)."""
+    """n-softsync (Zhang et al., IJCAI 2016): an update takes any N / n gradients, each divided by its
+    staleness.
+
+    No worker waits.
+    """
     ASYNCHRONOUS = "asynchronous"
-    """An update takes one gradient, whatever became of the weights meanwhile (Downpour SGD: Dean et al.,
-    NIPS 2012)."""
+    """An update takes one gradient of any staleness (Downpour SGD: Dean et al., NIPS 2012)."""
     DELAY_COMPENSATED = "delay_compensated"
-    """The same, corrected to first order for what the weights became (DC-ASGD: Zheng et al., ICML 2017)."""
+    """Like asynchronous, with a first-order correction of staleness (DC-ASGD: Zheng et al., ICML 2017)."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When a server changes the weights, and what it makes of a gradient first."""
+    """When a server updates the weights, and how it corrects gradients."""
 
     gradients: int
-    """Whose mean an update takes."""
+    """The number of gradients of an update, which takes their mean."""
     in_step: bool = False
-    """Whether workers wait for the update. A gradient that is stale is dropped then."""
+    """Whether workers wait for the update. If so, stale gradients are dropped."""
     weakens_stale: bool = False
-    """Whether a gradient is divided by its staleness, where that is above 1."""
+    """Whether a gradient is divided by its staleness, if that is above 1."""
     compensation: float = 0.0
-    """λ: a gradient g of weights v is applied to weights w as g + λ g² (w - v), all element by element."""
+    """λ: a gradient g of weights v is applied to weights w as g + λ g² (w - v), elementwise."""
 
 
 def rule_of(
@@ -52,7 +54,7 @@ def rule_of(
     softsync: int = 1,
     compensation: float = COMPENSATION,
 ) -> Rule:
-    """The rule for so many workers, backup workers included; ParameterError for numbers that cannot be."""
+    """Return the rule for `workers` workers, including backup workers. Raises ParameterError."""
     if workers < 1:
         raise ParameterError(
             "WORLD_SIZE 1 leaves a parameter server no worker: rank 0 is the server and computes no gradients"

@@ -1,8 +1,7 @@
-"""Carries weights and gradients between a server (rank 0) and its workers.
+"""Sends weights and gradients between a server (rank 0) and its workers.
 
-Each message is as long as the model: weights to a worker, after their version, and a gradient back, with
-its loss behind the last element. Every wait is bounded by the timeout of the group, and the loss of a process
-is noticed at once.
+A worker gets the version of the weights and the weights. It sends its gradient with the loss after the last
+element. Every wait is bounded by the time-out of the group, and the loss of a process is noticed at once.
 """
 
 import queue
@@ -17,11 +16,11 @@ from trainer_kit.errors import GroupError
 
 SERVER = 0
 _END = -1
-"""Sent in place of a version when there are no more weights."""
+"""Sent instead of a version after the last update."""
 
 
 class Arrival(NamedTuple):
-    """A gradient that has come."""
+    """A received gradient."""
 
     worker: int
     gradient: Tensor
@@ -33,32 +32,32 @@ class ServerTransport:
 
     def __init__(self, template: Tensor, group: dist.ProcessGroup | None = None) -> None:
         self._template = template
-        """A vector of the size and kind of the weights."""
+        """A vector of the size and type of the weights."""
         self._group = group
         self._arrived: queue.SimpleQueue[Future[Arrival]] = queue.SimpleQueue()
         self.computing: set[int] = set()
-        """The workers that have weights, and whose gradient is still to come."""
+        """The workers that compute a gradient."""
 
     @property
     def workers(self) -> range:
-        """All of them."""
+        """The ranks of all workers."""
         return range(SERVER + 1, dist.get_world_size(self._group))
 
     def send(self, worker: int, version: int, weights: Tensor) -> None:
-        """Send weights to a worker that waits for them, and begin to wait for its gradient."""
+        """Send weights to a waiting worker, and start to wait for its gradient."""
         self._send(worker, torch.tensor([version]))
         self._send(worker, weights)
         self.computing.add(worker)
         background.start(lambda: self._receive(worker)).add_done_callback(self._arrived.put)
 
     def next(self) -> Arrival:
-        """Wait for the next gradient. Raises GroupError when a worker is gone or silent for too long."""
+        """Wait for the next gradient. Raises GroupError if a worker is gone or silent for too long."""
         arrival = self._arrived.get().result()
         self.computing.remove(arrival.worker)
         return arrival
 
     def end(self, worker: int) -> None:
-        """Tell a worker that waits for weights that there are no more."""
+        """Tell a waiting worker that the training has ended."""
         self._send(worker, torch.tensor([_END]))
 
     def _send(self, worker: int, message: Tensor) -> None:
@@ -77,16 +76,16 @@ class ServerTransport:
 
 
 class WorkerTransport:
-    """A worker's side: weights in, a gradient out."""
+    """The worker's side: receives weights and sends gradients."""
 
     def __init__(self, template: Tensor, group: dist.ProcessGroup | None = None) -> None:
         self._weights = torch.empty_like(template)
         self._group = group
 
     def weights(self) -> tuple[int, Tensor] | None:
-        """Wait for the next weights and their version; None at the end.
+        """Wait for the next weights and their version. Returns None at the end.
 
-        Raises GroupError when the server is gone or silent for too long.
+        Raises GroupError if the server is gone or silent for too long.
         """
         version = torch.tensor([_END])
         try:
@@ -99,12 +98,12 @@ class WorkerTransport:
         return int(version.item()), self._weights
 
     def send(self, gradient: Tensor, loss: float) -> None:
-        """Send the gradient of the last weights, and the loss there."""
+        """Send the gradient and the loss for the last weights."""
         try:
             dist.send(torch.cat([gradient, gradient.new_tensor([loss])]), group=self._group, group_dst=SERVER)
         except RuntimeError as error:
             raise _lost("the parameter server", error) from error
 
 
-def _lost(who: str, error: RuntimeError) -> GroupError:
-    return GroupError(f"{who} is gone or does not answer: {str(error).partition(chr(10))[0]}")
+def _lost(peer: str, error: RuntimeError) -> GroupError:
+    return GroupError(f"{peer} is gone or does not answer: {str(error).partition(chr(10))[0]}")

@@ -11,19 +11,19 @@ from tests.support.trainers.programs import all_reduce as program
 from tests.support.trainers.programs.all_reduce import CASES, COUNTED, NODE_SIZE
 
 TOLERANCES = {"torch.float32": 2e-6, "torch.float64": 2e-15, "torch.bfloat16": 0.1}
-"""Absolute, for sums of six numbers of a standard normal distribution, each rounded five times."""
+"""Absolute, for sums of six standard normal numbers, each rounded five times."""
 
 SIZES = [2, 3, 4, 6]
 
 Cases = list[list[dict[str, Any]]]
-"""What each rank said of each case."""
+"""The results of each rank for each case."""
 
 Summed = dict[int, Cases]
 
 
 @pytest.fixture(scope="module")
 def summed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Summed]:
-    """What groups of these sizes tell of their sums."""
+    """Run groups of these sizes, and return their results."""
     launcher = Launcher(tmp_path_factory.mktemp("all-reduce"))
     try:
         yield dict(zip(SIZES, outcome_of(launcher, program.__name__, *SIZES), strict=True))
@@ -32,7 +32,7 @@ def summed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Summed]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_sums_are_those_of_the_library_whatever_the_tensor(summed: Summed, size: int) -> None:
+def test_sums_equal_those_of_the_library_for_any_tensor(summed: Summed, size: int) -> None:
     sums = [case for cases in summed[size] for case in cases if "error" in case]
     assert len(sums) == size * len(BY_HAND) * len(CASES)
     wrong = [case for case in sums if not case["error"] <= TOLERANCES[case["dtype"]]]
@@ -40,14 +40,14 @@ def test_sums_are_those_of_the_library_whatever_the_tensor(summed: Summed, size:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_all_ranks_have_the_same_bits(summed: Summed, size: int) -> None:
+def test_all_ranks_get_identical_sums(summed: Summed, size: int) -> None:
     digests = [[case["digest"] for case in cases if "digest" in case] for cases in summed[size]]
     assert all(others == digests[0] for others in digests)
 
 
 @pytest.mark.parametrize("topology", BY_HAND)
 @pytest.mark.parametrize("size", SIZES)
-def test_each_rank_sends_what_the_formula_says(summed: Summed, size: int, topology: Topology) -> None:
+def test_the_traffic_of_each_rank_matches_the_formula(summed: Summed, size: int, topology: Topology) -> None:
     for rank, cases in enumerate(summed[size]):
         expected = {
             Topology.RING: theory.ring(size),
@@ -62,9 +62,7 @@ def test_each_rank_sends_what_the_formula_says(summed: Summed, size: int, topolo
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_all_ranks_together_send_the_same_whatever_the_algorithm_and_the_tensor(
-    summed: Summed, size: int
-) -> None:
+def test_the_total_traffic_is_the_same_for_all_algorithms_and_tensors(summed: Summed, size: int) -> None:
     for same_case in zip(*summed[size], strict=True):
         if "bytes" in same_case[0]:
             sent = sum(case["bytes"] for case in same_case)
@@ -73,7 +71,9 @@ def test_all_ranks_together_send_the_same_whatever_the_algorithm_and_the_tensor(
 
 @pytest.mark.parametrize("topology", BY_HAND)
 @pytest.mark.parametrize("size", SIZES)
-def test_losses_are_those_of_distributed_data_parallel(summed: Summed, size: int, topology: Topology) -> None:
+def test_losses_equal_those_of_distributed_data_parallel(
+    summed: Summed, size: int, topology: Topology
+) -> None:
     for cases in summed[size]:
         losses = {case["topology"]: case["losses"] for case in cases if "losses" in case}
         assert losses[topology] == pytest.approx(losses[Topology.LIBRARY], rel=1e-12)

@@ -9,28 +9,28 @@ from trainer_kit.errors import ParameterError
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "message"),
     [
         ({"world_size": 6, "pipeline": 2, "tensor": 2}, r"PIPELINE 2 x TENSOR 2 = 4 .* WORLD_SIZE 6"),
-        ({"width": 30, "heads": 4}, "WIDTH 30 is no multiple of HEADS 4"),
-        ({"world_size": 3, "tensor": 3, "heads": 4}, "HEADS 4 is no multiple of TENSOR 3"),
-        ({"world_size": 2, "tensor": 2, "context": 33}, "CONTEXT 33 is no multiple of TENSOR 2"),
+        ({"width": 30, "heads": 4}, "WIDTH 30 is not a multiple of HEADS 4"),
+        ({"world_size": 3, "tensor": 3, "heads": 4}, "HEADS 4 is not a multiple of TENSOR 3"),
+        ({"world_size": 2, "tensor": 2, "context": 33}, "CONTEXT 33 is not a multiple of TENSOR 2"),
         ({"world_size": 3, "tensor": 3, "heads": 6, "width": 60, "context": 60}, "vocabulary of 256"),
         ({"sequence_parallel": True}, "SEQUENCE_PARALLEL .* TENSOR is 1"),
         ({"world_size": 2, "loss_parallel": True}, "LOSS_PARALLEL .* TENSOR is 1"),
-        ({"world_size": 3, "pipeline": 3, "micro_batches": 4}, "LAYERS 4 cannot be shared out to 3 stages"),
-        ({"world_size": 8, "pipeline": 8, "micro_batches": 8}, "LAYERS 4 are too few for 8 stages"),
+        ({"world_size": 3, "pipeline": 3, "micro_batches": 4}, "LAYERS 4 cannot .* evenly among 3 stages"),
+        ({"world_size": 8, "pipeline": 8, "micro_batches": 8}, "LAYERS 4 is too low for 8 stages"),
         (
             {"world_size": 2, "pipeline": 2, "micro_batches": 4, "schedule": Schedule.INTERLEAVED,
              "stages_per_rank": 3},
-            r"LAYERS 4 are too few for 6 stages \(PIPELINE 2 x STAGES_PER_RANK 3\)",
+            r"LAYERS 4 is too low for 6 stages \(PIPELINE 2 x STAGES_PER_RANK 3\)",
         ),
         (
             {"world_size": 2, "pipeline": 2, "micro_batches": 3, "batch_size": 12,
              "schedule": Schedule.INTERLEAVED},
-            "MICRO_BATCHES 3 is no multiple of PIPELINE 2",
+            "MICRO_BATCHES 3 is not a multiple of PIPELINE 2",
         ),
-        ({"world_size": 4, "pipeline": 4, "micro_batches": 2}, "MICRO_BATCHES 2 are fewer than PIPELINE 4"),
+        ({"world_size": 4, "pipeline": 4, "micro_batches": 2}, "MICRO_BATCHES 2 is less than PIPELINE 4"),
         (
             {"world_size": 2, "batch_size": 10, "micro_batches": 4},
             "BATCH_SIZE 10 .* 2 data ranks x MICRO_BATCHES 4 = 8 parts",
@@ -54,18 +54,18 @@ from trainer_kit.errors import ParameterError
             "needs whole models, PIPELINE 1 and TENSOR 1, but they are 1 and 2",
         ),
         ({"synchrony": Synchrony.SOFTSYNC}, "SYNCHRONY=softsync .* STRATEGY is ddp"),
-        ({"lr_scaling": RateScaling.LINEAR}, "needs both or none of them, but they are linear and not set"),
+        ({"lr_scaling": RateScaling.LINEAR}, "set both or none of .* but they are linear and not set"),
         ({"reference_batch_size": 8}, "they are none and 8"),
-        ({"grow_at": (20, 10)}, r"GROW_AT must be growing numbers of steps, but is \(20, 10\)"),
+        ({"grow_at": (20, 10)}, r"GROW_AT must be increasing step numbers, but is \(20, 10\)"),
         ({"largest_batch_size": 8}, "LARGEST_BATCH_SIZE 8 is below BATCH_SIZE 16"),
         (
             {"world_size": 4, "pipeline": 2, "tensor": 2, "micro_batches": 2, "loss_parallel": True},
-            "LOSS_PARALLEL cannot go with PIPELINE 2",
+            "LOSS_PARALLEL cannot be combined with PIPELINE 2",
         ),
         ({"checkpointing": "some"}, "CHECKPOINTING must be .* but is 'some'"),
         ({"checkpointing": "every:5"}, "every:N with N from 1 to LAYERS 4, but is 'every:5'"),
         ({"world_size": 2, "offload": Offload.PARAMETERS}, "OFFLOAD=parameters .* STRATEGY is ddp"),
-        ({"strategy": Strategy.ZERO3, "offload": Offload.PARAMETERS}, "among data ranks, but there is 1"),
+        ({"strategy": Strategy.ZERO3, "offload": Offload.PARAMETERS}, "several data ranks, but there is 1"),
         ({"world_size": 2, "strategy": Strategy.ZERO3, "offload": Offload.OPTIMIZER}, "STRATEGY is zero3"),
         ({"world_size": 2, "tensor": 2, "strategy": Strategy.ZERO1}, "STRATEGY=zero1 .* TENSOR 2"),
         (
@@ -75,22 +75,22 @@ from trainer_kit.errors import ParameterError
         ({"strategy": Strategy.ZERO2, "precision": Precision.FP16}, "PRECISION=fp16 .* zero2, 1 and 1"),
     ],
 )  # fmt: skip
-def test_a_layout_that_cannot_be_is_refused_with_its_numbers(parameters: dict[str, Any], told: str) -> None:
-    with pytest.raises(ParameterError, match=told):
+def test_an_invalid_layout_is_refused_with_its_numbers(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
         Layout(**parameters)
 
 
-def test_what_pipeline_and_tensor_ranks_leave_are_data_ranks() -> None:
+def test_the_remaining_ranks_are_data_ranks() -> None:
     layout = Layout(world_size=8, pipeline=2, tensor=2, micro_batches=4)
     assert (layout.data, layout.stages) == (2, 2)
 
 
-def test_an_interleaved_pipeline_has_several_stages_a_rank() -> None:
+def test_an_interleaved_pipeline_has_several_stages_per_rank() -> None:
     layout = Layout(world_size=2, pipeline=2, micro_batches=4, schedule=Schedule.INTERLEAVED)
     assert [list(layers) for layers in layout.layers_of_stages] == [[0], [1], [2], [3]]
 
 
-def test_layers_shared_out_by_cost_spare_the_stage_that_has_the_head() -> None:
+def test_a_split_by_cost_gives_fewer_layers_to_the_stage_with_the_head() -> None:
     layout = Layout(
         world_size=3, pipeline=3, micro_batches=3, batch_size=3, layers=8, width=32, split=Split.COST
     )
@@ -108,7 +108,7 @@ def test_every_layer_has_one_stage_and_every_stage_a_layer(layers: int, stages: 
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         (
             "STRATEGY",
@@ -119,11 +119,11 @@ def test_every_layer_has_one_stage_and_every_stage_a_layer(layers: int, stages: 
         ("WORLD_SIZE", "0", "WORLD_SIZE must be a whole number"),
     ],
 )
-def test_a_variable_that_means_nothing_is_named(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+def test_an_invalid_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(ParameterError, match=told):
+    with pytest.raises(ParameterError, match=message):
         Layout.from_environment()
 
 
@@ -140,7 +140,7 @@ def test_steps_at_which_the_batch_grows_are_read_from_a_list(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("given", ["100;200", "1,2", "ten"])
-def test_a_list_of_steps_that_makes_no_sense_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_list_of_steps_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROW_AT", given)
-    with pytest.raises(ParameterError, match=r"GROW_AT must be whole numbers from 2 .* with commas"):
+    with pytest.raises(ParameterError, match=r"GROW_AT must be whole numbers from 2 .* separated by commas"):
         Layout.from_environment()

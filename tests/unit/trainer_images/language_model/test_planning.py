@@ -1,4 +1,4 @@
-"""What a plan says of memory, beside what is counted; and which layouts it finds."""
+"""Memory of a plan compared with measurements, and the layouts that it finds."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ LARGE = Layout(layers=24, heads=16, width=2048, context=1024, batch_size=64)
 
 
 def counted(layout: Layout) -> int:
-    """The most that a step holds besides parameters and gradients, in bytes."""
+    """Return the peak memory of a step besides parameters and gradients, in bytes."""
     model = build(layout, range(layout.layers), torch.device("cpu"))
     recompute(model, layout)
     tokens = torch.randint(0, 256, (layout.batch_size, layout.context + 1))
@@ -41,13 +41,13 @@ def test_activations_are_those_of_the_formula(model: Layout, checkpointing: str)
     assert theory.activations(layout) == pytest.approx(counted(layout), rel=0.1)
 
 
-def test_a_pipeline_holds_as_many_micro_batches_as_its_schedule_says() -> None:
+def test_the_schedule_of_a_pipeline_determines_the_memory_of_micro_batches() -> None:
     short = replace(LARGE, world_size=4, pipeline=4, micro_batches=16)
     all_at_once = replace(short, schedule=Schedule.GPIPE)
     assert theory.activations(all_at_once) > 3.5 * theory.activations(short)
 
 
-def test_what_is_found_fits_and_obeys_the_rules() -> None:
+def test_found_layouts_fit_and_are_valid() -> None:
     device = 16 * GIGABYTE
     found = planning.choices(LARGE, 8, device)
     assert found
@@ -59,14 +59,14 @@ def test_what_is_found_fits_and_obeys_the_rules() -> None:
     assert len(set(shapes)) == len(shapes)
 
 
-def test_a_device_with_room_for_all_needs_no_more_than_data_parallelism() -> None:
+def test_a_large_device_needs_only_data_parallelism() -> None:
     best = planning.choices(LARGE, 8, 1000 * GIGABYTE)[0]
     assert (best.layout.pipeline, best.layout.tensor, best.layout.checkpointing) == (1, 1, "none")
     assert best.layout.strategy is Strategy.DDP
     assert best.layout.offload is Offload.NONE
 
 
-def test_less_memory_asks_for_more() -> None:
+def test_less_memory_needs_more_measures() -> None:
     def strategies(gigabytes: float) -> set[Strategy]:
         found = planning.choices(LARGE, 8, gigabytes * GIGABYTE)
         return {c.layout.strategy for c in found if c.layout.pipeline == c.layout.tensor == 1}
@@ -79,7 +79,7 @@ def test_less_memory_asks_for_more() -> None:
     }
 
 
-def test_where_nothing_fits_the_least_is_told() -> None:
+def test_if_nothing_fits_the_smallest_layout_is_returned() -> None:
     assert planning.choices(LARGE, 1, GIGABYTE) == []
     least = planning.least(LARGE, 1)
     assert least is not None

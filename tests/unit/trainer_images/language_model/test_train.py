@@ -18,12 +18,12 @@ from tests.support.trainers.strategies import EXACT, LOSSY, ROUNDED
 PROGRAM = ("-m", "tests.support.trainers.programs.strategies")
 ROOT = Path(__file__).parents[4]
 PATIENCE = 300
-"""Seconds: on a machine that others use too, starting PyTorch alone takes many."""
+"""Seconds. On a busy machine, the start of PyTorch alone takes many of them."""
 
 LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-5, 1e-4
-"""Of sums in another order, in fp32, after 20 steps of Adam: losses begin at 5.5 and weights reach 0.3."""
+"""For sums in another order, in fp32, after 20 steps of Adam. Losses start at 5.5 and weights reach 0.3."""
 UNEVEN = ("zero1", "pipeline x zero1")
-"""ZeroRedundancyOptimizer shares out whole parameters, so that some ranks have a little more."""
+"""ZeroRedundancyOptimizer divides whole parameters, so some ranks have slightly more."""
 ROUNDED_LOSS_TOLERANCE = 1e-2
 LOSSY_LOSS_TOLERANCE = 0.5
 
@@ -38,7 +38,7 @@ def _cases(groups: dict[int, Layouts]) -> list[tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, Result]]:
-    """What each strategy of a group of so many processes came to; they are all trained in one start."""
+    """Train all strategies of a group of this size in one start, and return their results."""
 
     @cache
     def train(size: int) -> dict[str, Result]:
@@ -51,7 +51,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[st
 def _train(
     folder: Path, size: int, layouts: dict[str, dict[str, str]], **variables: str
 ) -> dict[str, Result]:
-    """What a group makes of these layouts, by their names."""
+    """Train these layouts in a group, and return the results by name."""
     told = {
         "LAYOUTS": json.dumps(layouts),
         "RESULTS": str(folder),
@@ -103,7 +103,7 @@ def test_a_strategy_that_rounds_stays_near(
 
 
 @pytest.mark.parametrize(("size", "name"), _cases(LOSSY))
-def test_a_strategy_that_leaves_something_out_learns_all_the_same(
+def test_a_lossy_strategy_still_learns(
     results: Callable[[int], dict[str, Result]], alone: Result, size: int, name: str
 ) -> None:
     difference = _greatest_difference(results(size)[name], alone, "losses")
@@ -111,7 +111,7 @@ def test_a_strategy_that_leaves_something_out_learns_all_the_same(
 
 
 @pytest.mark.parametrize(("size", "name"), _cases(EXACT))
-def test_what_a_step_costs_is_what_the_formulas_say(
+def test_the_measured_costs_of_a_step_match_the_formulas(
     results: Callable[[int], dict[str, Result]], size: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in {**TINY, **EXACT[size][name], "WORLD_SIZE": str(size)}.items():
@@ -121,11 +121,11 @@ def test_what_a_step_costs_is_what_the_formulas_say(
     assert cost["parameter_bytes"] == pytest.approx(expected.parameters, rel=0.001)
     if name not in UNEVEN:
         assert cost["optimizer_bytes"] == pytest.approx(expected.optimizer, rel=0.001)
-    # Tensor ranks hold the gradient of the embedding whole, and add a little to sum those of norms.
+    # Tensor ranks hold the whole gradient of the embedding, and need some memory to sum gradients of norms.
     gradients = pytest.approx(expected.gradients, rel=0.3 if layout.tensor > 1 else 0.001)
     assert cost["gradient_bytes"] == gradients
     sent = theory.bytes_sent(layout)
-    if name == "pipeline x zero3":  # a bound: some passes find the parameters still gathered
+    if name == "pipeline x zero3":  # an upper bound, since parameters are still gathered for some passes
         assert cost["sent_bytes"] <= sent
     else:
         assert cost["sent_bytes"] == pytest.approx(sent, rel=0.03 if layout.tensor > 1 else 0.001)

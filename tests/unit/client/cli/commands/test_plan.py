@@ -58,7 +58,7 @@ def test_if_nothing_fits_the_smallest_choice_is_printed(trainctl: Trainctl) -> N
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--width", "30"), "WIDTH 30 is no multiple of HEADS 4"),
+        (("--width", "30"), "WIDTH 30 is not a multiple of HEADS 4"),
         (("-m", "much"), "'much' is not a size"),
         (("--precision", "fp8"), "fp8"),
     ],

@@ -98,7 +98,7 @@ def test_a_model_of_another_shape_is_refused_and_nothing_is_lost(start: Start) -
     with start.attempt() as training:
         training.steps(1)
     start.outputs = 5
-    with pytest.raises(UnfitError, match="does not fit this training"), start.attempt(2):
+    with pytest.raises(UnfitError, match="does not match this training"), start.attempt(2):
         pytest.fail("it must not train from what is not there")
     assert start.published_steps == [1]
 
