@@ -40,7 +40,7 @@ async def accepted(
     recipe = {"kubernetes": {"image": "i:1", "command": ["c"]}}
     algorithms = {name: ALGORITHM.model_validate({**recipe, **values}) for name, values in ALGORITHMS.items()}
     resolver = pod_resolver(algorithms)
-    door = Admission(
+    admission = Admission(
         algorithms,
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
         resolver,
@@ -50,7 +50,7 @@ async def accepted(
         checkpoints_uri="/checkpoints",
     )
     request = JobRequest(algorithm=algorithm, dataset_id="1", dataset_version="v1", parameters=sent)
-    return await door.check(BUILT_IN, replace(request, pod_options=options or {}))
+    return await admission.check(BUILT_IN, replace(request, pod_options=options or {}))
 
 
 async def test_a_group_is_a_master_and_its_workers(storage: Path) -> None:
