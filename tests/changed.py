@@ -111,7 +111,7 @@ def users_of_files() -> Mapping[Path, set[Path]]:
 
 
 def changed_tests(changed: set[Path], since: str) -> Iterator[str]:
-    """Yield the node ids of tests whose code is not in that commit's version of their file, quick ones first."""
+    """Yield the node ids of tests whose code is not in that commit's version of their file, quick first."""
     tests = (path for path in changed if path.name.startswith("test_") and path.suffix == ".py")
     for path in sorted(tests, key=_place):
         name = path.relative_to(ROOT).as_posix()
