@@ -262,7 +262,7 @@ def test_a_redis_snapshot_is_restored_with_redis(service: Restorable, redis: Red
         stray.wait(timeout=30)
         assert service.submit(client) > 100_000
         code, said = service.command("restore")
-        assert (code, "and all its replicas" in said) == (2, True), said
+        assert (code, "stop all its replicas" in said) == (2, True), said
     assert service.server.end(signal.SIGTERM) == 0
     assert service.attempts_of(running) == [1]
     assert service.attempts_of(ending) == [1, 2]
