@@ -68,7 +68,7 @@ async def read(
                 return
             if not pieces:
                 if ended is not None and await _is_set(ended, within=poll):
-                    ended = None  # if the log grows all the same, it is polled
+                    ended = None  # poll, in case the log still grows
                 elif ended is None:
                     await asyncio.sleep(poll)
                 poll = min(poll * 1.5, _LONGEST_POLL)

@@ -76,8 +76,8 @@ async def catch_up(
 def caught_up(job: Job, there: Set[int], now: datetime) -> Job | None:
     """Return the job's next move towards its newest attempt that is `there`; None if there is none.
 
-    An attempt that is not there has ended since the backup, or was never launched. Another follows whatever
-    the retry policy says, since the job itself did not fail.
+    A missing attempt has ended since the backup, or was never launched. Another follows with any retry
+    policy, since the job itself did not fail.
     """
     newest = max(there, default=0)
     match job.state:

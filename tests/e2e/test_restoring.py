@@ -162,7 +162,7 @@ def test_jobs_continue_from_a_backup_with_the_groups_that_still_exist(service: R
     service.lose()
     said = service.restored(backup)
     assert "6 jobs had not ended" in said
-    assert "2 of them have a group" in said
+    assert "2 of them have a running group" in said
     assert "3 get another attempt" in said
     with service.server.start() as client:
         # Jobs that were queued at the backup, or ended after it, run again.
@@ -254,7 +254,7 @@ def test_a_redis_snapshot_is_restored_with_redis(service: Restorable, redis: Red
     redis.ask("CONFIG", "SET", "appendonly", "yes")
     code, said = service.command("restore")
     assert code == 0, said
-    assert "1 of them have a group" in said
+    assert "1 of them have a running group" in said
     with service.server.start() as client:
         service.gate("last").touch()
         for job in (running, ending):
@@ -262,7 +262,7 @@ def test_a_redis_snapshot_is_restored_with_redis(service: Restorable, redis: Red
         stray.wait(timeout=30)
         assert service.submit(client) > 100_000
         code, said = service.command("restore")
-        assert (code, "and all its replicas" in said) == (2, True), said
+        assert (code, "stop all its replicas" in said) == (2, True), said
     assert service.server.end(signal.SIGTERM) == 0
     assert service.attempts_of(running) == [1]
     assert service.attempts_of(ending) == [1, 2]
@@ -343,4 +343,4 @@ def test_an_invalid_backup_is_refused_and_changes_nothing(
     code, said = service.command("restore", str(service.folder / "none.db"))
     assert (code, says in said) == (2, True), said
     assert {file.name: file.read_bytes() for file in service.server.data_dir.glob("jobs.db*")} == before
-    assert "no backup is overwritten" in service.command("backup", str(service.folder / "config.toml"))[1]
+    assert "backups are not overwritten" in service.command("backup", str(service.folder / "config.toml"))[1]
