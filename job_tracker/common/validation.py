@@ -43,7 +43,7 @@ def explain(error: Exception, model: Any = None) -> str:
 def _problem(details: Any, model: Any) -> Problem:
     path, kind, parent = [], model, None
     for part in details["loc"]:
-        if part == "[key]":  # pydantic's mark: the key itself is refused, which is in the path already
+        if part == "[key]":  # this is how pydantic marks a refused key; the path already has the key
             kind = str
             continue
         parent, (kind, is_tag) = kind, _member(kind, part)
