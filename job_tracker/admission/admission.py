@@ -160,7 +160,7 @@ class Admission:
     def _algorithm(self, name: str) -> Algorithm:
         if name not in self._algorithms:
             known = ", ".join(sorted(self._algorithms)) or "none"
-            raise UnknownReference("algorithm", f"{quoted(name)} doesn't exist; configured are: {known}")
+            raise UnknownReference("algorithm", f"{quoted(name)} doesn't exist; configured: {known}")
         return self._algorithms[name]
 
     def _pod_options(self, sent: Mapping[str, Any]) -> InstanceOptions:

@@ -49,7 +49,7 @@ class DatasetVersions:
         dataset = self._datasets.get(dataset_id) or self._datasets.get(_ANY_DATASET)
         if dataset is None:
             known = ", ".join(sorted(self._datasets)) or "none"
-            raise UnknownReference("dataset_id", f"{dataset_id!r} doesn't exist; configured are: {known}")
+            raise UnknownReference("dataset_id", f"{dataset_id!r} doesn't exist; configured: {known}")
         uri = dataset.folder(dataset_id, version)
         # A version never changes once it exists, so a recent check is as good as a new one.
         if time.monotonic() - self._seen.get(uri, -_SEEN_SECONDS) >= _SEEN_SECONDS:

@@ -35,7 +35,7 @@ class Recipe(Protocol):
 def _parameter_name(name: str) -> str:
     if not PARAMETER_NAME.fullmatch(name):
         raise ValueError(
-            f"{quoted(name)} is not a name of an environment variable; allowed are letters, digits and _, no "
+            f"{quoted(name)} is not a name of an environment variable; allowed: letters, digits and _, no "
             "digit first, at most 128"
         )
     if is_reserved(name) or name in GROUP_PARAMETERS:
@@ -48,7 +48,7 @@ def _parameter_name(name: str) -> str:
 
 def _framework_name(name: str) -> str:
     if name not in FRAMEWORKS:
-        raise ValueError(f"{quoted(name)} is not a framework; allowed are {', '.join(sorted(FRAMEWORKS))}")
+        raise ValueError(f"{quoted(name)} is not a framework; allowed: {', '.join(sorted(FRAMEWORKS))}")
     return name
 
 
@@ -157,7 +157,7 @@ class Algorithm(Config):
             if not PARAMETER_NAME.fullmatch(name):
                 raise InvalidField(
                     field,
-                    "the name is not allowed; allowed are letters, digits and _, no digit first, at most 128",
+                    "the name is not allowed; allowed: letters, digits and _, no digit first, at most 128",
                 )
             if name in GROUP_PARAMETERS:
                 self.composer.check_name(name)
@@ -168,7 +168,7 @@ class Algorithm(Config):
                 free[name] = value
             else:
                 allowed = ", ".join([*self.parameters, *self.composer.parameters])
-                raise InvalidField(field, f"the algorithm has no such parameter; allowed are {allowed}")
+                raise InvalidField(field, f"the algorithm has no such parameter; allowed: {allowed}")
         defaults = {n: p.default for n, p in self.parameters.items() if p.default is not None}
         variables = {name: value for name, value in sent.items() if name not in free}
         together = {FREE_PARAMETERS: _as_json(free)} if self.free_parameters else {}

@@ -122,7 +122,7 @@ class Composer:
             known = self.traits.roles.get(role)
             if known is None:
                 allowed = ", ".join(self.traits.roles) or "none"
-                return f"roles.{role}: framework {self.framework} has no such role; allowed are {allowed}"
+                return f"roles.{role}: framework {self.framework} has no such role; allowed: {allowed}"
             most = known.at_most
             if most is not None and max(recipe.instances, recipe.max_instances or 0) > most:
                 return (
@@ -135,7 +135,7 @@ class Composer:
                 )
         if self.elastic is not None and not self.traits.is_elastic:
             able = ", ".join(name for name, each in FRAMEWORKS.items() if each.traits.is_elastic)
-            return f"elastic: framework {self.framework} does not support it; allowed are {able}"
+            return f"elastic: framework {self.framework} does not support it; allowed: {able}"
         if self.elastic is not None and self.elastic.min_instances > (self.max_instances or _MOST):
             return (
                 f"elastic.min_instances: {self.elastic.min_instances} is not allowed: max_instances is "

@@ -28,7 +28,7 @@ class JobDefaults:
             if not 1 <= sent["max_attempts"] <= MAX_ATTEMPTS:
                 raise InvalidField(
                     "retry_policy.max_attempts",
-                    f"{sent['max_attempts']} is not allowed; allowed are 1 to {MAX_ATTEMPTS}",
+                    f"{sent['max_attempts']} is not allowed; allowed: 1 to {MAX_ATTEMPTS}",
                 )
             policy = replace(policy, max_attempts=sent["max_attempts"])
         if "backoff" in sent:
@@ -57,12 +57,12 @@ def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
         if word != ANY_FAILURE and word not in known:
             raise InvalidField(
                 field,
-                f"unknown category {quoted(word)}; allowed are {ANY_FAILURE}, {', '.join(Category)}",
+                f"unknown category {quoted(word)}; allowed: {ANY_FAILURE}, {', '.join(Category)}",
             )
     return tuple(Category) if ANY_FAILURE in words else tuple(sorted(Category(word) for word in set(words)))
 
 
 def _duration(field: str, seconds: float) -> timedelta:
     if not 0 <= seconds <= MAX_DURATION.total_seconds():
-        raise InvalidField(field, f"{seconds:g} s is not allowed; allowed are 0 to {MAX_DURATION.days} days")
+        raise InvalidField(field, f"{seconds:g} s is not allowed; allowed: 0 to {MAX_DURATION.days} days")
     return timedelta(seconds=seconds)

@@ -52,9 +52,7 @@ class Parameter(Config):
                 field, f"{quoted(value)} is not allowed: it contains control characters or line breaks"
             )
         if self.choices and value not in self.choices:
-            raise InvalidField(
-                field, f"{quoted(value)} is not allowed; allowed are {', '.join(self.choices)}"
-            )
+            raise InvalidField(field, f"{quoted(value)} is not allowed; allowed: {', '.join(self.choices)}")
         if not self._is_of_type(value):
             raise InvalidField(field, f"{quoted(value)} is not {self._allowed()}")
 

@@ -71,7 +71,7 @@ class RequestLimits(Config):
                 allowed = ", ".join(sorted(self.allowed_request_options)) or "none"
                 raise InvalidField(
                     f"{FIELD}.{quoted(name)[1:-1]}",
-                    f"a request may not set this option; allowed are {allowed}",
+                    f"a request may not set this option; allowed: {allowed}",
                 )
         try:
             options = RequestedPodOptions.model_validate(dict(sent))
@@ -87,7 +87,7 @@ class RequestLimits(Config):
             if self.resource_names is not None and name not in self.resource_names:
                 allowed = ", ".join(sorted(self.resource_names))
                 raise InvalidField(
-                    f"{FIELD}.resources.{name}", f"containers have no such resource; allowed are {allowed}"
+                    f"{FIELD}.resources.{name}", f"containers have no such resource; allowed: {allowed}"
                 )
             most = self.max_resources.get(name)
             if most is not None and amount(quantity) > amount(most):
@@ -103,7 +103,7 @@ class RequestLimits(Config):
                 raise InvalidField(
                     f"{FIELD}.labels",
                     f"{quoted(key)} is not allowed: Services and network policies of others may select it; "
-                    f"allowed are keys with a prefix in allowed_key_prefixes ({prefixes}) and the keys in "
+                    f"allowed: keys with a prefix in allowed_key_prefixes ({prefixes}) and the keys in "
                     f"allowed_labels ({', '.join(sorted(self.allowed_labels)) or 'none'})",
                 )
         for key in options.annotations:

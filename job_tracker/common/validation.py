@@ -51,7 +51,7 @@ def _problem(details: Any, model: Any) -> Problem:
             path.append(quoted(str(part))[1:-1])
     if details["type"] == "extra_forbidden":
         known = ", ".join(_bare(parent).model_fields) if _is_model(parent) else ""
-        return Problem(tuple(path), f"unknown name; allowed are {known}" if known else "unknown name")
+        return Problem(tuple(path), f"unknown name; allowed: {known}" if known else "unknown name")
     is_secret = kind is None or "secret" in ".".join(path).lower() or _holds_secret(kind)
     return Problem(tuple(path), _reason(details, None if is_secret else details["input"]))
 

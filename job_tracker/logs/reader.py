@@ -198,14 +198,14 @@ def _start(job: Job, wanted: LogRequest) -> Position:
     latest = max(job.attempt, 1)
     if not wanted.all_ranks and not 0 <= wanted.rank < job.spec.instances:
         raise InvalidField(
-            "rank", f"{wanted.rank} is not a rank of job {job.id}; allowed are 0 to {job.spec.instances - 1}"
+            "rank", f"{wanted.rank} is not a rank of job {job.id}; allowed: 0 to {job.spec.instances - 1}"
         )
     if wanted.all_ranks and wanted.rank:
         raise InvalidField("rank", f"{wanted.rank} is not allowed with all_ranks; leave out one of them")
     if not 0 <= wanted.attempt <= latest:
         raise InvalidField(
             "attempt",
-            f"{wanted.attempt} is not an attempt of job {job.id}; allowed are 0 (the last) to {latest}",
+            f"{wanted.attempt} is not an attempt of job {job.id}; allowed: 0 (the last) to {latest}",
         )
     if wanted.tail_lines is not None and wanted.tail_lines < 0:
         raise InvalidField("tail_lines", f"{wanted.tail_lines} is not allowed; at least 0 is allowed")

@@ -52,7 +52,7 @@ class ReportReader:
             if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
                 self._counts[name] = value
             elif value is not None:
-                self._refuse(f"{name}: {value!r:.40} is not allowed; allowed are 0 to {_LARGEST_COUNT}")
+                self._refuse(f"{name}: {value!r:.40} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
 
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
         """Add the value of a metric."""
@@ -61,7 +61,7 @@ class ReportReader:
         elif not _is_number(value):
             self._refuse(f"metric {name}: {value!r:.40} is not allowed; it must be a finite number")
         elif not 0 <= step <= _LARGEST_COUNT:
-            self._refuse(f"metric {name}: step {step} is not allowed; allowed are 0 to {_LARGEST_COUNT}")
+            self._refuse(f"metric {name}: step {step} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
         else:
             assert isinstance(name, str)
             self._points.append(MetricPoint(name, step, at or self._at, float(value)))  # type: ignore[arg-type]

@@ -91,9 +91,7 @@ def _seconds(duration: Duration) -> float:
 def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
     """The filter, the size of the page, and the id that its jobs are below. Raises InvalidField."""
     if not 0 <= message.page_size <= _LARGEST_PAGE:
-        raise InvalidField(
-            "page_size", f"{message.page_size} is not allowed; allowed are 0 to {_LARGEST_PAGE}"
-        )
+        raise InvalidField("page_size", f"{message.page_size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
     if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):
         raise InvalidField(
             "page_token", f"{quoted(message.page_token)} is not allowed; send the next_page_token of a page"
@@ -103,7 +101,7 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
     except KeyError as error:
         allowed = ", ".join(pb.TrainingStatus.keys())
         raise InvalidField(
-            "statuses", f"{error} is not a TrainingStatus; allowed are {allowed} (0 to {max(_STATES)})"
+            "statuses", f"{error} is not a TrainingStatus; allowed: {allowed} (0 to {max(_STATES)})"
         ) from error
     where = JobFilter(states, message.name_prefix, message.algorithm)
     before = _id_of(message.page_token) if message.page_token else None

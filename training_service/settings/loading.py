@@ -62,7 +62,7 @@ def _from_environment() -> dict[str, Any]:
         if ours and group not in settings_model().model_fields:
             raise SettingsError(
                 f"environment: {name}: unknown setting {group!r}; "
-                f"allowed are {', '.join(settings_model().model_fields)}"
+                f"allowed: {', '.join(settings_model().model_fields)}"
             )
     try:
         values = EnvSettingsSource(settings_model())()

@@ -34,7 +34,7 @@ _BACKEND_NAME = re.compile("[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 
 def _installed_backend(name: str) -> str:
     if name not in installed():
-        raise ValueError(f"{quoted(name)} is not an installed backend; allowed are {', '.join(installed())}")
+        raise ValueError(f"{quoted(name)} is not an installed backend; allowed: {', '.join(installed())}")
     return name
 
 

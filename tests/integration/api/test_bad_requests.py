@@ -57,12 +57,12 @@ async def test_an_empty_request_is_refused(door: Service) -> None:
 async def test_the_refusal_of_an_unknown_algorithm_lists_the_known_ones(door: Service) -> None:
     for name in ("nope", "Program", " program", "program\n", "../program", "😀", "\x00", LONG):
         details = await door.refuses(door.train(algorithm=name), NOT_FOUND)
-        assert details == f"algorithm: {quoted(name)} doesn't exist; configured are: program, strict"
+        assert details == f"algorithm: {quoted(name)} doesn't exist; configured: program, strict"
 
 
 async def test_the_refusal_of_an_unknown_dataset_lists_the_known_ones(door: Service) -> None:
     details = await door.refuses(door.train(dataset_id="nope"), NOT_FOUND)
-    assert details == "dataset_id: 'nope' doesn't exist; configured are: 1"
+    assert details == "dataset_id: 'nope' doesn't exist; configured: 1"
 
 
 async def test_the_refusal_of_an_unknown_version_names_the_missing_file(door: Service, storage: Path) -> None:
@@ -74,14 +74,14 @@ async def test_the_refusal_of_an_unknown_version_names_the_missing_file(door: Se
 @pytest.mark.parametrize(
     ("policy", "complaint"),
     [
-        ({"max_attempts": 0}, "retry_policy.max_attempts: 0 is not allowed; allowed are 1 to 100"),
-        ({"max_attempts": -3}, "retry_policy.max_attempts: -3 is not allowed; allowed are 1 to 100"),
-        ({"max_attempts": 101}, "retry_policy.max_attempts: 101 is not allowed; allowed are 1 to 100"),
+        ({"max_attempts": 0}, "retry_policy.max_attempts: 0 is not allowed; allowed: 1 to 100"),
+        ({"max_attempts": -3}, "retry_policy.max_attempts: -3 is not allowed; allowed: 1 to 100"),
+        ({"max_attempts": 101}, "retry_policy.max_attempts: 101 is not allowed; allowed: 1 to 100"),
         (
             {"backoff": Duration(seconds=-1)},
-            "retry_policy.backoff: -1 s is not allowed; allowed are 0 to 3650 days",
+            "retry_policy.backoff: -1 s is not allowed; allowed: 0 to 3650 days",
         ),
-        ({"backoff": Duration(seconds=2**62)}, "is not allowed; allowed are 0 to 3650 days"),
+        ({"backoff": Duration(seconds=2**62)}, "is not allowed; allowed: 0 to 3650 days"),
         ({"max_backoff": Duration(nanos=-1)}, "retry_policy.max_backoff: -1e-09 s is not allowed"),
         (
             {"backoff": Duration(seconds=60), "max_backoff": Duration(seconds=30)},
@@ -89,7 +89,7 @@ async def test_the_refusal_of_an_unknown_version_names_the_missing_file(door: Se
         ),
         ({"backoff": Duration(seconds=3600)}, "is not allowed: max_backoff is 0:10:00"),
         ({"retry_on": ["crashed", "bad luck"]}, "retry_policy.retry_on: unknown category 'bad luck'"),
-        ({"retry_on": [""]}, "retry_policy.retry_on: unknown category ''; allowed are any, crashed"),
+        ({"retry_on": [""]}, "retry_policy.retry_on: unknown category ''; allowed: any, crashed"),
     ],
 )
 async def test_an_invalid_retry_policy_is_refused(
@@ -105,7 +105,7 @@ async def test_an_invalid_deadline_is_refused(door: Service, field: str) -> None
         request = pb.TrainRequest(metadata=metadata(), deadlines=pb.Deadlines(**{field: duration}))
         details = await door.refuses(door.stub.Train(request), INVALID)
         assert details.startswith(f"deadlines.{field}: ")
-        assert details.endswith("s is not allowed; allowed are 0 to 3650 days")
+        assert details.endswith("s is not allowed; allowed: 0 to 3650 days")
 
 
 @pytest.mark.parametrize("field", ["dataset_id", "train_data_version_hash", "output_model_name"])
@@ -179,7 +179,7 @@ async def test_a_parameter_of_another_type_or_range_is_refused(door: Service) ->
 async def test_a_parameter_outside_its_choices_is_refused(door: Service) -> None:
     for value in ("rmsprop", "", "SGD", "😀" * 4000):
         details = await door.refuses(door.train({"OPTIMISER": value}), INVALID)
-        assert details == f"parameters.OPTIMISER: {quoted(value)} is not allowed; allowed are sgd, adam"
+        assert details == f"parameters.OPTIMISER: {quoted(value)} is not allowed; allowed: sgd, adam"
 
 
 async def test_a_value_with_control_characters_is_refused(door: Service) -> None:
@@ -199,7 +199,7 @@ async def test_a_reserved_name_is_refused_like_any_undeclared_name(door: Service
     for name in RESERVED_NAMES:
         details = await door.refuses(door.train({name: "1"}, algorithm="strict"), INVALID)
         assert details == (
-            f"parameters.{name}: the algorithm has no such parameter; allowed are EPOCHS, PARALLEL_INSTANCES"
+            f"parameters.{name}: the algorithm has no such parameter; allowed: EPOCHS, PARALLEL_INSTANCES"
         )
 
 
@@ -208,7 +208,7 @@ async def test_an_invalid_name_of_a_variable_is_refused(door: Service) -> None:
         details = await door.refuses(door.train({name: "1"}), INVALID)
         assert details == (
             f"parameters.{quoted(name)[1:-1]}: the name is not allowed; "
-            "allowed are letters, digits and _, no digit first, at most 128"
+            "allowed: letters, digits and _, no digit first, at most 128"
         )
 
 
@@ -216,7 +216,7 @@ async def test_an_undeclared_parameter_is_refused(door: Service) -> None:
     for name in ("LR", "epochs", "parallel_instances"):
         details = await door.refuses(door.train({name: "1"}, algorithm="strict"), INVALID)
         assert details == (
-            f"parameters.{name}: the algorithm has no such parameter; allowed are EPOCHS, PARALLEL_INSTANCES"
+            f"parameters.{name}: the algorithm has no such parameter; allowed: EPOCHS, PARALLEL_INSTANCES"
         )
 
 
@@ -272,7 +272,7 @@ async def test_an_unknown_rank_is_refused(door: Service) -> None:
         for follow in (False, True):
             request = pb.GetTrainingLogsRequest(job_id=job_id, rank=rank, follow=follow)
             details = await door.refuses(anext(aiter(door.stub.GetTrainingLogs(request))), INVALID)
-            assert details == f"rank: {rank} is not a rank of job 1; allowed are 0 to 1"
+            assert details == f"rank: {rank} is not a rank of job 1; allowed: 0 to 1"
 
 
 async def test_negative_tail_lines_are_refused(door: Service) -> None:
@@ -284,7 +284,7 @@ async def test_negative_tail_lines_are_refused(door: Service) -> None:
 async def test_a_page_size_out_of_range_is_refused(door: Service) -> None:
     for size in (-1, 1001, 2**31 - 1):
         call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=size))
-        assert await door.refuses(call, INVALID) == f"page_size: {size} is not allowed; allowed are 0 to 1000"
+        assert await door.refuses(call, INVALID) == f"page_size: {size} is not allowed; allowed: 0 to 1000"
 
 
 async def test_an_invalid_page_token_is_refused(door: Service) -> None:
@@ -315,7 +315,7 @@ async def test_an_unknown_status_is_refused(door: Service) -> None:
         details = await door.refuses(door.call_raw("ListTrainingJobs", data), INVALID)
         assert details == (
             f"statuses: {number} is not a TrainingStatus; "
-            "allowed are queuing, launch, running, succeed, failure, cancelled (0 to 5)"
+            "allowed: queuing, launch, running, succeed, failure, cancelled (0 to 5)"
         )
 
 
@@ -357,7 +357,7 @@ async def test_an_error_that_lists_thousands_of_algorithms_is_shortened(serve: S
     many: dict[str, Any] = {f"algorithm-number-{number:05}": {} for number in range(2000)}
     service = await serve(tracked=False, algorithms=many)
     details = await service.refuses(service.train(algorithm="nope"), NOT_FOUND)
-    assert details.startswith("algorithm: 'nope' doesn't exist; configured are: algorithm-number-00000, ")
+    assert details.startswith("algorithm: 'nope' doesn't exist; configured: algorithm-number-00000, ")
     assert details.endswith(" …")
 
 
