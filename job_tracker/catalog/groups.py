@@ -19,7 +19,10 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """One role besides the master and its workers. Its other options are those of the algorithm."""
+    """One role besides the master and its workers.
+
+    Options that are not set here are those of the algorithm.
+    """
 
     instances: int = Field(
         default=1,
@@ -39,7 +42,7 @@ class RoleRecipe(Config):
     )
 
     def options(self, backend: str) -> Any:
-        """The options of this role on a backend; None if the backend has none for roles."""
+        """The options of this role on a backend; None if the backend has no options for roles."""
         return getattr(self, backend, None)
 
 
@@ -50,8 +53,8 @@ class ElasticRecipe(Config):
         default=1,
         ge=1,
         le=_MOST,
-        description="Fewest instances that train, if the request does not set MIN_INSTANCES. With fewer, "
-        "training waits.",
+        description="Smallest number of instances that train, if the request does not set MIN_INSTANCES. "
+        "With fewer, training waits.",
     )
     max_restarts: int = Field(
         default=10,

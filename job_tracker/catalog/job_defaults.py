@@ -1,4 +1,4 @@
-"""Retry policy and deadlines of a job: the request's values over the configured defaults."""
+"""Retry policy and deadlines of a job: the request's values override the configured defaults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ ANY_FAILURE = "any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefaults:
-    """The configured policies. Requests send values by the name of the field; times are in seconds."""
+    """The configured policies. Requests send values under the names of the fields; times are in seconds."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)

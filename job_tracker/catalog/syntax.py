@@ -83,7 +83,7 @@ def key_prefix(key: str) -> str:
 
 
 def _number_as_text(value: Any) -> Any:
-    # TOML files have numbers: cpu = 2. In Python a bool is an int, too.
+    # In TOML files these are numbers, such as cpu = 2. In Python, a bool is an int, too.
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -122,7 +122,7 @@ def _key(key: str) -> str:
     if not _is_key(key):
         raise ValueError(
             f"{quoted(key)} is not a key; allowed: at most 63 letters, digits and - _ . with a letter or "
-            "digit at both ends, after a domain and / if wanted, such as example.com/team"
+            "digit at both ends, and optionally a domain and / before them, such as example.com/team"
         )
     return key
 
@@ -192,8 +192,8 @@ def _secret_key(key: str) -> str:
 def _environment_name(name: str) -> str:
     if not _ENVIRONMENT_NAME.fullmatch(name):
         raise ValueError(
-            f"{quoted(name)} is not a name of an environment variable; allowed: letters, digits and _, no "
-            "digit first, at most 128"
+            f"{quoted(name)} is not a name of an environment variable; allowed: at most 128 letters, "
+            "digits and _, not beginning with a digit"
         )
     if is_set_by_service(name):
         raise ValueError(f"{quoted(name)} is a reserved name: it is set by the service")

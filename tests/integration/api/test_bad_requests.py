@@ -208,7 +208,7 @@ async def test_an_invalid_name_of_a_variable_is_refused(door: Service) -> None:
         details = await door.refuses(door.train({name: "1"}), INVALID)
         assert details == (
             f"parameters.{quoted(name)[1:-1]}: the name is not allowed; "
-            "allowed: letters, digits and _, no digit first, at most 128"
+            "allowed: at most 128 letters, digits and _, not beginning with a digit"
         )
 
 
