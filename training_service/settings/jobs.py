@@ -55,7 +55,7 @@ class JobSettings(Config):
     check_path: str = Field(
         default=DEFAULT_PATH,
         description="PATH of the `check` programs of algorithms, which the service runs at submission. "
-        "Default: the folder of the service's Python first.",
+        "Default: the folder of the service's Python, then the system's default PATH.",
     )
     stop_grace: Duration = Field(
         default=timedelta(seconds=10),

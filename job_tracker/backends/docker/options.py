@@ -126,7 +126,7 @@ class ContainerOptions(Config):
 
     @property
     def identity(self) -> "ContainerOptions":
-        """The options with the user of containers. If they change, the change applies to queued jobs."""
+        """The options with the user of containers. A change of these options also applies to queued jobs."""
         return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property

@@ -90,7 +90,7 @@ def token_secret(job: Job, namespace: str, instance: str, tokens: Mapping[str, s
             "labels": group_labels(job, instance),
             "annotations": group_annotations(job),
         },
-        "immutable": True,  # spares the kubelets a watch
+        "immutable": True,  # so that kubelets need not watch the Secret
         "type": "Opaque",
         "stringData": dict(tokens),
     }
@@ -174,7 +174,7 @@ def pod(
                 **_present("runAsUser", options.run_as_user),
                 **_present("runAsGroup", options.run_as_group or options.run_as_user),
                 **_present("fsGroup", options.fs_group),
-                # By default each mount of a volume changes the owner of all its files again.
+                # By default, each mount of a volume changes the owner of all its files again.
                 **_present("fsGroupChangePolicy", "OnRootMismatch" if options.fs_group else None),
             },
             **_present("serviceAccountName", options.service_account),
