@@ -13,7 +13,7 @@ from job_tracker.backends.registry import BrokenPlugin
 from job_tracker.common.validation import Problem, problems
 from training_service.settings import ENVIRONMENT_PREFIX, Settings, settings_model
 
-# Variables with the prefix that are not settings.
+# Variables that have the prefix but are not settings.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
 
 

@@ -25,7 +25,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"space": {}}, "space: it must have at least 1 item, not 0"),
     ({"space": {"X": []}}, "space.X.choices: it must have at least 1 item, not 0"),
     ({"space": {"X": 3}}, "space.X: 3 is not allowed: it must be a table"),
-    ({"space": {"X": [[1]]}}, "space.X.choices.0: it must be a text, a finite number, true or false"),
+    ({"space": {"X": [[1]]}}, "space.X.choices.0: it must be text, a finite number, true or false"),
     ({"space": {"X": {"low": 5, "high": 3}}}, "space.X: low 5 is above high 3"),
     ({"space": {"X": {"low": 5, "high": 5}}}, "space.X: low and high are both 5"),
     ({"space": {"X": {"low": 0, "high": 3, "log": True}}}, "space.X: low is 0; with log, it must be above 0"),
