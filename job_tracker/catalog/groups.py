@@ -19,10 +19,7 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """One role besides the master and its workers.
-
-    Options that are not set here are those of the algorithm.
-    """
+    """One role besides the master and its workers. Other options are taken from the algorithm."""
 
     instances: int = Field(
         default=1,
