@@ -79,7 +79,7 @@ class DatasetVersions:
             ) from error
 
     async def _begin(self, caller: Caller, uri: str, files: tuple[str, ...]) -> asyncio.Future[str | None]:
-        """Begin a check once the caller has a turn. It returns the turn when the check ends."""
+        """Begin a check once the caller has a turn. The turn ends with the check."""
         await self._turns.take(caller.key)
         if known := self._checks.get(uri):  # another call began the check in the meantime
             self._turns.give(caller.key)

@@ -144,7 +144,7 @@ class Composer:
         return None
 
     def check_name(self, name: str) -> None:
-        """Raise InvalidField if the algorithm does not support this one of GROUP_PARAMETERS."""
+        """Raise InvalidField if the algorithm does not support this parameter of GROUP_PARAMETERS."""
         field = f"parameters.{name}"
         if name == INSTANCES_PARAMETER:
             return

@@ -24,11 +24,12 @@ class RetryPolicy:
     retry_on: tuple[Category, ...] = ()
 
     def allows(self, attempt: int, diagnosis: Diagnosis) -> bool:
-        """Return whether another attempt follows this failure of that attempt, counted from 1."""
+        """Return whether another attempt follows when attempt number `attempt` (from 1) has failed like
+        this."""
         return attempt < self.max_attempts and (diagnosis.retryable or diagnosis.category in self.retry_on)
 
     def delay_after(self, attempt: int) -> timedelta:
-        """Return how long to wait after that attempt, counted from 1."""
+        """Return how long to wait after attempt number `attempt` (from 1)."""
         # A float: a timedelta would overflow at the largest number of attempts.
         seconds = self.backoff.total_seconds() * 2.0 ** (attempt - 1)
         return timedelta(seconds=min(seconds, self.max_backoff.total_seconds()))

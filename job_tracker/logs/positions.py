@@ -34,7 +34,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """The position with this text, as str() gives it. Raises InvalidField."""
+        """Parse the text of a position (see __str__). Raises InvalidField."""
         attempt, *times = text.split(" ")
         pairs = [time.partition("=") for time in times]
         if not (

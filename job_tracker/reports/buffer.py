@@ -146,7 +146,7 @@ class ReportBuffer:
         In most cases, another replica has seen them end.
         """
         while self._pages:
-            attempt, page = next(iter(self._pages.items()))  # the oldest last report
+            attempt, page = next(iter(self._pages.items()))  # the page whose last report is the oldest
             if attempt in self._changed or self._clock() - page.heard_at < _IDLE:
                 return
             self.close(attempt)

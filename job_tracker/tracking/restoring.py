@@ -78,10 +78,10 @@ async def catch_up(
 
 
 def caught_up(job: Job, there: Set[int], now: datetime) -> Job | None:
-    """Return the job's next move towards its newest attempt that is `there`; None if there is none.
+    """Return the job's next move towards the newest attempt in `there`; None if no move is left.
 
-    An attempt that is not there has ended since the backup, or was never launched. Another attempt follows
-    whatever the retry policy says, since the job itself did not fail.
+    An attempt that is not in `there` has ended since the backup, or was never launched. Another attempt
+    follows whatever the retry policy says, since the job itself did not fail.
     """
     newest = max(there, default=0)
     match job.state:

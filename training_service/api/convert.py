@@ -89,7 +89,7 @@ def _seconds(duration: Duration) -> float:
 
 
 def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
-    """The filter, the size of the page, and the id below which its jobs are. Raises InvalidField."""
+    """The filter, the size of the page, and an id: its jobs have lower ids. Raises InvalidField."""
     if not 0 <= message.page_size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{message.page_size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
     if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):

@@ -95,7 +95,8 @@ class TrackerState(Collector):
             "Jobs and periodic tasks that wait for a worker of the tracker",
         )
         oldest = GaugeMetricFamily(
-            "training_service_tracker_oldest_seconds", "Longest time that one of them has waited"
+            "training_service_tracker_oldest_seconds",
+            "Longest time that a job or periodic task has waited for a worker of the tracker",
         )
         longest = GaugeMetricFamily(
             "training_service_tracker_longest_work_seconds",

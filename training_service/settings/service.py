@@ -174,7 +174,7 @@ class MetricsSettings(Config):
     address: str = Field(
         default="127.0.0.1",
         description="Listening host of the metrics. It may be reachable from other machines: metrics are "
-        "read-only and contain no text of users.",
+        "read-only and contain no text that users wrote.",
     )
 
 

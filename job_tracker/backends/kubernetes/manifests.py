@@ -56,8 +56,8 @@ def service(
 def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
     """Rebuild the Service of a launched group from its master pod.
 
-    `port` is for groups whose ranks do not use the master's port. The master is addressed by the pod's own
-    name if every rank is.
+    `port` is for groups whose ranks do not use the master's port. If every rank is addressed by its pod's own
+    name, so is the master.
     """
     of_master, name = master["metadata"], master["spec"]["subdomain"]
     labels, annotations = of_master["labels"], of_master["annotations"]

@@ -30,7 +30,7 @@ class StreamRecords:
     """Makes records from the lines of one stream, and leaves out lines that were read before."""
 
     def __init__(self, after: bytes) -> None:
-        """Leave out lines up to the time `after`, included."""
+        """Leave out lines up to and including the time `after`."""
         self.last = after
         """The time of the last record."""
         self._is_new = False
