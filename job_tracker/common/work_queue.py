@@ -24,7 +24,7 @@ class QueueHealth:
     depth: int
     """The number of keys that wait for a worker."""
     oldest_seconds: float
-    """How long the first of them has waited."""
+    """How long the first of these keys has waited."""
     longest_seconds: float
     """How long the slowest worker has worked on its key."""
     retries: int

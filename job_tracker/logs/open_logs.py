@@ -34,7 +34,7 @@ class OpenLogs:
         """`kind` names the jobs in messages, such as "running"."""
         self._kind = kind
         self._bounds = bounds
-        self._open: Counter[Hashable] = Counter()  # by caller, by job id, and in all (None)
+        self._open: Counter[Hashable] = Counter()  # by caller, by job id, and in total (None)
 
     @contextmanager
     def one(self, caller: Caller, job_id: int) -> Iterator[None]:

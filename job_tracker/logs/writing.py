@@ -89,7 +89,7 @@ class RecordMaker:
 class LogWriter:
     """Writes records to segments in a folder, at most `most_bytes` (SMALLEST_LOG or more).
 
-    The first quarter of `most_bytes` stays, and at least five eighths of it for the newest records. If the
+    A quarter of `most_bytes` is for the first records, and at least five eighths are for the newest. If the
     disk is full, records are dropped until there is room again, so that a log never blocks or ends a program.
     """
 
