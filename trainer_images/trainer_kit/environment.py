@@ -45,7 +45,7 @@ def integers(name: str, *, at_least: int, at_most: int) -> tuple[int, ...]:
         values = (at_least - 1,)
     if not all(at_least <= value <= at_most for value in values):
         raise ParameterError(
-            f"{name} must be a list of whole numbers from {at_least} to {at_most}, separated by commas, "
+            f"{name} must be whole numbers from {at_least} to {at_most}, separated by commas, "
             f"but is {reprlib.repr(given)}"
         )
     return values

@@ -120,7 +120,9 @@ async def test_a_value_that_could_leave_the_storage_is_refused(door: Service, fi
 async def test_a_name_with_other_characters_is_refused(door: Service) -> None:
     for name in NO_JOB_NAMES:
         details = await door.refuses(door.train(name=name), INVALID)
-        assert details.startswith(f"name: {quoted(name)} is not allowed: begin with a letter or digit, then ")
+        assert details.startswith(
+            f"name: {quoted(name)} is not allowed: use letters, digits, spaces and . _ -, "
+        )
 
 
 async def test_a_name_that_is_too_long_is_refused(door: Service) -> None:

@@ -83,7 +83,7 @@ def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
         *(
             (
                 {"labels": {key: "x"}},
-                f"pod_options.labels: {key!r} is not allowed: Services and network policies of ",
+                f"pod_options.labels: {key!r} is not allowed: other teams' Services and network policies ",
             )
             for key in (
                 *("app", "Team", "pod-template-hash", "app.kubernetes.io/part-of", "kubernetes.io/x"),
@@ -194,7 +194,7 @@ def test_options_override_those_of_lower_layers() -> None:
         ({"volumes": [{"claim": "a", "mount_path": "relative"}]}, "is not a path"),
         ({"volumes": [{"claim": "a", "mount_path": "/a/../b"}]}, "is not a path"),
         ({"volumes": [{"claim": "a", "mount_path": "/a", "sub_path": "../b"}]}, "is not a path in a volume"),
-        ({"volumes": [{"claim": "a", "mount_path": "/tmp"}]}, "/tmp is used already"),
+        ({"volumes": [{"claim": "a", "mount_path": "/tmp"}]}, "/tmp is already used"),
         ({"volumes": [{"host_path": "/", "mount_path": "/a"}]}, "Extra inputs"),
         ({"secret_environment": {"RANK": {"secret": "a", "key": "b"}}}, "is a reserved name"),
         ({"secret_environment": {"TRAINING_X": {"secret": "a", "key": "b"}}}, "is a reserved name"),
@@ -231,7 +231,7 @@ def test_options_override_those_of_lower_layers() -> None:
             {"pod_template": {"spec": {"containers": [{"name": "training", "env": [{"name": "JOB_ID"}]}]}}},
             "the service sets variable JOB_ID",
         ),
-        ({"pod_template": {"spec": {"containers": [{}]}}}, "name is missing"),
+        ({"pod_template": {"spec": {"containers": [{}]}}}, "name, which identifies the element, is missing"),
     ],
 )
 def test_invalid_configuration_is_refused(options: dict[str, Any], problem: str) -> None:
