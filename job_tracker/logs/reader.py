@@ -34,7 +34,7 @@ class LogRequest:
     """0: the last."""
     follow: bool = False
     tail_lines: int | None = None
-    """Begin with the last lines of each rank, this many."""
+    """The number of last lines of each rank to begin with."""
     since: datetime | None = None
     position: str = ""
     """Continue after this position of an earlier piece."""
