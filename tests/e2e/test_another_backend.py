@@ -71,6 +71,5 @@ def test_its_settings_are_read_like_all_others(installed: Path, tmp_path: Path) 
 
 def test_a_backend_that_is_not_installed_is_refused_with_a_list_of_the_installed_ones() -> None:
     assert refusal("config", "-s", "backend=toy") == (
-        "command line: backend: 'toy' is not an installed backend; allowed are docker, fake, "
-        "kubernetes, process"
+        "command line: backend: 'toy' is not an installed backend; allowed: docker, fake, kubernetes, process"
     )

@@ -63,10 +63,10 @@ def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacty = 4\n")
     assert refusal("serve", "-c", str(file)) == (
-        f"{file}: scheduling.capacty: unknown name; allowed are capacity, max_queued, max_processes"
+        f"{file}: scheduling.capacty: unknown name; allowed: capacity, max_queued, max_processes"
     )
     assert refusal("config", TRAINING_SERVICE_QUEUE__SIZE="4").startswith(
-        "environment: TRAINING_SERVICE_QUEUE__SIZE: unknown setting 'queue'; allowed are backend, server,"
+        "environment: TRAINING_SERVICE_QUEUE__SIZE: unknown setting 'queue'; allowed: backend, server,"
     )
 
 

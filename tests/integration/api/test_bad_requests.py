@@ -59,12 +59,12 @@ async def test_an_empty_request_is_refused(untracked: Service) -> None:
 async def test_the_refusal_of_an_unknown_algorithm_lists_the_known_ones(untracked: Service) -> None:
     for name in ("nope", "Program", " program", "program\n", "../program", "😀", "\x00", LONG):
         details = await untracked.refuses(untracked.train(algorithm=name), NOT_FOUND)
-        assert details == f"algorithm: {quoted(name)} doesn't exist; configured are: program, strict"
+        assert details == f"algorithm: {quoted(name)} doesn't exist; configured: program, strict"
 
 
 async def test_the_refusal_of_an_unknown_dataset_lists_the_known_ones(untracked: Service) -> None:
     details = await untracked.refuses(untracked.train(dataset_id="nope"), NOT_FOUND)
-    assert details == "dataset_id: 'nope' doesn't exist; configured are: 1"
+    assert details == "dataset_id: 'nope' doesn't exist; configured: 1"
 
 
 async def test_the_refusal_of_an_unknown_version_names_the_missing_file(
@@ -78,14 +78,14 @@ async def test_the_refusal_of_an_unknown_version_names_the_missing_file(
 @pytest.mark.parametrize(
     ("policy", "complaint"),
     [
-        ({"max_attempts": 0}, "retry_policy.max_attempts: 0 is not allowed; allowed are 1 to 100"),
-        ({"max_attempts": -3}, "retry_policy.max_attempts: -3 is not allowed; allowed are 1 to 100"),
-        ({"max_attempts": 101}, "retry_policy.max_attempts: 101 is not allowed; allowed are 1 to 100"),
+        ({"max_attempts": 0}, "retry_policy.max_attempts: 0 is not allowed; allowed: 1 to 100"),
+        ({"max_attempts": -3}, "retry_policy.max_attempts: -3 is not allowed; allowed: 1 to 100"),
+        ({"max_attempts": 101}, "retry_policy.max_attempts: 101 is not allowed; allowed: 1 to 100"),
         (
             {"backoff": Duration(seconds=-1)},
-            "retry_policy.backoff: -1 s is not allowed; allowed are 0 to 3650 days",
+            "retry_policy.backoff: -1 s is not allowed; allowed: 0 to 3650 days",
         ),
-        ({"backoff": Duration(seconds=2**62)}, "is not allowed; allowed are 0 to 3650 days"),
+        ({"backoff": Duration(seconds=2**62)}, "is not allowed; allowed: 0 to 3650 days"),
         ({"max_backoff": Duration(nanos=-1)}, "retry_policy.max_backoff: -1e-09 s is not allowed"),
         (
             {"backoff": Duration(seconds=60), "max_backoff": Duration(seconds=30)},
@@ -93,7 +93,7 @@ async def test_the_refusal_of_an_unknown_version_names_the_missing_file(
         ),
         ({"backoff": Duration(seconds=3600)}, "is not allowed: max_backoff is 0:10:00"),
         ({"retry_on": ["crashed", "bad luck"]}, "retry_policy.retry_on: unknown category 'bad luck'"),
-        ({"retry_on": [""]}, "retry_policy.retry_on: unknown category ''; allowed are any, crashed"),
+        ({"retry_on": [""]}, "retry_policy.retry_on: unknown category ''; allowed: any, crashed"),
     ],
 )
 async def test_an_invalid_retry_policy_is_refused(
@@ -109,7 +109,7 @@ async def test_an_invalid_deadline_is_refused(untracked: Service, field: str) ->
         request = pb.TrainRequest(metadata=metadata(), deadlines=pb.Deadlines(**{field: duration}))
         details = await untracked.refuses(untracked.stub.Train(request), INVALID)
         assert details.startswith(f"deadlines.{field}: ")
-        assert details.endswith("s is not allowed; allowed are 0 to 3650 days")
+        assert details.endswith("s is not allowed; allowed: 0 to 3650 days")
 
 
 @pytest.mark.parametrize("field", ["dataset_id", "train_data_version_hash", "output_model_name"])
@@ -124,7 +124,9 @@ async def test_a_value_that_could_leave_the_storage_is_refused(untracked: Servic
 async def test_a_name_with_other_characters_is_refused(untracked: Service) -> None:
     for name in NO_JOB_NAMES:
         details = await untracked.refuses(untracked.train(name=name), INVALID)
-        assert details.startswith(f"name: {quoted(name)} is not allowed: begin with a letter or digit, then ")
+        assert details.startswith(
+            f"name: {quoted(name)} is not allowed: use letters, digits, spaces and . _ -, "
+        )
 
 
 async def test_a_name_that_is_too_long_is_refused(untracked: Service) -> None:
@@ -183,7 +185,7 @@ async def test_a_parameter_of_another_type_or_range_is_refused(untracked: Servic
 async def test_a_parameter_outside_its_choices_is_refused(untracked: Service) -> None:
     for value in ("rmsprop", "", "SGD", "😀" * 4000):
         details = await untracked.refuses(untracked.train({"OPTIMISER": value}), INVALID)
-        assert details == f"parameters.OPTIMISER: {quoted(value)} is not allowed; allowed are sgd, adam"
+        assert details == f"parameters.OPTIMISER: {quoted(value)} is not allowed; allowed: sgd, adam"
 
 
 async def test_a_value_with_control_characters_is_refused(untracked: Service) -> None:
@@ -203,7 +205,7 @@ async def test_a_reserved_name_is_refused_like_any_undeclared_name(untracked: Se
     for name in RESERVED_NAMES:
         details = await untracked.refuses(untracked.train({name: "1"}, algorithm="strict"), INVALID)
         assert details == (
-            f"parameters.{name}: the algorithm has no such parameter; allowed are EPOCHS, PARALLEL_INSTANCES"
+            f"parameters.{name}: the algorithm has no such parameter; allowed: EPOCHS, PARALLEL_INSTANCES"
         )
 
 
@@ -212,7 +214,7 @@ async def test_an_invalid_name_of_a_variable_is_refused(untracked: Service) -> N
         details = await untracked.refuses(untracked.train({name: "1"}), INVALID)
         assert details == (
             f"parameters.{quoted(name)[1:-1]}: the name is not allowed; "
-            "allowed are letters, digits and _, no digit first, at most 128"
+            "allowed: at most 128 letters, digits and _, not beginning with a digit"
         )
 
 
@@ -220,7 +222,7 @@ async def test_an_undeclared_parameter_is_refused(untracked: Service) -> None:
     for name in ("LR", "epochs", "parallel_instances"):
         details = await untracked.refuses(untracked.train({name: "1"}, algorithm="strict"), INVALID)
         assert details == (
-            f"parameters.{name}: the algorithm has no such parameter; allowed are EPOCHS, PARALLEL_INSTANCES"
+            f"parameters.{name}: the algorithm has no such parameter; allowed: EPOCHS, PARALLEL_INSTANCES"
         )
 
 
@@ -276,7 +278,7 @@ async def test_an_unknown_rank_is_refused(untracked: Service) -> None:
         for follow in (False, True):
             request = pb.GetTrainingLogsRequest(job_id=job_id, rank=rank, follow=follow)
             details = await untracked.refuses(anext(aiter(untracked.stub.GetTrainingLogs(request))), INVALID)
-            assert details == f"rank: {rank} is not a rank of job 1; allowed are 0 to 1"
+            assert details == f"rank: {rank} is not a rank of job 1; allowed: 0 to 1"
 
 
 async def test_negative_tail_lines_are_refused(untracked: Service) -> None:
@@ -289,8 +291,7 @@ async def test_a_page_size_out_of_range_is_refused(untracked: Service) -> None:
     for size in (-1, 1001, 2**31 - 1):
         call = untracked.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=size))
         assert (
-            await untracked.refuses(call, INVALID)
-            == f"page_size: {size} is not allowed; allowed are 0 to 1000"
+            await untracked.refuses(call, INVALID) == f"page_size: {size} is not allowed; allowed: 0 to 1000"
         )
 
 
@@ -322,7 +323,7 @@ async def test_an_unknown_status_is_refused(untracked: Service) -> None:
         details = await untracked.refuses(untracked.call_raw("ListTrainingJobs", data), INVALID)
         assert details == (
             f"statuses: {number} is not a TrainingStatus; "
-            "allowed are queuing, launch, running, succeed, failure, cancelled (0 to 5)"
+            "allowed: queuing, launch, running, succeed, failure, cancelled (0 to 5)"
         )
 
 
@@ -364,7 +365,7 @@ async def test_an_error_that_lists_thousands_of_algorithms_is_shortened(serve: S
     many: dict[str, Any] = {f"algorithm-number-{number:05}": {} for number in range(2000)}
     service = await serve(tracked=False, algorithms=many)
     details = await service.refuses(service.train(algorithm="nope"), NOT_FOUND)
-    assert details.startswith("algorithm: 'nope' doesn't exist; configured are: algorithm-number-00000, ")
+    assert details.startswith("algorithm: 'nope' doesn't exist; configured: algorithm-number-00000, ")
     assert details.endswith(" …")
 
 

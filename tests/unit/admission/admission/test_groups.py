@@ -155,14 +155,14 @@ async def test_processes_that_fit_are_kept(storage: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"framework": "caffe"}, "'caffe' is not a framework; allowed are horovod, jax, mpi, pytorch"),
+        ({"framework": "caffe"}, "'caffe' is not a framework; allowed: horovod, jax, mpi, pytorch"),
         (
             {"framework": "jax", "roles": {"ps": {}}},
-            "roles.ps: framework jax has no such role; allowed are none",
+            "roles.ps: framework jax has no such role; allowed: none",
         ),
         (
             {"framework": "tensorflow", "roles": {"chief": {"instances": 0}}},
-            "roles.chief: framework tensorflow has no such role; allowed are ps, evaluator",
+            "roles.chief: framework tensorflow has no such role; allowed: ps, evaluator",
         ),
         ({"framework": "tensorflow", "roles": {"evaluator": {"instances": 2}}}, "allows at most 1 instance"),
         (
@@ -171,7 +171,7 @@ async def test_processes_that_fit_are_kept(storage: Path) -> None:
         ),
         (
             {"framework": "tensorflow", "elastic": {}},
-            "framework tensorflow does not support it; allowed are pytorch",
+            "framework tensorflow does not support it; allowed: pytorch",
         ),
         (
             {"elastic": {"min_instances": 3}, "max_instances": 2},
