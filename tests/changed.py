@@ -3,8 +3,8 @@
     python -m tests.changed [BASE]            test files, by their distance from the change
     python -m tests.changed --tests [BASE]    the tests that the change adds or edits
 
-BASE is a commit. By default, it is the commit where this branch left main, or on main the previous one. The
-change includes uncommitted work.
+BASE is a commit. By default, it is the commit where this branch left main. On main, it is HEAD if there is
+uncommitted work, or the previous commit. The change includes uncommitted work.
 
 The distance of a test is the length of the shortest chain of imports from it to a changed file. The place of
 a file also counts: the tests of a file have its path (tests/unit/test_layout.py), every test in the folder
@@ -59,6 +59,8 @@ def base() -> str:
             continue
         if found != git("rev-parse", "HEAD").strip():
             return found
+        if git("status", "--porcelain").strip():  # only uncommitted work is new
+            return "HEAD"
     raise LookupError("changed: the history has no earlier commit to compare with")
 
 

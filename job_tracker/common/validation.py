@@ -12,6 +12,17 @@ from job_tracker.common.printable import quoted
 
 _SUBJECT = re.compile(r"^(Input|Value|String|Tuple|List|Set|Frozenset|Dictionary) should ")
 
+_DURATION = 'a duration: a number of seconds, or ISO 8601 such as "PT30S", "PT2H" or "P30D"'
+_KINDS = {
+    "model_type": "a table",
+    "dict_type": "a table",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "time_delta_type": _DURATION,
+    "time_delta_parsing": _DURATION,
+}
+"""What is allowed, where pydantic's words are those of Python."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -59,8 +70,8 @@ def _problem(details: Any, model: Any) -> Problem:
 def _reason(details: Any, value: Any) -> str:
     if details["type"] == "missing":
         return "a value is required"
-    if details["type"] in ("model_type", "dict_type"):
-        message = "it must be a table"
+    if details["type"] in _KINDS:
+        message = f"it must be {_KINDS[details['type']]}"
     else:
         message = _SUBJECT.sub("it must ", details["msg"].removeprefix("Value error, "))
         message = message.replace(" after validation", "")

@@ -65,6 +65,9 @@ def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     assert refusal("serve", "-c", str(file)) == (
         f"{file}: scheduling.capacty: unknown name; allowed: capacity, max_queued, max_processes"
     )
+    assert refusal("config", TRAINING_SERVICE_SCHEDULING__CAPACTY="4").startswith(
+        "environment: scheduling.capacty: unknown name; allowed: capacity,"
+    )
     assert refusal("config", TRAINING_SERVICE_QUEUE__SIZE="4").startswith(
         "environment: TRAINING_SERVICE_QUEUE__SIZE: unknown setting 'queue'; allowed: backend, server,"
     )

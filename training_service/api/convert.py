@@ -234,7 +234,8 @@ def _where_the_model_is(job: Job) -> str:
         case True:
             return f"; the model is at {job.model_uri}"
         case False:
-            return f", but it has written no model: there is no file at {job.model_uri}"
+            where = f"{job.model_uri} (MODEL_URI of the master)"
+            return f", but it has written no model: there is no file at {where}"
         case None:
             return f"; its model, if it has written one, is at {job.model_uri}"
 

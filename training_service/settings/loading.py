@@ -82,6 +82,8 @@ def _restore_case(values: dict[str, Any], path: list[str]) -> None:
         if key not in values:
             return
         if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if key not in kind.model_fields:
+                return  # the validation reports the unknown name
             kind = kind.model_fields[key].annotation
         else:
             kind, values[part] = get_args(kind)[1], values.pop(key)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.process import sweeping
-from job_tracker.backends.process.diagnosis import records_lost
+from job_tracker.backends.process.diagnosis import no_virtual_environment, records_lost
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
@@ -73,6 +73,7 @@ class ProcessBackend:
                 await self.stop(group.folder.group, timedelta(0))
                 group = None
             if group is None:
+                _check_virtual_environment(plan)
                 folder = await asyncio.to_thread(self._folders.find, plan.group) or await self._create(plan)
                 group = self._groups.get(plan.group) or self._adopt(folder)
             if group.damage or group.folder.roles != plan.roles:
@@ -252,6 +253,12 @@ def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
             environment = plan.environment_of(rank, folder.ports, place.path)
             argv = plan.argv(rank, folder.ports)
             place.prepare(argv, environment, plan.memory_limit_bytes, most_log, restarts)
+
+
+def _check_virtual_environment(plan: ProcessPlan) -> None:
+    folder = plan.environment.get("VIRTUAL_ENV")
+    if folder is not None and not Path(folder, "bin").is_dir():
+        raise LaunchFailed(no_virtual_environment(folder))
 
 
 def _not_writable(root: Path, error: OSError) -> Diagnosis:

@@ -82,6 +82,16 @@ def records_lost(detail: str) -> Diagnosis:
     )
 
 
+def no_virtual_environment(folder: str) -> Diagnosis:
+    """Explain that the algorithm's virtual environment is missing. Otherwise another Python would run."""
+    return Diagnosis(
+        category=Category.COMMAND_NOT_FOUND,
+        summary=f"The virtual environment {folder!r} does not exist on this machine.",
+        resolution="Create it, or correct the algorithm's process.virtual_environment in the service's "
+        "configuration.",
+    )
+
+
 def _not_started(rank: int, error: ExecError, program: str) -> Diagnosis:
     reason = os.strerror(error.errno)
     if error.errno in (errno.ENOENT, errno.ENOTDIR):

@@ -49,7 +49,8 @@ async def test_the_message_says_if_there_is_no_model(service: Service) -> None:
     assert without.HasField("has_model")
     assert not without.has_model
     assert without.message == (
-        f"Training succeeded, but it has written no model: there is no file at {without.model_uri}."
+        f"Training succeeded, but it has written no model: there is no file at {without.model_uri} "
+        "(MODEL_URI of the master)."
     )
     job_id = await service.train({"RUN_SECONDS": "forever"})
     running = await service.seen(job_id, pb.running)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.errors import LaunchFailed
 from tests.support.backends import PATH, ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
 
@@ -137,3 +139,11 @@ async def test_ranks_do_not_inherit_ignored_signals(world: ProcessGroups) -> Non
     finally:
         signal.signal(signal.SIGINT, ours)
     assert await printed(backend, job().group) == "True\n"
+
+
+async def test_a_missing_virtual_environment_fails_the_launch(world: ProcessGroups, tmp_path: Path) -> None:
+    folder = tmp_path / "nowhere"
+    world.add("program", "python", "-c", "pass", virtual_environment=folder)
+    with pytest.raises(LaunchFailed, match=f"The virtual environment '{folder}' does not exist") as raised:
+        await world.open().launch(job())
+    assert raised.value.diagnosis.category is Category.COMMAND_NOT_FOUND

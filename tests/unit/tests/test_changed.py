@@ -73,7 +73,7 @@ def test_single_tests_that_are_new_or_edited_are_found(repository: Path) -> None
     commit(repository, "def test_same(): pass\ndef test_edited(): pass\n")
     commit(repository, "def test_same(): # a comment\n    pass\ndef test_edited(): assert 1\n")
     (repository / "tests" / "unit" / "test_new.py").write_text("def test_new(): pass\ndef helper(): pass\n")
-    since = changed.base()
+    since = "HEAD^"
     found = list(changed.changed_tests(changed.changed_files(since), since))
     assert found == ["tests/unit/test_new.py::test_new", "tests/unit/test_x.py::test_edited"]
 
@@ -84,6 +84,13 @@ def test_a_branch_is_compared_with_where_it_left_main(repository: Path) -> None:
     for number in range(2):
         commit(repository, f"def test_{number}(): pass\n")
     assert changed.base() == changed.git("rev-parse", "main").strip()
+
+
+def test_uncommitted_work_on_main_is_compared_with_the_last_commit(repository: Path) -> None:
+    for number in range(2):
+        commit(repository, f"def test_{number}(): pass\n")
+    (repository / "tests" / "unit" / "test_x.py").write_text("def test_edited(): pass\n")
+    assert changed.base() == "HEAD"
 
 
 def test_a_history_of_one_commit_has_nothing_to_compare_with(repository: Path) -> None:

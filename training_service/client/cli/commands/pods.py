@@ -8,7 +8,7 @@ import typer
 from training_service._generated.training_service_pb2 import PodOptions, Toleration
 from training_service.client.cli.commands.assignments import parsed
 
-_PANEL = "Pods (if the service runs on Kubernetes and allows these)"
+_PANEL = "Instances (if the service's backend has these and its configuration allows them)"
 
 Resources = Annotated[
     list[str] | None,
