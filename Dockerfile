@@ -1,4 +1,4 @@
-# The service. Built in a stage of its own, so that neither pip's cache nor the sources are in the image.
+# The service. It is built in a separate stage, so that neither pip's cache nor the sources are in the image.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./

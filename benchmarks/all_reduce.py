@@ -51,8 +51,8 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
         rows.append(
             Row(
                 f"{size} processes, {topology}",
-                _told(sent),
-                _told(formula),
+                _text_of(sent),
+                _text_of(formula),
                 f"{taken / library:.1f} x gloo's time",
                 "counted = formula",
                 # If the group's size does not divide the tensor, chunks differ by one element.
@@ -62,7 +62,7 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def _told(traffic: Traffic) -> str:
+def _text_of(traffic: Traffic) -> str:
     return f"{float(traffic.share):.3f} S in {traffic.messages} messages"
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks.kubernetes_steady import requests_told
+from benchmarks.kubernetes_steady import api_requests
 from benchmarks.kubernetes_support import (
     Bare,
     Cluster,
@@ -83,11 +83,11 @@ def _pods(quick: bool) -> list[Row]:
             server.stub() as stub,
         ):
             before: dict[str, int] = {}
-            seen = _cancel_all(stub, jobs, lambda: before.update(requests_told(port)))
-            calls = {kind: number - before.get(kind, 0) for kind, number in requests_told(port).items()}
+            seen = _cancel_all(stub, jobs, lambda: before.update(api_requests(port)))
+            calls = {kind: number - before.get(kind, 0) for kind, number in api_requests(port).items()}
         bare = asyncio.run(_delete_all(fresh, new_namespace(fresh), jobs))
     name = f"cancelling: {jobs:,} jobs of one pod"
-    told = ", ".join(
+    requests = ", ".join(
         f"{kind} {number / jobs:.2f}" for kind, number in sorted(calls.items()) if number > jobs / 20
     )
     return [
@@ -100,7 +100,7 @@ def _pods(quick: bool) -> list[Row]:
             target=f"≤ {_END_TARGET:.0f} s",
             met=seen.seconds <= _END_TARGET,
         ),
-        Row(f"{name}: API requests a job", told),
+        Row(f"{name}: API requests a job", requests),
     ]
 
 

@@ -34,12 +34,12 @@ _KILL_PERIOD = 1.0
 def measure(quick: bool) -> list[Row]:
     windows, kills = (5, 4) if quick else (20, 15)
     with workspace() as folder:
-        costs = _told(folder, "overhead", windows=windows)
+        costs = _measured(folder, "overhead", windows=windows)
         price = statistics.median(
             with_save - without for with_save, without in zip(costs["with"], costs["without"], strict=True)
         )
         blocked = statistics.median(costs["blocked"])
-        talk = _told(folder, "agreement", size=2, windows=windows)
+        talk = _measured(folder, "agreement", size=2, windows=windows)
         lost = list(_lost(folder, kills))
     share = max(price, blocked) / PERIOD
     step = statistics.median(costs["step"])
@@ -72,7 +72,7 @@ def measure(quick: bool) -> list[Row]:
     ]
 
 
-def _told(folder: Path, what: str, *, size: int = 1, windows: int) -> Any:
+def _measured(folder: Path, what: str, *, size: int = 1, windows: int) -> Any:
     """Return the JSON that rank 0 of the training prints in its last line."""
     group = [_start(folder, what, rank, size, WINDOWS=str(windows)) for rank in range(size)]
     try:

@@ -124,10 +124,10 @@ def _processes(_: Path) -> tuple[str, Mapping[str, str]]:
 def _docker(storage: Path) -> tuple[str, Mapping[str, str]]:
     environment: dict[str, str] = {}
     if "DOCKER_HOST" not in os.environ and not Path("/var/run/docker.sock").exists():
-        told = subprocess.run(
+        output = subprocess.run(
             [CLUSTER.with_name("docker-up")], check=True, stdout=subprocess.PIPE, text=True
         ).stdout
-        words = [word for word in shlex.split(told) if "=" in word]
+        words = [word for word in shlex.split(output) if "=" in word]
         environment = dict(word.rstrip(";").split("=", 1) for word in words)
     subprocess.run(
         [ROOT / "scripts" / "images", *EXAMPLES],

@@ -71,7 +71,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             answered = time.monotonic() - begun
             for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=killed_job)):
                 last = status
-            told = time.monotonic() - begun
+            reported = time.monotonic() - begun
             if last.status != pb.failure:
                 raise RuntimeError(f"a job whose process was killed ended so: {last}")
             _until(lambda: len(_running(stub)) == running)
@@ -88,7 +88,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             target=f"< {within:g} s",
             met=answered < within,
         ),
-        Row(f"{name}: … → jobs that ended meanwhile are reported", f"{told:.2f} s"),
+        Row(f"{name}: … → jobs that ended meanwhile are reported", f"{reported:.2f} s"),
         Row(
             f"{name}: processes found again",
             f"{again:,} of {running - 1:,}",

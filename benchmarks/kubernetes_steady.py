@@ -96,9 +96,9 @@ def _until_running(stub: TrainingServiceStub, number: int) -> None:
 
 
 def _cost(process: psutil.Process, port: int, seconds: float) -> Cost:
-    requests, times, begun = requests_told(port), process.cpu_times(), time.perf_counter()
+    requests, times, begun = api_requests(port), process.cpu_times(), time.perf_counter()
     time.sleep(seconds)
-    requests_after, times_after = requests_told(port), process.cpu_times()
+    requests_after, times_after = api_requests(port), process.cpu_times()
     passed = time.perf_counter() - begun
     logs = requests_after.get(_LOG, 0) - requests.get(_LOG, 0)
     cpu = times_after.user + times_after.system - times.user - times.system
@@ -106,7 +106,7 @@ def _cost(process: psutil.Process, port: int, seconds: float) -> Cost:
     return Cost((all_requests - logs) / passed, logs / passed, cpu / passed)
 
 
-def requests_told(port: int) -> Counter[str]:
+def api_requests(port: int) -> Counter[str]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         counted = Counter[str]()
         for kind, number in _COUNTED.findall(answer.read().decode()):  # for each code

@@ -1,4 +1,4 @@
-"""The client that makes load: keeps 64 calls in flight, in a process of its own, and counts them.
+"""The client that makes load: keeps 64 calls in flight, in a separate process, and counts them.
 
 It reads orders on its standard input, a JSON object a line, and answers each with the calls per second:
 {"address": …, "method": …, "seconds": …, "job_ids": […], "tokens": […]}. A call that fails ends it.

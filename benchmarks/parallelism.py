@@ -87,17 +87,17 @@ def table_of(measured: list[Measured]) -> Table:
     table = Table(title="counted beside theory: KB that a rank holds, and that it sends in a step")
     for column in ("strategy", "ranks", "loss", "states", "theory", "peak", "sent", "theory", "bubble"):
         table.add_column(column, justify="left" if column == "strategy" else "right")
-    for name, layout, told in measured:
+    for name, layout, result in measured:
         expected = theory.memory(layout)
-        states = told["parameter_bytes"] + told["gradient_bytes"] + told["optimizer_bytes"]
+        states = result["parameter_bytes"] + result["gradient_bytes"] + result["optimizer_bytes"]
         table.add_row(
             name,
             str(layout.world_size),
-            f"{told['loss']:.6f}",
+            f"{result['loss']:.6f}",
             _kilobytes(states),
             _kilobytes(expected.parameters + expected.gradients + expected.optimizer),
-            _kilobytes(told["peak_bytes"]),
-            _kilobytes(told["sent_bytes"]),
+            _kilobytes(result["peak_bytes"]),
+            _kilobytes(result["sent_bytes"]),
             _kilobytes(theory.bytes_sent(layout)),
             f"{theory.bubble(layout):.0%}",
         )

@@ -188,7 +188,7 @@ class _Cluster(FakeCluster):
             "startTime": at,
             "qosClass": "Burstable",
         }
-        self._tell("MODIFIED", "pods", found)
+        self._publish("MODIFIED", "pods", found)
 
 
 async def _serve(folder: Path) -> None:

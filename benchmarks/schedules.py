@@ -101,8 +101,8 @@ def _passes_of(layout: Layout) -> list[list[Pass]]:
         start_processes(  # type: ignore[no-untyped-call]
             _be_a_rank, (layout, folder, port), nprocs=layout.world_size, start_method="spawn"
         )
-        told = [json.loads((Path(folder) / str(rank)).read_text()) for rank in range(layout.world_size)]
-    return [[Pass(*each) for each in order] for order in told]
+        orders = [json.loads((Path(folder) / str(rank)).read_text()) for rank in range(layout.world_size)]
+    return [[Pass(*each) for each in order] for order in orders]
 
 
 def _be_a_rank(rank: int, layout: Layout, folder: str, port: int) -> None:

@@ -1,6 +1,6 @@
 """GetTrainingStatus: against empty handlers, and with many jobs in the store against few.
 
-The same client (64 calls in flight, a process of its own) asks in turn, in the same run:
+The same client (64 calls in flight, a separate process) asks in turn, in the same run:
 
 - a grpc.aio server whose handler returns at once, with the messages of the service: the cost of gRPC;
 - the same without parsing and serializing: bytes in, bytes out;

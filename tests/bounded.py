@@ -19,6 +19,8 @@ class Clock:
     """Runs from the first test on."""
 
     def __init__(self) -> None:
+        self.begun = 0
+        """Tests so far."""
         self._begin: float | None = None
 
     def seconds(self) -> float:
@@ -71,8 +73,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.callspec.params.get(_ROUND, 0) if hasattr(item, "callspec") else 0)
 
 
+def _is_over(item: pytest.Item) -> bool:
+    return bool(_CLOCK.seconds() > item.config.option.seconds)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Pass over further rounds when time is up."""
+    if item.config.option.repeat > 1 and _is_over(item):
+        return True
+    _CLOCK.begun += 1
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Begin no test when time is up."""
-    if _CLOCK.seconds() > item.config.option.seconds:
+    if _is_over(item):
         pytest.skip("time is up: left to the gate")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how far the rounds came."""
+    if config.option.repeat > 1:
+        wanted = terminalreporter._numcollected
+        terminalreporter.line(f"{config.option.repeat} rounds: {_CLOCK.begun} of {wanted} tests had time")

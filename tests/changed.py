@@ -1,14 +1,14 @@
 """The tests that a change can break, nearest first.
 
-    python -m tests.changed [BASE]            test files, by how near they are to the change
+    python -m tests.changed [BASE]            test files, by their distance from the change
     python -m tests.changed --tests [BASE]    the tests that the change adds or edits
 
-BASE is a commit; without it, the commit where this branch left main, or on main the one before. The change
-includes what is not committed yet.
+BASE is a commit. By default, it is the commit where this branch left main, or on main the previous one. The
+change includes uncommitted work.
 
-A test is as near as the shortest chain of imports from it to a changed file. Where no import leads to a file,
-its place does: the tests of a file have its path (tests/unit/test_layout.py), every test below a conftest.py
-uses it, and a file that is not Python belongs to the modules of its folder.
+The distance of a test is the length of the shortest chain of imports from it to a changed file. The place of
+a file also counts: the tests of a file have its path (tests/unit/test_layout.py), every test in the folder
+of a conftest.py uses it, and a file that is not Python belongs to the modules of its folder.
 """
 
 import argparse
@@ -25,9 +25,9 @@ UNIT = ROOT / "tests" / "unit"
 IMPORTED_FROM = (ROOT, ROOT / "trainer_images")
 SOURCES = ("training_service", "job_tracker", "trainer_images", "benchmarks", "tests")
 TESTED_FROM = (ROOT / "training_service", ROOT / "job_tracker", ROOT)
-"""A file's path below one of these is that of its tests below tests/unit."""
+"""Folders whose files have their tests at the same relative path in tests/unit."""
 TOO_LONG = ("e2e", "crash", "chaos")
-"""Folders of tests that are left to the gate, unless they changed themselves."""
+"""Folders of tests that run only in the gate, unless they changed themselves."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def base() -> str:
-    """The commit where the change begins. LookupError if the history does not reach back to it."""
+    """Return the commit where the change begins. Raises LookupError if the history does not contain it."""
     for start in ("origin/main", "main", "HEAD^"):
         try:
             found = git("merge-base", "HEAD", start).strip()
@@ -63,13 +63,13 @@ def base() -> str:
 
 
 def changed_files(since: str) -> set[Path]:
-    """The files that differ from that commit, new ones too; deleted ones are left out."""
+    """Return the files that differ from that commit, including new and without deleted ones."""
     names = git("diff", "--name-only", since) + git("ls-files", "--others", "--exclude-standard")
     return {ROOT / name for name in names.splitlines() if (ROOT / name).is_file()}
 
 
 def nearest_first(changed: set[Path]) -> dict[Path, int]:
-    """The test files that use a changed file, each with its distance; at equal distance, quick ones first."""
+    """Return the distance of each test file that uses a changed file, fast ones first among equals."""
     users = users_of_files()
     reached = changed | {path for file in changed for path in neighbours(file)}
     distances = dict.fromkeys(reached, 0) | dict.fromkeys(reached - changed, 1)
@@ -83,7 +83,7 @@ def nearest_first(changed: set[Path]) -> dict[Path, int]:
 
 
 def neighbours(path: Path) -> Iterator[Path]:
-    """The tests that have the place of a file, and the modules to which a file belongs that is not Python."""
+    """Yield the tests with the path of a file. If it is not Python, also the modules of its folder."""
     for root in TESTED_FROM:
         if path.is_relative_to(root):
             own = UNIT / path.relative_to(root).with_suffix("")
@@ -99,7 +99,7 @@ def neighbours(path: Path) -> Iterator[Path]:
 
 @cache
 def users_of_files() -> Mapping[Path, set[Path]]:
-    """The files that import a file, or name its module in a string to start it as a program."""
+    """Return the files that import each file, or name its module in a string, as to start a program."""
     users = defaultdict[Path, set[Path]](set)
     for path in (path for source in SOURCES for path in (ROOT / source).rglob("*.py")):
         for name in _names(path):
@@ -111,8 +111,9 @@ def users_of_files() -> Mapping[Path, set[Path]]:
 
 
 def changed_tests(changed: set[Path], since: str) -> Iterator[str]:
-    """The node ids of tests whose code is not in that commit's version of their file."""
-    for path in sorted(path for path in changed if path.name.startswith("test_") and path.suffix == ".py"):
+    """Yield the node ids of tests whose code is not in that commit's version of their file, quick first."""
+    tests = (path for path in changed if path.name.startswith("test_") and path.suffix == ".py")
+    for path in sorted(tests, key=_place):
         name = path.relative_to(ROOT).as_posix()
         try:
             before = _tests(git("show", f"{since}:{name}"))
@@ -124,7 +125,7 @@ def changed_tests(changed: set[Path], since: str) -> Iterator[str]:
 
 
 def describe(changed: set[Path], near: Mapping[Path, int], wanted: list[Path], since: str) -> None:
-    """Say what is run and what is left to the gate."""
+    """Print which tests are run, and which are left to the gate."""
 
     def say(text: str) -> None:
         print(f"changed: {text}", file=sys.stderr)
@@ -140,17 +141,21 @@ def describe(changed: set[Path], near: Mapping[Path, int], wanted: list[Path], s
     if without := [
         path.name for path in changed if path.parent == ROOT and path.suffix not in (".md", ".py")
     ]:
-        say(f"left to the gate: whatever uses {', '.join(sorted(without))}")
+        say(f"left to the gate: all tests that use {', '.join(sorted(without))}")
 
 
 def git(*arguments: str) -> str:
-    """What git prints; CalledProcessError if it fails."""
+    """Run git and return its output. Raises CalledProcessError."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def _names(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports, and those in its strings."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Yield the dotted names that a file imports, and those in its strings."""
+    try:
+        tree = ast.parse(path.read_text())
+    except SyntaxError:  # for pytest to show
+        return
+    for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
                 yield module
@@ -162,7 +167,7 @@ def _names(path: Path) -> Iterator[str]:
 
 
 def _files(name: str) -> Iterator[Path]:
-    """The file of a module, if it is one of ours."""
+    """Yield the file of a module, if it is one of ours."""
     for root in IMPORTED_FROM:
         path = root / name.replace(".", "/")
         for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
@@ -171,7 +176,7 @@ def _files(name: str) -> Iterator[Path]:
 
 
 def _tests(source: str) -> dict[str, str]:
-    """The code of each test of a file, whatever its comments and line breaks."""
+    """Return the code of each test of a file, without comments and line breaks."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     found = (node for node in ast.parse(source).body if isinstance(node, functions))
     return {node.name: ast.dump(node) for node in found if node.name.startswith("test_")}
@@ -182,7 +187,7 @@ def _folder(path: Path) -> str:
 
 
 def _place(path: Path) -> tuple[int, bool, Path]:
-    """Unit tests first, those of trainers last among them, since they start processes with PyTorch."""
+    """Return the sort key: unit tests first, and of these the trainers' last, since they start PyTorch."""
     order = ("unit", "contract", "integration", "security", *TOO_LONG)
     return order.index(_folder(path)), "trainer_images" in path.parts, path
 

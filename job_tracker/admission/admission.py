@@ -25,14 +25,14 @@ MAX_PARAMETERS = 256
 MAX_PARAMETER_BYTES = 64 * 1024
 _MOST_GROUPS = 1024
 
-# It becomes part of paths and URIs: no separators, no "..", no character with a meaning in shells or URLs.
-# "=" and "+" are allowed for hashes in base 64.
+# It becomes part of paths and URIs: no separators, no "..", no character with a special meaning in shells or
+# URLs. "=" and "+" are allowed for hashes in base 64.
 _PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """A submission, unchecked. An empty text was not sent."""
+    """An unchecked submission. An empty text means that the client did not send the value."""
 
     algorithm: str
     dataset_id: str
@@ -50,7 +50,8 @@ _YOUNGER_FIELDS = ("pod_options", "retry", "deadlines")
 
 
 class Admission:
-    """Checks requests against the configuration: algorithms, datasets ("*" is any other), capacity.
+    """Checks requests against the configuration: algorithms, datasets ("*" stands for all datasets without an
+    entry), capacity.
 
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
     that set none. `max_processes` bounds the training processes of one job. `home` is the home of new jobs.
@@ -93,7 +94,7 @@ class Admission:
         values = {**asdict(request), "request_key": ""}
         for name in _YOUNGER_FIELDS:
             if not values[name]:
-                del values[name]  # so that digests of versions without these fields still match
+                del values[name]  # so that digests of earlier versions, without these fields, still match
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest())
 
@@ -142,8 +143,8 @@ class Admission:
 
     def _group(self, request: JobRequest, algorithm: Algorithm) -> tuple[GroupSpec, InstanceOptions]:
         """The resolved group, and the checked options of its instances."""
-        # It depends on few of the parameters, and most jobs of an algorithm ask for the same. Groups with
-        # options of the request are not kept: these may be large, and differ with each request.
+        # The result depends on few of the parameters, and is the same for most jobs of an algorithm. Groups
+        # with options of the request are not kept: these may be large, and differ with each request.
         asked = [part for part in request.parameters.items() if part[0] in GROUP_PARAMETERS]
         key = (request.algorithm, *asked)
         if not request.pod_options and (known := self._groups.get(key)):
@@ -159,7 +160,7 @@ class Admission:
     def _algorithm(self, name: str) -> Algorithm:
         if name not in self._algorithms:
             known = ", ".join(sorted(self._algorithms)) or "none"
-            raise UnknownReference("algorithm", f"{quoted(name)} doesn't exist; configured are: {known}")
+            raise UnknownReference("algorithm", f"{quoted(name)} doesn't exist; configured: {known}")
         return self._algorithms[name]
 
     def _pod_options(self, sent: Mapping[str, Any]) -> InstanceOptions:
@@ -192,13 +193,16 @@ class Admission:
 
 
 def _checked_name(name: str) -> str:
-    if len(name) > MAX_NAME:  # checked first: the time to normalize grows with the square of the length
+    if (
+        len(name) > MAX_NAME
+    ):  # checked first: the time to normalize a text grows with the square of its length
         raise InvalidField("name", f"has {len(name)} characters; at most {MAX_NAME} are allowed")
     name = unicodedata.normalize("NFC", name)
     if name and not (name[0].isalnum() and all(c.isalnum() or c in " ._-" for c in name)):
         raise InvalidField(
             "name",
-            f"{quoted(name)} is not allowed: begin with a letter or digit, then letters, digits, ' ._-'",
+            f"{quoted(name)} is not allowed: use letters, digits, spaces and . _ -, and begin with a "
+            "letter or digit",
         )
     return name.strip()
 
@@ -208,7 +212,7 @@ def _check_path_part(field: str, text: str) -> None:
         raise InvalidField(
             field,
             f"{quoted(text)} is not allowed: use at most {MAX_NAME} of the letters A to Z, digits and "
-            ". _ - + =; begin with a letter, a digit or _, and put no two dots in a row",
+            ". _ - + =; begin with a letter, a digit or _, and do not put two dots in a row",
         )
 
 

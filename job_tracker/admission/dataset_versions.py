@@ -21,7 +21,7 @@ _MAX_OF_ONE_CALLER = 48
 
 
 class DatasetVersions:
-    """Finds versions of the configured datasets ("*" is any other).
+    """Finds versions of the configured datasets ("*" stands for all datasets without an entry).
 
     Concurrent calls for the same version share one check. Each check has its own thread, and callers take
     turns. So a storage that hangs delays only the jobs that need its data.
@@ -49,7 +49,7 @@ class DatasetVersions:
         dataset = self._datasets.get(dataset_id) or self._datasets.get(_ANY_DATASET)
         if dataset is None:
             known = ", ".join(sorted(self._datasets)) or "none"
-            raise UnknownReference("dataset_id", f"{dataset_id!r} doesn't exist; configured are: {known}")
+            raise UnknownReference("dataset_id", f"{dataset_id!r} doesn't exist; configured: {known}")
         uri = dataset.folder(dataset_id, version)
         # A version never changes once it exists, so a recent check is as good as a new one.
         if time.monotonic() - self._seen.get(uri, -_SEEN_SECONDS) >= _SEEN_SECONDS:
@@ -58,7 +58,7 @@ class DatasetVersions:
                     "train_data_version_hash",
                     f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
                 )
-            self._seen.pop(uri, None)  # keeps the order of insertion the order of use
+            self._seen.pop(uri, None)  # insert it again, so that the dictionary is in the order of last use
             if len(self._seen) >= _MAX_SEEN:
                 del self._seen[next(iter(self._seen))]
             self._seen[uri] = time.monotonic()
@@ -71,15 +71,17 @@ class DatasetVersions:
                 check = self._checks.get(uri) or await self._begin(caller, uri, files)
                 return await asyncio.shield(check)
         except TimeoutError as error:
-            busy = "" if uri in self._checks else f"; {self._turns.length} other checks run or wait"
+            busy = (
+                "" if uri in self._checks else f"; {self._turns.length} other checks are running or waiting"
+            )
             raise StorageUnavailable(
                 f"the dataset at {uri} cannot be checked: no answer in {self._patience:g} s{busy}"
             ) from error
 
     async def _begin(self, caller: Caller, uri: str, files: tuple[str, ...]) -> asyncio.Future[str | None]:
-        """Begin a check once the caller has a turn. It returns the turn when the check ends."""
+        """Begin a check once the caller has a turn. The turn ends with the check."""
         await self._turns.take(caller.key)
-        if known := self._checks.get(uri):  # another call has begun it meanwhile
+        if known := self._checks.get(uri):  # another call began the check in the meantime
             self._turns.give(caller.key)
             return known
         try:
@@ -99,7 +101,7 @@ class DatasetVersions:
 def _missing_file(uri: str, files: tuple[str, ...]) -> str | None:
     try:
         filesystem, folder = fsspec.core.url_to_fs(uri)
-        filesystem.invalidate_cache()  # to see a version that has just been written
+        filesystem.invalidate_cache()  # so that a version that has just been written is found
         for file in files:
             if not filesystem.exists(f"{folder}/{file}"):
                 return f"{uri}/{file}"

@@ -26,9 +26,12 @@ _LONGEST_REASON = 1000
 
 
 class ParameterCheck:
-    """Runs the `check` program of algorithms that have one. A program that fails to run refuses nothing.
+    """Runs the `check` program of algorithms that have one.
 
-    Its environment is the job's parameters, WORLD_SIZE and PATH, without secrets or variables of the service.
+    If the program cannot be run, the parameters are accepted.
+
+    The program's environment has the job's parameters, WORLD_SIZE and PATH, but no secrets or variables of
+    the service.
     """
 
     def __init__(
@@ -45,9 +48,9 @@ class ParameterCheck:
         self._turns = turns or FairTurns(_AT_ONCE, _OF_ONE_CALLER)
 
     async def check(self, caller: Caller, spec: JobSpec) -> None:
-        """Raise InvalidField with the program's last line if it refuses the parameters.
+        """Raise InvalidField with the last line of the program's output if it refuses the parameters.
 
-        Raises LimitExceeded after half of the time without a turn, since the program is not to blame.
+        Raises LimitExceeded if no turn comes within half of the time, since that is not the program's fault.
         """
         algorithm = self._algorithms[spec.algorithm]
         if not algorithm.check:
@@ -63,7 +66,7 @@ class ParameterCheck:
         try:
             async with asyncio.timeout_at(end):
                 code, output = await _run(algorithm.check, environment)
-        except OSError as error:  # includes TimeoutError
+        except OSError as error:  # this includes TimeoutError
             code, output = None, str(error) or f"no answer within {self._seconds:g} s"
         finally:
             self._turns.give(caller.key)
@@ -84,8 +87,9 @@ class ParameterCheck:
         except TimeoutError as error:
             raise LimitExceeded(
                 f"the parameters could not be checked within {patience:g} s, because {self._turns.length} "
-                f"other requests are being checked or waiting. At most {self._turns.at_once} are checked at "
-                f"once, and {self._turns.for_one} of one address. Send fewer at once, or try again later"
+                f"other requests are being checked or waiting. At most {self._turns.at_once} are checked "
+                f"at once, and {self._turns.for_one} from one address. Send fewer requests at once, or try "
+                "again later"
             ) from error
 
 

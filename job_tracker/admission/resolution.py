@@ -18,7 +18,7 @@ _MAX_KNOWN = 1024
 
 
 class Resolver:
-    """Resolves groups for one backend, by its configuration and that of the algorithms."""
+    """Resolves groups for one backend, from the configuration of the backend and of the algorithms."""
 
     def __init__(self, algorithms: Mapping[str, Algorithm], backend: str, plugin: BackendPlugin) -> None:
         self._algorithms = algorithms
@@ -44,10 +44,9 @@ class Resolver:
         return resolved
 
     def completed(self, spec: JobSpec) -> JobSpec:
-        """Return the spec, resolved now if it is not resolved for this backend.
-
-        Specs of earlier versions, or of another backend, are not. Raises LaunchFailed if the algorithm is no
-        longer configured, or the options no longer fit.
+        """Return the spec, and resolve it first if it comes from an earlier version or was resolved for
+        another backend. Raises LaunchFailed if the algorithm is no longer configured, or the options no
+        longer fit.
         """
         if spec.group.backend == self._backend:
             return spec
@@ -94,7 +93,7 @@ class Resolver:
         )
 
     def _instance(self, name: str, role: str, sent: InstanceOptions) -> InstanceSpec:
-        # Cached, since resolving is slow and most jobs of an algorithm send the same options.
+        # Cached, since resolving is slow and most jobs of an algorithm have the same options.
         key = name, role, repr(sent)
         known = self._known.get(key)
         if known is None:

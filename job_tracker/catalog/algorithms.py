@@ -15,7 +15,7 @@ from job_tracker.frameworks import FRAMEWORKS
 from job_tracker.frameworks.job_environment import FREE_PARAMETERS
 from job_tracker.frameworks.reserved_names import is_reserved
 
-_MAX_FREE_BYTES = 96 * 1024  # Linux takes at most 128 KiB a variable
+_MAX_FREE_BYTES = 96 * 1024  # Linux accepts at most 128 KiB per variable
 
 
 class Recipe(Protocol):
@@ -35,8 +35,8 @@ class Recipe(Protocol):
 def _parameter_name(name: str) -> str:
     if not PARAMETER_NAME.fullmatch(name):
         raise ValueError(
-            f"{quoted(name)} is not a name of an environment variable; allowed are letters, digits and _, no "
-            "digit first, at most 128"
+            f"{quoted(name)} is not a name of an environment variable; allowed: at most 128 letters, "
+            "digits and _, not beginning with a digit"
         )
     if is_reserved(name) or name in GROUP_PARAMETERS:
         raise ValueError(
@@ -48,7 +48,7 @@ def _parameter_name(name: str) -> str:
 
 def _framework_name(name: str) -> str:
     if name not in FRAMEWORKS:
-        raise ValueError(f"{quoted(name)} is not a framework; allowed are {', '.join(sorted(FRAMEWORKS))}")
+        raise ValueError(f"{quoted(name)} is not a framework; allowed: {', '.join(sorted(FRAMEWORKS))}")
     return name
 
 
@@ -97,8 +97,8 @@ class Algorithm(Config):
     )
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
         default={},
-        description="Environment variables of every process. Put no secrets here: backends have settings for "
-        "those.",
+        description="Environment variables of every process. Do not put secrets here: backends have "
+        "settings for those.",
     )
 
     @model_validator(mode="before")
@@ -147,7 +147,7 @@ class Algorithm(Config):
         return (own.command if own else ()) or command
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """The variables of the processes: the sent parameters, and the defaults of the others.
+        """The variables of the processes: the parameters that were sent, and the defaults of the others.
 
         Raises InvalidField for the first parameter that is not allowed.
         """
@@ -157,7 +157,8 @@ class Algorithm(Config):
             if not PARAMETER_NAME.fullmatch(name):
                 raise InvalidField(
                     field,
-                    "the name is not allowed; allowed are letters, digits and _, no digit first, at most 128",
+                    "the name is not allowed; allowed: at most 128 letters, digits and _, not beginning "
+                    "with a digit",
                 )
             if name in GROUP_PARAMETERS:
                 self.composer.check_name(name)
@@ -168,7 +169,7 @@ class Algorithm(Config):
                 free[name] = value
             else:
                 allowed = ", ".join([*self.parameters, *self.composer.parameters])
-                raise InvalidField(field, f"the algorithm has no such parameter; allowed are {allowed}")
+                raise InvalidField(field, f"the algorithm has no such parameter; allowed: {allowed}")
         defaults = {n: p.default for n, p in self.parameters.items() if p.default is not None}
         variables = {name: value for name, value in sent.items() if name not in free}
         together = {FREE_PARAMETERS: _as_json(free)} if self.free_parameters else {}
@@ -208,7 +209,10 @@ def algorithm_model(
     fields: dict[str, Any] = {
         name: (
             model | None,
-            Field(default=None, description=f"How backend {name} runs the algorithm. Unset: it cannot."),
+            Field(
+                default=None,
+                description=f"How backend {name} runs the algorithm. Unset: backend {name} cannot run it.",
+            ),
         )
         for name, model in recipes.items()
     }

@@ -13,10 +13,10 @@ class Dataset(Config):
         description="fsspec URI of the folder of one version. `{dataset_id}` and `{version}` are filled in."
     )
     files: tuple[str, ...] = Field(
-        # Not empty: configurations without `files` rely on the check for these two.
+        # The default is not empty: configurations without `files` rely on the check for these two files.
         default=("examples.csv", "labels.csv"),
-        description="Files that the folder of a version must contain. A job on a version without them is "
-        "refused.",
+        description="Files that the folder of a version must contain. A job with a version that lacks one "
+        "of them is refused.",
     )
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """One role besides the master and its workers. Its other options are those of the algorithm."""
+    """One role besides the master and its workers. Other options are taken from the algorithm."""
 
     instances: int = Field(
         default=1,
@@ -39,7 +39,7 @@ class RoleRecipe(Config):
     )
 
     def options(self, backend: str) -> Any:
-        """The options of this role on a backend; None if the backend has none for roles."""
+        """The options of this role on a backend; None if the backend has no options for roles."""
         return getattr(self, backend, None)
 
 
@@ -50,8 +50,8 @@ class ElasticRecipe(Config):
         default=1,
         ge=1,
         le=_MOST,
-        description="Fewest instances that train, if the request does not set MIN_INSTANCES. With fewer, "
-        "training waits.",
+        description="Smallest number of instances that train, if the request does not set MIN_INSTANCES. "
+        "With fewer, training waits.",
     )
     max_restarts: int = Field(
         default=10,
@@ -122,7 +122,7 @@ class Composer:
             known = self.traits.roles.get(role)
             if known is None:
                 allowed = ", ".join(self.traits.roles) or "none"
-                return f"roles.{role}: framework {self.framework} has no such role; allowed are {allowed}"
+                return f"roles.{role}: framework {self.framework} has no such role; allowed: {allowed}"
             most = known.at_most
             if most is not None and max(recipe.instances, recipe.max_instances or 0) > most:
                 return (
@@ -135,7 +135,7 @@ class Composer:
                 )
         if self.elastic is not None and not self.traits.is_elastic:
             able = ", ".join(name for name, each in FRAMEWORKS.items() if each.traits.is_elastic)
-            return f"elastic: framework {self.framework} does not support it; allowed are {able}"
+            return f"elastic: framework {self.framework} does not support it; allowed: {able}"
         if self.elastic is not None and self.elastic.min_instances > (self.max_instances or _MOST):
             return (
                 f"elastic.min_instances: {self.elastic.min_instances} is not allowed: max_instances is "
@@ -144,7 +144,7 @@ class Composer:
         return None
 
     def check_name(self, name: str) -> None:
-        """Raise InvalidField if the algorithm does not support this one of GROUP_PARAMETERS."""
+        """Raise InvalidField if the algorithm does not support this parameter of GROUP_PARAMETERS."""
         field = f"parameters.{name}"
         if name == INSTANCES_PARAMETER:
             return

@@ -1,4 +1,4 @@
-"""Retry policy and deadlines of a job: the request's values over the configured defaults."""
+"""Retry policy and deadlines of a job: the request's values override the configured defaults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ ANY_FAILURE = "any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefaults:
-    """The configured policies. Requests send values by the name of the field; times are in seconds."""
+    """The configured policies. Requests send values under the names of the fields; times are in seconds."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
@@ -28,7 +28,7 @@ class JobDefaults:
             if not 1 <= sent["max_attempts"] <= MAX_ATTEMPTS:
                 raise InvalidField(
                     "retry_policy.max_attempts",
-                    f"{sent['max_attempts']} is not allowed; allowed are 1 to {MAX_ATTEMPTS}",
+                    f"{sent['max_attempts']} is not allowed; allowed: 1 to {MAX_ATTEMPTS}",
                 )
             policy = replace(policy, max_attempts=sent["max_attempts"])
         if "backoff" in sent:
@@ -57,12 +57,12 @@ def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
         if word != ANY_FAILURE and word not in known:
             raise InvalidField(
                 field,
-                f"unknown category {quoted(word)}; allowed are {ANY_FAILURE}, {', '.join(Category)}",
+                f"unknown category {quoted(word)}; allowed: {ANY_FAILURE}, {', '.join(Category)}",
             )
     return tuple(Category) if ANY_FAILURE in words else tuple(sorted(Category(word) for word in set(words)))
 
 
 def _duration(field: str, seconds: float) -> timedelta:
     if not 0 <= seconds <= MAX_DURATION.total_seconds():
-        raise InvalidField(field, f"{seconds:g} s is not allowed; allowed are 0 to {MAX_DURATION.days} days")
+        raise InvalidField(field, f"{seconds:g} s is not allowed; allowed: 0 to {MAX_DURATION.days} days")
     return timedelta(seconds=seconds)

@@ -52,9 +52,7 @@ class Parameter(Config):
                 field, f"{quoted(value)} is not allowed: it contains control characters or line breaks"
             )
         if self.choices and value not in self.choices:
-            raise InvalidField(
-                field, f"{quoted(value)} is not allowed; allowed are {', '.join(self.choices)}"
-            )
+            raise InvalidField(field, f"{quoted(value)} is not allowed; allowed: {', '.join(self.choices)}")
         if not self._is_of_type(value):
             raise InvalidField(field, f"{quoted(value)} is not {self._allowed()}")
 
@@ -92,7 +90,7 @@ class Parameter(Config):
 
 
 def _finite(text: str) -> float | None:
-    # Not float() alone: it accepts "nan", "1_000" and blanks, which parsers of other languages refuse.
+    # Not float() alone: it accepts "nan", "1_000" and blanks, which the parsers of other languages refuse.
     if len(text) > 64 or not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
         return None
     number = float(text)

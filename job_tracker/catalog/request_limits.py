@@ -26,24 +26,24 @@ PodOptionName = Literal[
 ]
 FIELD = "pod_options"
 _GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
-# Without those that choose machines and priorities.
+# All options except those that choose machines and priorities.
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations"}
 )
 
 
 class RequestLimits(Config):
-    """Limits of requests: a base of the settings of backends.
+    """Limits of requests. The settings of backends inherit from this class.
 
     Keys of labels and annotations with a prefix configure another component (an identity, a network, a
     sidecar), so a request may only use the prefixes in `allowed_key_prefixes`. A label without a prefix, such
-    as `app`, could put a pod under another team's Service or network policy, and a label of Kubernetes under
-    a controller. So a request may only set those in `allowed_labels`. Nothing selects pods by annotations, so
-    a request may set any annotation without a prefix.
+    as `app`, could put a pod under another team's Service or network policy; a label of Kubernetes could put
+    it under a controller. So a request may only set the labels in `allowed_labels`. Nothing selects pods by
+    annotations, so a request may set any annotation without a prefix.
     """
 
     resource_names: ClassVar[frozenset[str] | None] = None
-    """The resources of the engine; None: any that a cluster may have."""
+    """The resources that the engine has; None means any resource, since clusters can define their own."""
 
     allowed_request_options: frozenset[PodOptionName] = Field(
         default=ALLOWED_BY_DEFAULT,
@@ -65,13 +65,16 @@ class RequestLimits(Config):
     )
 
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
-        """The sent options as a job keeps them, without defaults. Raises InvalidField."""
+        """The options of the request in the form in which the job keeps them, without defaults.
+
+        Raises InvalidField.
+        """
         for name in sent:
             if name not in self.allowed_request_options:
                 allowed = ", ".join(sorted(self.allowed_request_options)) or "none"
                 raise InvalidField(
                     f"{FIELD}.{quoted(name)[1:-1]}",
-                    f"a request may not set this option; allowed are {allowed}",
+                    f"a request may not set this option; allowed: {allowed}",
                 )
         try:
             options = RequestedPodOptions.model_validate(dict(sent))
@@ -87,7 +90,7 @@ class RequestLimits(Config):
             if self.resource_names is not None and name not in self.resource_names:
                 allowed = ", ".join(sorted(self.resource_names))
                 raise InvalidField(
-                    f"{FIELD}.resources.{name}", f"containers have no such resource; allowed are {allowed}"
+                    f"{FIELD}.resources.{name}", f"containers have no such resource; allowed: {allowed}"
                 )
             most = self.max_resources.get(name)
             if most is not None and amount(quantity) > amount(most):
@@ -102,8 +105,8 @@ class RequestLimits(Config):
             if not has_prefix and key not in self.allowed_labels:
                 raise InvalidField(
                     f"{FIELD}.labels",
-                    f"{quoted(key)} is not allowed: Services and network policies of others may select it; "
-                    f"allowed are keys with a prefix in allowed_key_prefixes ({prefixes}) and the keys in "
+                    f"{quoted(key)} is not allowed: other teams' Services and network policies may select "
+                    f"it; allowed: keys with a prefix in allowed_key_prefixes ({prefixes}) and the keys in "
                     f"allowed_labels ({', '.join(sorted(self.allowed_labels)) or 'none'})",
                 )
         for key in options.annotations:

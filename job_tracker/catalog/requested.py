@@ -53,7 +53,7 @@ class Toleration(Config):
 
 
 class RequestedPodOptions(Config):
-    """Options that a request can set, if `allowed_request_options` has their names."""
+    """Options that a request can set if their names are in `allowed_request_options`."""
 
     resources: Resources = Field(
         default={},

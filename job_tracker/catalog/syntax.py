@@ -42,7 +42,7 @@ def amount(quantity: str) -> Decimal:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(
-            f'{quoted(quantity)} is not a quantity; allowed are numbers such as "2", "0.5" or "500m", and '
+            f'{quoted(quantity)} is not a quantity; allowed: numbers such as "2", "0.5" or "500m", and '
             'bytes such as "512Mi" or "4Gi"'
         )
     number = Decimal(match[1]) * _SUFFIXES[match[2] or ""]
@@ -83,7 +83,7 @@ def key_prefix(key: str) -> str:
 
 
 def _number_as_text(value: Any) -> Any:
-    # TOML files have numbers: cpu = 2. In Python a bool is an int, too.
+    # In TOML files these are numbers, such as cpu = 2. In Python, a bool is an int, too.
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -102,7 +102,7 @@ def _resource_name(name: str) -> str:
     if known or ("/" in name and _is_key(name) and not is_reserved_key(name)):
         return name
     raise ValueError(
-        f"{quoted(name)} is not a resource; allowed are cpu, memory, ephemeral-storage, hugepages-SIZE and "
+        f"{quoted(name)} is not a resource; allowed: cpu, memory, ephemeral-storage, hugepages-SIZE and "
         "extended resources such as nvidia.com/gpu"
     )
 
@@ -121,8 +121,8 @@ def _is_key(key: str) -> bool:
 def _key(key: str) -> str:
     if not _is_key(key):
         raise ValueError(
-            f"{quoted(key)} is not a key; allowed are at most 63 letters, digits and - _ . with a letter or "
-            "digit at both ends, after a domain and / if wanted, such as example.com/team"
+            f"{quoted(key)} is not a key; allowed: at most 63 letters, digits and - _ . with a letter or "
+            "digit at both ends, and optionally a domain and / before them, such as example.com/team"
         )
     return key
 
@@ -144,14 +144,14 @@ def _label_key(key: str) -> str:
 
 def _key_prefix(prefix: str) -> str:
     if not _SUBDOMAIN.fullmatch(prefix):
-        raise ValueError(f"{quoted(prefix)} is not a prefix; allowed are domains such as example.com")
+        raise ValueError(f"{quoted(prefix)} is not a prefix; allowed: domains such as example.com")
     return prefix
 
 
 def _label_value(value: str) -> str:
     if value and not _KEY_NAME.fullmatch(value):
         raise ValueError(
-            f"{quoted(value)} is not the value of a label; allowed are at most 63 letters, digits and - _ . "
+            f"{quoted(value)} is not the value of a label; allowed: at most 63 letters, digits and - _ . "
             "with a letter or digit at both ends"
         )
     return value
@@ -168,7 +168,7 @@ def _annotation_value(value: str) -> str:
 def _object_name(name: str) -> str:
     if not _SUBDOMAIN.fullmatch(name):
         raise ValueError(
-            f"{quoted(name)} is not the name of an object; allowed are lower-case letters, digits, - and ., "
+            f"{quoted(name)} is not the name of an object; allowed: lower-case letters, digits, - and ., "
             "with a letter or digit at both ends"
         )
     return name
@@ -177,7 +177,7 @@ def _object_name(name: str) -> str:
 def _namespace(name: str) -> str:
     if not re.fullmatch(_DNS_LABEL, name):
         raise ValueError(
-            f"{quoted(name)} is not a namespace; allowed are at most 63 lower-case letters, digits and -, "
+            f"{quoted(name)} is not a namespace; allowed: at most 63 lower-case letters, digits and -, "
             "with a letter or digit at both ends"
         )
     return name
@@ -185,15 +185,15 @@ def _namespace(name: str) -> str:
 
 def _secret_key(key: str) -> str:
     if not _SECRET_KEY.fullmatch(key):
-        raise ValueError(f"{quoted(key)} is not a key of a Secret; allowed are letters, digits and . _ -")
+        raise ValueError(f"{quoted(key)} is not a key of a Secret; allowed: letters, digits and . _ -")
     return key
 
 
 def _environment_name(name: str) -> str:
     if not _ENVIRONMENT_NAME.fullmatch(name):
         raise ValueError(
-            f"{quoted(name)} is not a name of an environment variable; allowed are letters, digits and _, no "
-            "digit first, at most 128"
+            f"{quoted(name)} is not a name of an environment variable; allowed: at most 128 letters, "
+            "digits and _, not beginning with a digit"
         )
     if is_set_by_service(name):
         raise ValueError(f"{quoted(name)} is a reserved name: it is set by the service")
@@ -203,7 +203,7 @@ def _environment_name(name: str) -> str:
 def _image(image: str) -> str:
     if len(image) > 512 or not _IMAGE.fullmatch(image):
         raise ValueError(
-            f"{quoted(image)} is not an image; allowed are [REGISTRY/]PATH[:TAG][@sha256:DIGEST], the path "
+            f"{quoted(image)} is not an image; allowed: [REGISTRY/]PATH[:TAG][@sha256:DIGEST], the path "
             "in lower case"
         )
     return image
@@ -212,13 +212,13 @@ def _image(image: str) -> str:
 def _absolute_path(path: str) -> str:
     parts = path.split("/")
     if not path.startswith("/") or path == "/" or ":" in path or any(p in ("", ".", "..") for p in parts[1:]):
-        raise ValueError(f"{quoted(path)} is not a path; allowed are absolute paths without : or ..")
+        raise ValueError(f"{quoted(path)} is not a path; allowed: absolute paths without : or ..")
     return path
 
 
 def _relative_path(path: str) -> str:
     if not path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ValueError(f"{quoted(path)} is not a path in a volume; allowed are relative paths without ..")
+        raise ValueError(f"{quoted(path)} is not a path in a volume; allowed: relative paths without ..")
     return path
 
 

@@ -21,5 +21,5 @@ class Backoff:
         return random.uniform(seconds / 2, seconds)  # noqa: S311
 
     def reset(self) -> None:
-        """Start with the first pause again: the operation has succeeded."""
+        """Begin with the first pause again, after the operation has succeeded."""
         self._seconds = self._first

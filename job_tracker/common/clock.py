@@ -3,7 +3,8 @@
 import time
 from datetime import UTC, datetime
 
-# Some systems lack CLOCK_BOOTTIME. There a machine believes in its lease for longer after a sleep.
+# Some systems lack CLOCK_BOOTTIME. On these, a machine that was asleep believes for too long that it holds
+# its lease.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

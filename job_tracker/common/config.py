@@ -10,7 +10,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 DEFAULT_PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
-"""The PATH of programs that the service starts. The folder of its own python comes first."""
+"""The PATH of programs that the service starts: the folder of its own Python, then the system's default
+PATH."""
 
 
 class Config(BaseModel):

@@ -1,4 +1,4 @@
-"""Temporary faults of this machine, such as a full disk. They are no reason to fail a job."""
+"""Temporary faults of this machine, such as a full disk. A job must not fail because of them."""
 
 import errno
 
@@ -16,10 +16,10 @@ _OF_READING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def hinders_reading(error: OSError) -> bool:
-    """Return whether the fault prevents all reading now; other errors concern only the file."""
+    """Return whether the fault prevents reading any file at present. Other errors concern a single file."""
     return error.errno in _OF_READING
 
 
 def remedy_of(error: OSError) -> str | None:
-    """Return what is lacking and what to do, for a temporary fault; None for other errors."""
+    """Describe a temporary fault and what to do about it; None for other errors."""
     return _REMEDIES.get(error.errno or 0)

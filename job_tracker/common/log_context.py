@@ -23,7 +23,7 @@ subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
 
 @contextmanager
 def about(job_id: int, attempt: int = 0) -> Iterator[None]:
-    """Have the log lines within the block name this job."""
+    """Make the log lines within the block name this job."""
     token = subject.set(Subject(job_id, attempt))
     try:
         yield

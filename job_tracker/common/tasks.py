@@ -45,7 +45,10 @@ async def end(*tasks: "asyncio.Future[Any]") -> None:
 
 
 async def within(seconds: float, tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Wait for the tasks, and cancel those that are not done in time. Their errors stay with them."""
+    """Wait for the tasks, and cancel those that are not done in time.
+
+    Errors of the tasks are not raised here.
+    """
     if not tasks:
         return
     try:
@@ -95,16 +98,19 @@ class SharedWork(Generic[Key, Result]):
     def begin(
         self, key: Key, work: Callable[[], Coroutine[Any, Any, Result]], name: str, *, detached: bool = False
     ) -> asyncio.Task[Result]:
-        """Return the task of the key, started now unless it is under way. See `background` for `detached`."""
+        """Return the task of the key.
+
+        It is started now unless it is already under way. See `background` for `detached`.
+        """
         task = self._running.get(key)
         if task is None:
-            # The callers handle its errors. If all of them have gone, the next caller starts the work again.
+            # The callers handle its errors. If all callers have gone, the next one starts the work again.
             task = self._running[key] = background(work(), name, expected=(Exception,), detached=detached)
             task.add_done_callback(lambda _: self._running.pop(key))
         return task
 
     async def do(self, key: Key, work: Callable[[], Coroutine[Any, Any, Result]], name: str) -> Result:
-        """Return the result of the key's task, started now unless it is under way."""
+        """Return the result of the key's task. It is started now unless it is already under way."""
         return await asyncio.shield(self.begin(key, work, name))
 
     async def wait(self) -> None:

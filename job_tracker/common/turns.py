@@ -5,10 +5,9 @@ from collections import Counter
 
 
 class FairTurns:
-    """Grants a limited number of turns at once, and fewer to each single caller.
-
-    So one caller alone never makes the others wait. A free turn goes to the waiting caller with the fewest
-    turns, and among equals to the one whose last turn was granted first.
+    """Grants a limited number of turns at once, and fewer to each caller, so a single caller never makes the
+    others wait. A free turn goes to the waiting caller with the fewest turns, and among equals to the one
+    whose last turn was granted first.
     """
 
     def __init__(self, at_once: int, for_one: int) -> None:
@@ -25,7 +24,7 @@ class FairTurns:
         return self._taken.total() + sum(map(len, self._waiting.values()))
 
     async def take(self, caller: str) -> None:
-        """Wait for a turn, which `give` returns. A cancelled call takes none."""
+        """Wait for a turn, which ends with `give`. A cancelled call takes no turn."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, {})[turn] = None
         self._pass_on()
@@ -39,7 +38,7 @@ class FairTurns:
             raise
 
     def give(self, caller: str) -> None:
-        """Return a turn."""
+        """End a turn."""
         self._free += 1
         self._taken[caller] -= 1
         if not self._taken[caller]:
@@ -49,7 +48,8 @@ class FairTurns:
     def wanted(self) -> Counter[str]:
         """Count the waiting calls by the caller whose turns they wait for.
 
-        A caller with `for_one` turns waits for its own turns, others wait for the caller with the most.
+        A caller that has `for_one` turns waits for its own turns; the others wait for the caller with the
+        most turns.
         """
         wanted = Counter[str]()
         for caller, waiting in self._waiting.items():

@@ -43,7 +43,7 @@ def explain(error: Exception, model: Any = None) -> str:
 def _problem(details: Any, model: Any) -> Problem:
     path, kind, parent = [], model, None
     for part in details["loc"]:
-        if part == "[key]":  # pydantic's mark: the key itself is refused, which is in the path already
+        if part == "[key]":  # this is how pydantic marks a refused key; the path already has the key
             kind = str
             continue
         parent, (kind, is_tag) = kind, _member(kind, part)
@@ -51,7 +51,7 @@ def _problem(details: Any, model: Any) -> Problem:
             path.append(quoted(str(part))[1:-1])
     if details["type"] == "extra_forbidden":
         known = ", ".join(_bare(parent).model_fields) if _is_model(parent) else ""
-        return Problem(tuple(path), f"unknown name; allowed are {known}" if known else "unknown name")
+        return Problem(tuple(path), f"unknown name; allowed: {known}" if known else "unknown name")
     is_secret = kind is None or "secret" in ".".join(path).lower() or _holds_secret(kind)
     return Problem(tuple(path), _reason(details, None if is_secret else details["input"]))
 
@@ -86,7 +86,7 @@ def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
 
 
 def _bare(kind: Any) -> Any:
-    """The type without annotations, and the only member of an optional one."""
+    """The type without annotations. Of an optional type, the type of its value."""
     members = [each for each in get_args(kind) if each is not NoneType]
     if get_origin(kind) is Annotated or (get_origin(kind) in (Union, UnionType) and len(members) == 1):
         return _bare(members[0])

@@ -24,11 +24,11 @@ class QueueHealth:
     depth: int
     """The number of keys that wait for a worker."""
     oldest_seconds: float
-    """How long the first of them has waited."""
+    """How long the first of these keys has waited."""
     longest_seconds: float
     """How long the slowest worker has worked on its key."""
     retries: int
-    """How often work on a key has failed."""
+    """How often the work on any key has failed."""
 
 
 class WorkQueue(Generic[K]):
@@ -53,7 +53,7 @@ class WorkQueue(Generic[K]):
         self._handle = handle
         self._expected = expected
         self._workers = workers
-        self._waiting: dict[K, float] = {}  # with the time since when, as in _active
+        self._waiting: dict[K, float] = {}  # each with the time since which it waits, as in _active
         self._active: dict[K, float] = {}
         self._again: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}
@@ -74,7 +74,7 @@ class WorkQueue(Generic[K]):
         )
 
     def add(self, key: K) -> None:
-        """Have the key handled as soon as a worker is free."""
+        """Let a worker handle the key as soon as one is free."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._active:
@@ -84,7 +84,7 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def add_within(self, key: K, delay: timedelta) -> None:
-        """Have the key handled after the delay, or earlier if that is already planned."""
+        """Let a worker handle the key after the delay, or earlier if that is already planned."""
         if key not in self._waiting:
             self._add_later(key, delay)
 

@@ -11,14 +11,17 @@ class Means(StrEnum):
     """How a caller is identified."""
 
     OPEN = "open"
-    """Not at all: the service asks for no proof. Everyone who reaches it is one caller, at many addresses."""
+    """No identification: the service asks for no proof.
+
+    Everyone who can reach it is the same caller, at many addresses.
+    """
 
 
 class Role(StrEnum):
     """What a caller may do in a project."""
 
     OPERATOR = "operator"
-    """Everything, in all projects."""
+    """The caller may do everything, in all projects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Caller:
     roles: Mapping[str, Role] = field(default_factory=dict)
     """By project."""
     default_project: str = DEFAULT_PROJECT
-    """The project of requests that name none."""
+    """The project of requests that do not name one."""
     address: str = ""
     """The caller's host, for example ipv4:192.0.2.1; empty for the service itself."""
 

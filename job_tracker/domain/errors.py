@@ -7,7 +7,7 @@ TrackerError
 ├── RequestKeyConflict       the request key was used for another request
 ├── LimitExceeded            the queue is full
 ├── NotAllowed               the caller did not prove that it may do this
-├── AttemptOver              a report of an attempt that no longer runs
+├── AttemptOver              a report for an attempt that is no longer running
 ├── IllegalMove              a transition that is not in TRANSITIONS
 ├── StaleJob                 another writer changed the job first: read it again
 ├── LeadershipLost           the term is over: another replica may lead
@@ -19,7 +19,7 @@ TrackerError
 ├── BackendUnavailable       the engine does not answer: retry later
 │   └── NoRoom               ... this machine has no room for a launch
 ├── BackendRefused           the engine cannot be used as configured
-└── LogsNotFound             the log does not exist yet, or no longer
+└── LogsNotFound             the log does not exist yet, or was deleted
 """
 
 from job_tracker.domain.diagnosis import Diagnosis
@@ -69,10 +69,10 @@ class NotAllowed(TrackerError):
 
 
 class AttemptOver(TrackerError):
-    """A report of an attempt that no longer runs: it has ended, or a later attempt has replaced it."""
+    """A report for an attempt that is no longer running: it has ended, or a later attempt has replaced it."""
 
     def __init__(self, job_id: int, attempt: int) -> None:
-        super().__init__(f"attempt {attempt} of job {job_id} no longer runs; its reports are not kept")
+        super().__init__(f"attempt {attempt} of job {job_id} is no longer running; its reports are not kept")
 
 
 class IllegalMove(TrackerError):
@@ -94,11 +94,11 @@ class LeadershipLost(TrackerError):
 
 
 class StoreUnavailable(TrackerError):
-    """The store does not answer. A write may or may not have been done; calls may be repeated."""
+    """The store does not answer. A write may or may not have taken effect; calls may be repeated."""
 
 
 class StoreLost(StoreUnavailable):
-    """The store can never write again, so the service has to end. The message says what is safe."""
+    """The store can never write again, so the service has to end. The message says which jobs are safe."""
 
 
 class StoreRefused(TrackerError):
@@ -130,4 +130,4 @@ class BackendRefused(TrackerError):
 
 
 class LogsNotFound(TrackerError):
-    """The log of this group and rank does not exist yet, or no longer."""
+    """The log of this group and rank does not exist yet, or no longer exists."""

@@ -48,7 +48,7 @@ class GroupRef:
     job_id: int
     attempt: int
     home: str = field(default="", compare=False)
-    """The home of its job; empty if unknown, since engines do not report it."""
+    """The home of the group's job. Empty if unknown, since engines do not report it."""
 
     @property
     def job_folder(self) -> str:
@@ -94,7 +94,7 @@ class InstanceSpec(InstanceOptions):
     command: tuple[str, ...] = ()
     """The program and its arguments, without the framework's launcher; empty: the image's own command."""
     engine: str = ""
-    """The backend's own options as JSON, opaque to all others."""
+    """The backend's own options as JSON. Only this backend interprets them."""
 
     @property
     def processes(self) -> int:
@@ -116,7 +116,8 @@ class GroupSpec:
     roles: Mapping[str, int]
     """The number of instances of each role, in the order of ranks."""
     backend: str = ""
-    """The backend that it is resolved for; empty for unresolved specs, which earlier versions accepted."""
+    """The backend for which the spec is resolved; empty for unresolved specs, which earlier versions
+    accepted."""
     framework: str = "pytorch"
     trainers: InstanceSpec = InstanceSpec()  # it never changes
     """The master and its workers. In an unresolved spec: their options in the request."""

@@ -64,7 +64,7 @@ class JobSpec:
     """The accepted request: checked, with every default filled in. It never changes."""
 
     group: GroupSpec
-    """The first field: stored specs of versions before groups are recognized by its absence there."""
+    """The first field. Stored specs of versions that had no groups lack it, and are recognized by that."""
     algorithm: str
     dataset_id: str
     dataset_version: str
@@ -103,7 +103,8 @@ class Ending:
     decided_at: datetime
     diagnosis: Diagnosis | None = None
     at_once: bool = False
-    """Whether workers get no time to end by themselves after their master has succeeded."""
+    """Whether workers are stopped at once after their master has succeeded, without time to end by
+    themselves."""
     has_model: bool | None = None
     """Whether there are files at the job's `model_uri` after a success; None if unknown."""
 
@@ -120,11 +121,11 @@ class Move:
     attempt: int
     diagnosis: Diagnosis | None = None
     note: str = ""
-    """The reason why it waited in that state."""
+    """The reason why the job waited in that state."""
 
     @property
     def is_restart(self) -> bool:
-        """Return whether it is the restart of a rank, not a new state."""
+        """Return whether this entry is the restart of a rank instead of a new state."""
         return self.state in LIVE_STATES and self.diagnosis is not None
 
 
@@ -141,7 +142,7 @@ class Progress:
     speed: float = 0.0
     """Steps per second, smoothed; 0 while unknown."""
     measured_at: datetime | None = None
-    """When the speed was last measured, or its first measurement began."""
+    """The time when the speed was last measured, or when its first measurement began."""
     measured_step: int = 0
     """The step at that time."""
 
@@ -195,7 +196,7 @@ class Job:
 
     @property
     def last_failure(self) -> Diagnosis | None:
-        """Return why the job failed; if it did not, why its last failed attempt did."""
+        """Return why the job failed. If it did not fail, return why its last failed attempt did."""
         reasons = (move.diagnosis for move in reversed(self.history) if move.diagnosis)
         return self.diagnosis or next(reasons, None)
 
@@ -206,7 +207,7 @@ class Job:
 
     @property
     def model_uri(self) -> str:
-        """Return the folder of the trained model. Each job has its own."""
+        """Return the folder of the trained model. Each job has its own folder."""
         return f"{self.spec.model_root}/{self.folder}"
 
     @property
@@ -228,15 +229,16 @@ class Job:
         return fresh._moved(JobState.LAUNCHING, at, until=_later(at, self.spec.deadlines.start))
 
     def running(self, at: datetime) -> "Job":
-        """Return the job in state RUNNING: its master runs since `at`."""
+        """Return the job in state RUNNING, with its master running since `at`."""
         moved = self._moved(JobState.RUNNING, at, until=_later(at, self.spec.deadlines.run))
         return replace(moved, started_at=at)
 
     def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
         """Return the job with the observed state of its ranks, and their program if known.
 
-        Observations of a group of another size are ignored. A rank that is observed as STOPPED keeps an
-        end that was observed before: a service that was killed during a stop had removed that rank already.
+        Observations of a group of another size are ignored. If a rank is observed as STOPPED and its end was
+        observed before, the earlier end stays: a service that was killed during a stop had already removed
+        that rank.
         """
         if len(ranks) != self.spec.instances:
             return self
@@ -255,7 +257,7 @@ class Job:
 
     @property
     def waits_for(self) -> str:
-        """Return what its launch waits for, if known."""
+        """Return what the job's launch is waiting for, if known."""
         return self.history[-1].note if self.state is JobState.LAUNCHING and not self.was_launched else ""
 
     def restarts_of(self, rank: int) -> int:
@@ -277,7 +279,7 @@ class Job:
         return replace(self, ranks=ranks, history=history)
 
     def decided(self, ending: Ending) -> "Job":
-        """Return the job with this ending decided. Raises IllegalMove if another was decided before.
+        """Return the job with this decided ending. Raises IllegalMove if another was decided before.
 
         Only a cancel may replace a decision, and only the decision to make another attempt.
         """
@@ -291,7 +293,10 @@ class Job:
         return replace(self, ending=ending, due_at=None, history=history)
 
     def failed(self, diagnosis: Diagnosis, at: datetime) -> "Job":
-        """Return the job with the failure of its attempt decided, and with it whether another follows."""
+        """Return the job with the decided failure of its attempt.
+
+        This also decides whether another attempt follows.
+        """
         again = self.spec.retry.allows(self.attempt, diagnosis)
         return self.decided(Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis))
 
@@ -324,7 +329,8 @@ class Job:
         }.get(self.state)
 
     def due_in_time(self, now: datetime) -> "Job":
-        """Return the job with `due_at` at most its longest wait from now, in case the clock was set back."""
+        """Return the job with `due_at` no later than now plus its longest wait, in case the clock was set
+        back."""
         latest = _later(now, self.longest_wait)
         if self.due_at is None or latest is None or self.due_at <= latest:
             return self

@@ -41,12 +41,12 @@ def group_name(algorithm: str, job_id: int, attempt: int) -> str:
 
 
 def home(store_id: str) -> str:
-    """Return the home of a store's jobs, for example default/1a2b3c4d."""
+    """Return the home of a store's jobs, which is PROJECT/STORE, for example default/1a2b3c4d."""
     return f"{DEFAULT_PROJECT}/{store_id}"
 
 
 def store_of(home: str) -> str:
-    """Return the id of the store in a home; "" for an empty home."""
+    """Return the id of the store, which is the last part of a home; "" for an empty home."""
     return home.rpartition("/")[2]
 
 

@@ -12,25 +12,24 @@ MAX_DURATION = timedelta(days=3650)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When a failed attempt is followed by another, which starts the whole group again.
-
-    That is so if the diagnosis is `retryable` (the node was lost, the pod was evicted, …) or its category is
-    in `retry_on`.
+    """Decides when a failed attempt is followed by another, which starts the whole group again: if the
+    diagnosis is `retryable` (the node was lost, the pod was evicted, …) or its category is in `retry_on`.
     """
 
     max_attempts: int = 1
-    """The most attempts, the first included."""
+    """The largest number of attempts, including the first."""
     backoff: timedelta = timedelta(seconds=10)
     """The wait before the second attempt. It doubles with each further attempt, up to `max_backoff`."""
     max_backoff: timedelta = timedelta(minutes=10)
     retry_on: tuple[Category, ...] = ()
 
     def allows(self, attempt: int, diagnosis: Diagnosis) -> bool:
-        """Return whether another attempt follows this failure of that attempt, counted from 1."""
+        """Return whether another attempt follows when attempt number `attempt` (from 1) has failed like
+        this."""
         return attempt < self.max_attempts and (diagnosis.retryable or diagnosis.category in self.retry_on)
 
     def delay_after(self, attempt: int) -> timedelta:
-        """Return how long to wait after that attempt, counted from 1."""
+        """Return how long to wait after attempt number `attempt` (from 1)."""
         # A float: a timedelta would overflow at the largest number of attempts.
         seconds = self.backoff.total_seconds() * 2.0 ** (attempt - 1)
         return timedelta(seconds=min(seconds, self.max_backoff.total_seconds()))
@@ -41,9 +40,12 @@ class Elastic:
     """How a group continues after it loses workers: each is restarted while the others train on."""
 
     min_instances: int
-    """With fewer, training waits for the restarted ones."""
+    """With fewer instances, training waits for the restarted ones."""
     max_restarts: int = 10
-    """The most restarts of workers in each attempt. The loss of one more worker ends the attempt."""
+    """The largest number of restarts of workers in each attempt.
+
+    The loss of one more worker ends the attempt.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,4 +57,4 @@ class Deadlines:
     start: timedelta | None = None
     """From the launch of an attempt until its master runs."""
     run: timedelta | None = None
-    """From then until the end of the attempt."""
+    """From the start of its master until the end of the attempt."""

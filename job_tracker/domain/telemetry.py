@@ -6,9 +6,12 @@ from datetime import datetime
 from job_tracker.domain.job import Progress
 
 MAX_SERIES = 256
-"""The most metrics of one job. Further names are left out."""
+"""The largest number of metrics of one job. Further names are ignored."""
 MAX_POINTS = 1024
-"""The most points of one series. At this number every second one is dropped, also of the later ones."""
+"""The largest number of points of one series.
+
+When it is reached, every second point is dropped, and from then on only every second new point is added.
+"""
 MAX_ARTIFACTS = 256
 
 
@@ -34,7 +37,7 @@ class SeriesPoint:
 
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
-    """A metric over the whole job, oldest point first, at the remaining resolution."""
+    """A metric over the whole job, oldest point first. Long series have fewer points (MAX_POINTS)."""
 
     name: str
     points: tuple[SeriesPoint, ...]
@@ -57,12 +60,12 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
-    """The news of one attempt since its last report, for the store."""
+    """What one attempt has reported since the last write, for the store."""
 
     job_id: int
     attempt: int
     at: datetime
-    """When it arrived at the service."""
+    """The time when the report arrived at the service."""
     progress: Progress | None = None
     points: tuple[MetricPoint, ...] = ()
     artifacts: tuple[Artifact, ...] = ()

@@ -1,4 +1,4 @@
-"""Artifacts of jobs: the files in the folders of their models, merged with the reported ones."""
+"""Artifacts of jobs: the files in the folders of their models, merged with those that training reported."""
 
 import asyncio
 import errno
@@ -38,7 +38,10 @@ class ModelFiles:
         self._root = storage_root
 
     async def list(self, job: Job) -> Sequence[ModelFile]:
-        """The files of the job's model, by name, at most MAX_ARTIFACTS. Raises StorageUnavailable."""
+        """The files of the job's model, sorted by name, at most MAX_ARTIFACTS of them.
+
+        Raises StorageUnavailable.
+        """
         uri = job.model_uri
 
         def look() -> Sequence[ModelFile]:

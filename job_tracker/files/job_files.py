@@ -58,11 +58,11 @@ def job_files(folder: str, *, within: str = "") -> JobFiles:
     """The files below `folder`, an fsspec URI. `within` is a URI above it that only operators can write."""
     filesystem, path = fsspec.core.url_to_fs(folder)
     if not isinstance(filesystem, LocalFileSystem):
-        filesystem.invalidate_cache()  # to see files that another service has just written
+        filesystem.invalidate_cache()  # so that files that another service has just written are found
         return _Objects(filesystem, path)
     root = fsspec.core.url_to_fs(within)[1] if within else path
     if not Path(path).is_relative_to(root):
-        root = path  # a job that was accepted with another storage.uri
+        root = path  # the job was accepted with another storage.uri
     return _LocalFiles(Place(Path(root), Path(path).relative_to(root).parts))
 
 
@@ -124,7 +124,7 @@ class _Objects:
 
     def open(self, path: str) -> BinaryIO:
         whole = f"{self._path}/{path}"
-        # Checked here, since the answer of S3 to HEAD ("bad request") can have other reasons.
+        # Checked here, since S3 answers with "bad request", which can have other reasons.
         if len(whole.lstrip("/").partition("/")[2].encode()) > _LONGEST_KEY:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         file: BinaryIO = self._filesystem.open(whole, "rb")

@@ -51,7 +51,7 @@ class Place:
 
     @property
     def path(self) -> Path:
-        """Its path. Opening it directly would follow links."""
+        """The path of the place. Do not open it directly: that would follow links."""
         return self.root.joinpath(*self.parts)
 
     @property
@@ -61,7 +61,7 @@ class Place:
 
     @property
     def parent(self) -> "Place":
-        """The folder it is in."""
+        """The folder that contains this place."""
         return Place(self.root, self.parts[:-1])
 
     def open(self) -> BinaryIO:
@@ -110,7 +110,7 @@ class Place:
             return False
 
     def names(self, most: int) -> list[str]:
-        """The names in the folder, sorted; any `most` of them if there are more."""
+        """The sorted names in the folder. If there are more than `most`, an arbitrary `most` of them."""
         folder = self.open_folder()
         try:
             with os.scandir(folder) as entries:
@@ -121,7 +121,7 @@ class Place:
     def files(self, most: int) -> list[tuple[str, int]]:
         """Name and size in bytes of the regular files in the folder and below, sorted.
 
-        Looks at `most` entries at most, down to a depth of 64 folders.
+        Looks at no more than `most` entries, down to a depth of 64 folders.
         """
         found: list[tuple[str, int]] = []
         folders, left = [""], most
@@ -163,7 +163,7 @@ class Place:
             return os.fdopen(_open_file(self.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder), "wb")
 
     def append(self) -> int:
-        """Open a file for appending, create it if needed, and return its descriptor."""
+        """Open a file for appending, and return its descriptor. The file is created if needed."""
         with self._parent() as folder:
             return _open_file(self.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, folder)
 
@@ -180,7 +180,10 @@ class Place:
             aside.unlink()
 
     def move_to(self, target: "Place", *, replace: bool = True) -> None:
-        """Rename it durably. Raises FileExistsError if the target exists, unless `replace`."""
+        """Rename the file or folder durably.
+
+        Raises FileExistsError if the target exists, unless `replace` is true.
+        """
         with self._parent() as source, target._parent() as goal:
             if replace:
                 os.rename(self.name, target.name, src_dir_fd=source, dst_dir_fd=goal)
@@ -201,7 +204,7 @@ class Place:
     def remove(self) -> None:
         """Remove the folder with its content, or the file, if it exists.
 
-        It takes three descriptors for any depth: deeper folders are moved up first.
+        It needs only three descriptors for any depth: deeper folders are moved up first.
         """
         try:
             with suppress(PermissionError):  # another user owns it
@@ -234,7 +237,7 @@ def place_of(path: Path) -> Place:
 
 
 def open_regular(name: str, folder: int) -> BinaryIO:
-    """Open a regular file in an open folder for reading. Raises as the methods of Place do."""
+    """Open a regular file in an open folder for reading. Raises the same errors as the methods of Place."""
     return os.fdopen(_open_file(name, os.O_RDONLY, folder), "rb")
 
 
@@ -250,7 +253,8 @@ def _open(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, 0o600, dir_fd=folder)
     except OSError as error:
-        # A link, a folder, a socket or a pipe without a reader; or a component that is not a folder.
+        # It is a link, a folder, a socket or a pipe without a reader; or a component of the path is not a
+        # folder.
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENOTDIR):
             raise Suspicious(error.errno, "is not what the service put there", name) from error
         raise

@@ -59,7 +59,10 @@ class Role:
     needs_worker: bool = False
     """True if it needs a worker besides the master."""
     serves: bool = False
-    """True if it never ends by itself. Then the workers do not either: all are stopped after the master."""
+    """True if it never ends by itself.
+
+    The workers then do not end by themselves either: all are stopped after the master.
+    """
     takes_rank_0: bool = False
     """True if it is the master of the group. Then all other instances are workers."""
 
@@ -82,7 +85,7 @@ class Framework(Protocol):
 
     @property
     def traits(self) -> Traits:
-        """Its abilities."""
+        """The abilities of the framework."""
         ...
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:

@@ -12,13 +12,13 @@ TOKENS = frozenset({"GROUP_TOKEN", "REPORT_TOKEN"})
 """The secret variables: they allow a process to report for an attempt, or to join its group."""
 
 DEFAULTS = {
-    "PYTHONUNBUFFERED": "1",  # logs appear at once
-    "PYTHONFAULTHANDLER": "1",  # a crash in native code leaves a traceback
+    "PYTHONUNBUFFERED": "1",  # so that logs appear at once
+    "PYTHONFAULTHANDLER": "1",  # so that a crash in native code leaves a traceback
 }
 """Variables of every process that configuration can override."""
 
 ExtraEnvironment = Callable[[Job], Mapping[str, str]]
-"""Gives further variables for the processes of a job's current attempt, such as the token of reports."""
+"""Returns further variables for the processes of a job's current attempt, such as the token for reports."""
 
 
 def nothing_more(_job: Job) -> Mapping[str, str]:

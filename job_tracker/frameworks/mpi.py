@@ -10,7 +10,7 @@ _LAUNCHER = "launcher"
 class Mpi:
     """Programs that `mpirun` starts. `trainer_kit.mpi` runs mpirun in rank 0, and its daemons in the others.
 
-    With a role `launcher`, rank 0 runs no training processes; otherwise it does. MPI itself gives each
+    With a role `launcher`, rank 0 does not run training processes; otherwise it does. MPI itself gives each
     process its rank and the number of processes.
     """
 

@@ -33,7 +33,8 @@ class PyTorch:
         return {**(group_variables(layout, rank) if layout.processes_per_instance == 1 else master), **group}
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command itself for one process; otherwise torchrun, which reads PET_*, with the command."""
+        """The command itself if the instance has one process; otherwise torchrun, which reads PET_*, with the
+        command."""
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)
 
@@ -41,8 +42,9 @@ class PyTorch:
 def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
     """The variables of torchrun's elastic rendezvous (pytorch.org, "Rendezvous").
 
-    The master's agent hosts its store. `is_host` says so to each agent. Without it, agents would compare host
-    names, which may not resolve yet, or are the same for all on one machine.
+    The master's agent hosts its store. `is_host` tells each agent whether it is the master's. Without it,
+    agents would compare host names, which may not resolve yet, and which are the same for all agents on one
+    machine.
     """
     assert layout.elastic is not None, "the layout is of an elastic group"
     is_host = "true" if rank == MASTER_RANK else "false"
@@ -51,7 +53,7 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_MAX_RESTARTS": str(layout.elastic.max_restarts),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": str(layout.master),
-        # Seconds. An agent counts as lost after three intervals.
+        # In seconds. An agent counts as lost after three intervals.
         "PET_RDZV_CONF": f"is_host={is_host},keep_alive_interval=3",
         # The others reach the process with rank 0 at this address.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,

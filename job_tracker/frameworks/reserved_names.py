@@ -38,14 +38,14 @@ _RESERVED_NAMES = _SERVICE_NAMES.union(
         # the C library, and how it resolves names
         *("GCONV_PATH", "LOCPATH", "NLSPATH", "GETCONF_DIR", "TZDIR", "HOSTNAME", "HOSTALIASES"),
         *("LOCALDOMAIN", "RES_OPTIONS", "RESOLV_HOST_CONF"),
-        # trust, and the way to the network
+        # trust, and access to the network
         *("REQUESTS_CA_BUNDLE", "NETRC", "SASL_PATH", "GNUPGHOME", "HTTP_PROXY", "HTTPS_PROXY"),
         *("FTP_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "ftp_proxy", "all_proxy"),
         *("no_proxy", "grpc_proxy"),
         # other languages and libraries
         *("CLASSPATH", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "R_HOME", "R_LIBS", "R_PROFILE", "R_ENVIRON"),
         *("NODE_OPTIONS", "NODE_PATH", "NODE_EXTRA_CA_CERTS", "MPLBACKEND", "MPLCONFIGDIR"),
-        "CHECKPOINT_WEIGHTS_ONLY",  # only configuration may have checkpoints loaded that run code
+        "CHECKPOINT_WEIGHTS_ONLY",  # only configuration may allow checkpoints that run code
     )
 )
 _RESERVED_PREFIXES = (
@@ -53,7 +53,7 @@ _RESERVED_PREFIXES = (
     # loaders, shells, tools
     *("LD_", "DYLD_", "GLIBC_", "MALLOC_", "BASH_", "LESS", "GIT_", "SSH_", "GCC_", "XDG_", "ASAN_"),
     *("LSAN_", "MSAN_", "TSAN_", "UBSAN_"),
-    # interpreters, and what extends them
+    # interpreters and their extensions
     *("PYTHON", "IPYTHON", "JUPYTER_", "PYTEST_", "PYDEVD_", "COVERAGE_", "OTEL_", "PIP_", "UV_"),
     *("CONDA_", "SETUPTOOLS_", "PERL", "RUBY", "NPM_", "npm_", "JAVA_", "JULIA_", "LUA_"),
     *("PHP_", "DOTNET_"),
@@ -76,5 +76,5 @@ def is_reserved(name: str) -> bool:
 
 
 def is_set_by_service(name: str) -> bool:
-    """Return whether the service sets this name, so that configuration may not."""
+    """Return whether the service sets this name, so that configuration may not set it."""
     return name in _SERVICE_NAMES or name.startswith(_SERVICE_PREFIXES)

@@ -33,7 +33,7 @@ _PATIENCE_SECONDS = 20.0
 class LogArchive:
     """Compressed logs in <root>/<folder of the job>/<attempt>/<rank>.log.gz.
 
-    A log is complete or absent, and may be written again. Storage that does not answer a call within
+    A log is either complete or absent. It may be written again. Storage that does not answer a call within
     `patience` seconds is unavailable. Every method raises StorageUnavailable.
     """
 
@@ -44,10 +44,13 @@ class LogArchive:
         self._patience = patience
 
     async def write(self, group: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Store a log, replacing an earlier one. Passes on errors of `pieces`, with nothing changed."""
+        """Store a log, replacing an earlier one.
+
+        If `pieces` raises an error, it is passed on, and nothing is changed.
+        """
         path = self._path(group, rank)
         async with aclosing(pieces):
-            gathered = await anext(pieces, b"")  # raises if there is no log, before the upload begins
+            gathered = await anext(pieces, b"")  # if there is no log, this raises before the upload begins
             upload = _Upload(self._files, path)
             try:
                 async for piece in pieces:
@@ -77,7 +80,7 @@ class LogArchive:
         skipped = 0
         if tail_lines is not None:
             skipped = -tail_lines
-            async for piece in self._read(group, rank):  # read twice, to keep memory bounded
+            async for piece in self._read(group, rank):  # the file is read twice, to bound the memory
                 skipped += piece.count(b"\n")
         async for piece in self._read(group, rank):
             if skipped > 0:
@@ -147,7 +150,7 @@ class LogArchive:
 class _Upload:
     """A compressed file, written under a temporary name and then moved into place. All calls may block.
 
-    Calls follow each other, except `abandon`: the previous call may still hang in its thread.
+    Only `abandon` may be called before the previous call has returned, since that may hang in its thread.
     """
 
     def __init__(self, storage: Callable[[], JobFiles], path: str) -> None:
@@ -169,11 +172,11 @@ class _Upload:
             compressed.write(rest)
             compressed.close()
             file.close()
-            self._check()  # again, since closing may have taken long
+            self._check()  # checked again, since closing may have taken long
             files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
-        self._is_abandoned = True  # without the lock, so that a hanging call sees it
+        self._is_abandoned = True  # without the lock, so that a call that hangs will see it
         with self._lock:
             if self._begun is None:
                 return

@@ -31,7 +31,8 @@ class LogCollector:
     """Stores logs in the archive, then drops them from the spool. All steps may be repeated.
 
     The tracker calls `collect` after a group was stopped. If the storage is unavailable or the service is
-    killed, `run` stores the logs later. It runs in every replica, as each has the logs on its own machine.
+    killed, `run` stores the logs later. `run` is active in every replica, since each replica has the logs on
+    its own machine.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class LogCollector:
         except JobNotFound:
             await self._spool.drop(found)
             return
-        if job.spec.home and not found.home:  # a job with the same id in an earlier store
+        if job.spec.home and not found.home:  # it belongs to a job with the same id in an earlier store
             await self._spool.drop(found)
             return
         group = replace(found, home=job.spec.home)
@@ -98,12 +99,15 @@ class LogCollector:
             await self._keep(job, group, anew=False)
 
     async def _keep(self, job: Job, group: GroupRef, *, anew: bool) -> None:
-        """Store the logs of a group. Without `anew`, a log that is stored already is complete and stays."""
+        """Store the logs of a group.
+
+        Without `anew`, logs that are already stored are kept, since they are complete.
+        """
         keeping = (self._keep_rank(group, rank, anew=anew) for rank in range(job.spec.instances))
         failures = [each for each in await asyncio.gather(*keeping, return_exceptions=True) if each]
         if failures:
             raise failures[0]
-        with suppress(StorageUnavailable):  # the remains are deleted with the job
+        with suppress(StorageUnavailable):  # the rest is deleted with the job
             await self._archive.tidy(group)
         await self._spool.drop(group)
 

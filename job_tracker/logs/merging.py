@@ -19,7 +19,7 @@ async def merged(
 
     Holds one piece of each log in memory. A record waits until the next record of every other log is known.
     With a `window`, it waits only until it is that many seconds old and the other logs have been silent for
-    that long; records that arrive later are out of order. Errors of the logs are passed on.
+    as long; records that arrive later are out of order. Errors of the logs are passed on.
     """
     heads = _Heads(logs, window)
     try:
@@ -96,7 +96,10 @@ class _Heads:
         ]
 
     def _patience(self, silent: list[int]) -> float | None:
-        """Seconds that the first record has to wait; None: until the next record of every log is known."""
+        """Seconds for which the first record still has to wait.
+
+        None: it waits until the next record of every log is known.
+        """
         if not self._heads or self._window is None:
             return None
         first, now = min(self._heads.values(), key=lambda head: head.time), self._clock()

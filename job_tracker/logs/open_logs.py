@@ -1,4 +1,4 @@
-"""Limits on the number of logs that clients read at the same time: in all, of one caller, of one job.
+"""Limits on the number of logs that clients read at the same time: in total, for one caller, and for one job.
 
 The log of a running rank takes a connection to its machine. The service needs some of these connections
 itself, to save the logs of stopped groups and to follow reports. A stored log takes an open file and about
@@ -16,7 +16,7 @@ from job_tracker.domain.errors import LimitExceeded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """Largest numbers of open logs. Each rank that is read counts as one."""
+    """The largest numbers of open logs. Each rank that is read counts as one log."""
 
     in_all: int = 768
     for_caller: int = 256
@@ -34,7 +34,7 @@ class OpenLogs:
         """`kind` names the jobs in messages, such as "running"."""
         self._kind = kind
         self._bounds = bounds
-        self._open: Counter[Hashable] = Counter()  # by caller, by job id, and in all (None)
+        self._open: Counter[Hashable] = Counter()  # by caller, by job id, and in total (None)
 
     @contextmanager
     def one(self, caller: Caller, job_id: int) -> Iterator[None]:
@@ -47,8 +47,9 @@ class OpenLogs:
         for key, (most, what) in limits.items():
             if self._open[key] >= most:
                 raise LimitExceeded(
-                    f"{most} logs of {self._kind} jobs are being read {what}, which is the limit; each rank "
-                    "of all_ranks counts. End some of these calls, read single ranks, or try again later"
+                    f"{most} logs of {self._kind} jobs are being read {what}, which is the limit (with "
+                    "all_ranks, each rank counts). End some of these calls, read single ranks, or try "
+                    "again later"
                 )
         self._open.update(list(limits))
         try:

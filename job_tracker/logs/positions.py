@@ -21,7 +21,7 @@ class Position:
     read: Mapping[int, bytes] = field(default_factory=dict)
 
     def after(self, rank: int) -> bytes:
-        """The time after which the rank's records are unread; BEGINNING if none were read."""
+        """The time of the last record read of the rank; BEGINNING if none was read."""
         return self.read.get(rank, BEGINNING)
 
     def moved(self, rank: int, time: bytes) -> "Position":
@@ -34,7 +34,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """The position with this text, as str() gives it. Raises InvalidField."""
+        """Parse the text of a position (see __str__). Raises InvalidField."""
         attempt, *times = text.split(" ")
         pairs = [time.partition("=") for time in times]
         if not (
@@ -48,5 +48,5 @@ class Position:
 
 
 def _is_number(text: str) -> bool:
-    # Check the number of digits first: int() takes at most 4,300, and quadratic time.
+    # Check the number of digits first: int() accepts at most 4,300, and its time is quadratic.
     return _DIGITS.fullmatch(text) is not None and int(text) < _MOST

@@ -19,7 +19,7 @@ from job_tracker.logs.positions import Position
 from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
 from job_tracker.store.jobs import JobReader
 
-_LOG_SECONDS = 0.2  # pause before another look for a log that a started rank has not opened yet
+_LOG_SECONDS = 0.2  # pause before the next look for a log that a started rank has not opened yet
 _IN_POSITION = 40  # bytes of one rank in the text of a position
 
 
@@ -34,7 +34,7 @@ class LogRequest:
     """0: the last."""
     follow: bool = False
     tail_lines: int | None = None
-    """Begin with this number of last lines, of each rank."""
+    """The number of last lines of each rank to begin with."""
     since: datetime | None = None
     position: str = ""
     """Continue after this position of an earlier piece."""
@@ -50,7 +50,8 @@ class LogPiece:
 
     @property
     def size(self) -> int:
-        """Approximate size of its message, in bytes. The position has a time for each rank."""
+        """Approximate size of its message in bytes, including the position, which has a time for each
+        rank."""
         return len(self.records) + _IN_POSITION * len(self.position.read)
 
     @property
@@ -117,7 +118,7 @@ class LogReader:
             }
             async with aclosing(_together(logs, follow=wanted.follow)) as pieces:
                 async for rank, records in pieces:
-                    if is_time(time := last_time(records)):  # not valid if training code wrote to the file
+                    if is_time(time := last_time(records)):  # invalid if training code wrote to the file
                         position = position.moved(rank, time)
                     yield LogPiece(records, rank, position)
             if wanted.attempt or not wanted.follow:
@@ -140,7 +141,7 @@ class LogReader:
         kept = self._kept, partial(self._archive.logs, group, rank)
         while True:
             is_live, away = _is_live(job, attempt), None
-            # A log may move from its machine to storage while we look, so storage is tried twice.
+            # A log may move from its machine to storage in the meantime, so storage is tried twice.
             for bounded, source in (living,) if is_live else (kept, living, kept):
                 try:
                     with bounded.one(caller, job.id):
@@ -164,7 +165,7 @@ class LogReader:
                 return
 
     async def _at_attempt(self, job_id: int, attempt: int) -> Job:
-        """Wait until the job has come to this attempt or has ended."""
+        """Wait until the job has reached this attempt or has ended."""
         with self._store.changes(job_id) as changes:
             while True:
                 job = await self._store.get(job_id)
@@ -198,14 +199,14 @@ def _start(job: Job, wanted: LogRequest) -> Position:
     latest = max(job.attempt, 1)
     if not wanted.all_ranks and not 0 <= wanted.rank < job.spec.instances:
         raise InvalidField(
-            "rank", f"{wanted.rank} is not a rank of job {job.id}; allowed are 0 to {job.spec.instances - 1}"
+            "rank", f"{wanted.rank} is not a rank of job {job.id}; allowed: 0 to {job.spec.instances - 1}"
         )
     if wanted.all_ranks and wanted.rank:
         raise InvalidField("rank", f"{wanted.rank} is not allowed with all_ranks; leave out one of them")
     if not 0 <= wanted.attempt <= latest:
         raise InvalidField(
             "attempt",
-            f"{wanted.attempt} is not an attempt of job {job.id}; allowed are 0 (the last) to {latest}",
+            f"{wanted.attempt} is not an attempt of job {job.id}; allowed: 0 (the last) to {latest}",
         )
     if wanted.tail_lines is not None and wanted.tail_lines < 0:
         raise InvalidField("tail_lines", f"{wanted.tail_lines} is not allowed; at least 0 is allowed")
@@ -217,7 +218,9 @@ def _start(job: Job, wanted: LogRequest) -> Position:
         )
     position = Position.parse(wanted.position)
     if not 1 <= position.attempt <= latest or wanted.attempt not in (0, position.attempt):
-        raise InvalidField("position", f"{quoted(wanted.position)} is of another attempt than the request")
+        raise InvalidField(
+            "position", f"{quoted(wanted.position)} belongs to a different attempt than the request"
+        )
     if position.read and (rank := max(position.read)) >= job.spec.instances:
         raise InvalidField(
             "position",

@@ -35,7 +35,7 @@ _Place = tuple[int, int]
 _BEFORE_ALL: _Place = (-1, 1)
 
 _SEGMENT = re.compile(r"[0-9]{20}")
-_MOST_PLACINGS = 5  # tries; a faster writer leaves a gap, which gets a record
+_MOST_PLACINGS = 5  # tries; a writer that is faster leaves a gap, for which the reader gets a record
 _MOST_SEGMENTS = 1000  # writing.py keeps fewer than twelve
 _MOST_SEARCHED = 1 << 30  # bytes searched for a tail, in case training code wrote a huge file
 
@@ -50,9 +50,9 @@ async def read(
 ) -> AsyncGenerator[bytes, None]:
     """The records after a time, or the last lines of them; new ones as long as `is_growing` is true.
 
-    `ended`, if given, is set when the log stops growing, and ends a pause between two looks at once. A gap in
-    the log gives a record with the number of missing bytes. Raises LogsNotFound if there is no log, or if it
-    was moved away in the middle. Files are read and `is_growing` is called in threads.
+    `ended`, if given, is an event that is set when the log stops growing: it ends a pause between two looks
+    at once. A gap in the log gives a record with the number of missing bytes. Raises LogsNotFound if there is
+    no log, or if it was moved away in the middle. Files are read and `is_growing` is called in threads.
     """
     reader = _Reader(folder, after, is_growing)
     try:
@@ -68,7 +68,7 @@ async def read(
                 return
             if not pieces:
                 if ended is not None and await _is_set(ended, within=poll):
-                    ended = None  # if the log grows all the same, it is polled
+                    ended = None  # if the log is still growing, it is polled
                 elif ended is None:
                     await asyncio.sleep(poll)
                 poll = min(poll * 1.5, _LONGEST_POLL)
@@ -106,7 +106,7 @@ def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
 
 
 def end(folder: Place) -> int:
-    """Length of the whole log in bytes, with the removed segments; 0 if there is no log."""
+    """Length of the whole log in bytes, including removed segments; 0 if there is no log."""
     try:
         log = _Folder(folder)
     except LogsNotFound:
@@ -155,8 +155,8 @@ class _Reader:
         with self._using():
             assert self._log is not None, "begin was called"
             while True:
-                growing = self._is_growing()  # before reading, so that the last records are read
-                following = self._log.next(self._segment)  # likewise: a segment with a successor is complete
+                growing = self._is_growing()  # checked before reading, so that the last records are read
+                following = self._log.next(self._segment)  # also before: one with a successor is complete
                 if self._file is not None and (piece := _whole_records(self._file)):
                     self._end += len(piece)
                     is_over = (
@@ -172,7 +172,7 @@ class _Reader:
                 self._file = self._log.open(following)
 
     def close(self) -> None:
-        """Close the log, or have the thread that still reads it close it."""
+        """Close the log. If a thread is still reading it, that thread closes it."""
         with self._guard:
             self._is_closed = True
             if not self._in_use:

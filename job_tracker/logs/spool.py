@@ -52,10 +52,10 @@ class FolderSpool:
         self.most_log = most_log
         self._store_id = store_id
         self.lives: Callable[[GroupRef], bool] = lambda _: False
-        """Return whether a group still runs, so that its logs do not wait yet. The backend sets this."""
+        """Return whether a group still runs, so that its logs are not ready yet. The backend sets this."""
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
-        """The folders of a rank's logs, by the number of restarts before; only those that exist."""
+        """The existing folders of a rank's logs, by the number of restarts before each."""
         places = (self._folder(ref),) if ref.home else (self._old_folder(ref), self._folder(ref))
         found = {}
         for place in places:
@@ -76,10 +76,10 @@ class FolderSpool:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The log of a rank from its start number `first` up to, but without, number `before`.
+        """The log of a rank from start number `first` up to start number `before`, which is excluded.
 
-        With `tail_lines`, the end of the last of them. Raises LogsNotFound if the whole log is read and there
-        is none.
+        With `tail_lines`, the end of the last of these logs. Raises LogsNotFound if the whole log is read and
+        there is none.
         """
         starts = self.find(group, rank)
         folders = [starts[n] for n in starts if n >= first and (before is None or n < before)]
@@ -149,8 +149,8 @@ class FolderSpool:
     ) -> bool:
         """Copy the log that `read` gives, unless the spool has a longer one. Return whether it is complete.
 
-        After an error in `again_after` it is read again, since the log is lost with its pod or container. A
-        log that cannot be read to its end is kept up to there.
+        After an error in `again_after`, it is read again, since the log is lost with its pod or container. If
+        a log cannot be read to its end, the part that was read is kept.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())
@@ -180,7 +180,7 @@ class FolderSpool:
         shutil.rmtree(gone, ignore_errors=True)
 
     def _folder(self, ref: GroupRef) -> Path:
-        """The folder of a group. Engines do not know whether its job has a home."""
+        """The folder of a group. Engines do not report whether the job has a home."""
         old = self._old_folder(ref)
         return old.with_name(f"{self._store_id}.{old.name}") if self._store_id else old
 

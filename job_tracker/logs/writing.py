@@ -89,7 +89,7 @@ class RecordMaker:
 class LogWriter:
     """Writes records to segments in a folder, at most `most_bytes` (SMALLEST_LOG or more).
 
-    The first quarter of `most_bytes` stays, and at least five eighths of it for the newest records. If the
+    A quarter of `most_bytes` is for the first records, and at least five eighths are for the newest. If the
     disk is full, records are dropped until there is room again, so that a log never blocks or ends a program.
     """
 
@@ -125,7 +125,7 @@ class LogWriter:
 
     @property
     def end(self) -> int:
-        """Length of the whole log in bytes, with the removed segments."""
+        """Length of the whole log in bytes, including removed segments."""
         return self._end
 
     def _append(self, records: bytes) -> None:
@@ -139,13 +139,13 @@ class LogWriter:
                 self._size += len(records)
         except OSError:
             self._close_segment()
-        self._end += len(records)  # also for dropped records: the next name shows the gap
+        self._end += len(records)  # dropped records count, too: the name of the next segment shows the gap
 
     def _open_segment(self) -> None:
         while len(self._segments) > _LATER_SEGMENTS:
             os.unlink(os.path.join(self._folder, self._segments.pop(1)))
         name = f"{self._end:020d}"
-        # Never through a link or into a pipe that the program put there: see files/untrusted.py.
+        # Never follow a link, or write to a pipe, that the program put there: see files/untrusted.py.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._file = os.open(os.path.join(self._folder, name), flags, 0o640)
         self._size = 0

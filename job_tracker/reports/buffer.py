@@ -55,7 +55,10 @@ class ReportBuffer:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self.on_call: Callable[[Attempt], None] = _ignore
-        """Called with an attempt at its first report by a call. Its log need not be followed any longer."""
+        """Called with an attempt when it first reports by a call.
+
+        Its log then need not be followed any longer.
+        """
 
     async def take(self, attempt: Attempt, report: Report, *, by_call: bool = False) -> None:
         """Add a report. Raises AttemptOver if the attempt is not the live attempt of its job."""
@@ -66,7 +69,7 @@ class ReportBuffer:
         page.heard_at = self._clock()
         self._pages[attempt] = self._pages.pop(
             attempt, page
-        )  # move it to the end: the order is that of the last reports
+        )  # move the page to the end: pages are in the order of their last reports
         page.progress = advanced(page.progress, report, page.heard_at)
         page.points += report.points
         page.artifacts += report.artifacts
@@ -111,11 +114,14 @@ class ReportBuffer:
             log.exception("reports cannot be written")
 
     async def write(self) -> None:
-        """Write the unwritten reports. Raises StoreUnavailable, and keeps them for the next time."""
+        """Write the unwritten reports.
+
+        Raises StoreUnavailable; the reports are then kept for the next try.
+        """
         async with self._writing:
             self._wake.clear()
             attempts = list(self._changed)
-            if not attempts:  # common at the end of a job: do not wait for a commit
+            if not attempts:  # this is common at the end of a job: do not wait for a commit
                 return
             self._changed.clear()
             reports = [self._unwritten(attempt) for attempt in attempts]
@@ -135,9 +141,12 @@ class ReportBuffer:
         self._changed.pop(attempt, None)
 
     def _close_idle(self) -> None:
-        """Forget attempts that have not reported for long. Mostly another replica has seen their end."""
+        """Forget attempts that have not reported for long.
+
+        In most cases, another replica has seen them end.
+        """
         while self._pages:
-            attempt, page = next(iter(self._pages.items()))  # the oldest last report
+            attempt, page = next(iter(self._pages.items()))  # the page whose last report is the oldest
             if attempt in self._changed or self._clock() - page.heard_at < _IDLE:
                 return
             self.close(attempt)
@@ -149,7 +158,7 @@ class ReportBuffer:
         return self._pages.setdefault(attempt, _Page(job.progress or Progress(), self._clock()))
 
     async def _live(self, attempt: Attempt) -> Job:
-        """The job, if this is its live attempt. Raises AttemptOver."""
+        """The job of the attempt. Raises AttemptOver if the attempt is not the job's live attempt."""
         job_id, number = attempt
         try:
             job = await self._store.get(job_id)
@@ -185,4 +194,4 @@ class ReportBuffer:
 
 
 def _ignore(attempt: Attempt) -> None:
-    """The default of on_call."""
+    """Do nothing. The default of `on_call`."""

@@ -26,7 +26,7 @@ from job_tracker.reports.turns import Turns
 
 log = logging.getLogger(__name__)
 
-_TAIL_LINES = 200  # read of a log that is followed again: earlier reports are in the store
+_TAIL_LINES = 200  # the part to read of a log that is followed again: earlier reports are in the store
 _DRAIN_SECONDS = 2.0
 _PLACES = 128
 """Logs followed at the same time. On a cluster each takes one of the connections for logs."""
@@ -41,7 +41,7 @@ class _Follower:
     group: GroupRef
     after: bytes = BEGINNING
     has_reported: bool = False
-    """True if the log has had a report."""
+    """True if a report was found in the log."""
     is_reading: bool = False
     known: Progress | None = None
     """The progress of the attempt when following began."""
@@ -72,7 +72,7 @@ class LogFollower:
         buffer.on_call = self._reports_by_calls
 
     def follow(self, job: Job) -> None:
-        """Follow the log of the job's group, unless that has begun."""
+        """Follow the log of the job's group, unless it is already followed."""
         attempt = (job.id, job.attempt)
         if attempt in self._followers:
             return
@@ -126,7 +126,7 @@ class LogFollower:
                     log.warning("job %d: its log cannot be read for reports now: %s", job_id, error)
                 else:
                     if earlier is not None and stored != earlier and not follower.has_reported:
-                        return  # it reports by calls to another replica
+                        return  # the attempt reports by calls to another replica
                 if follower.after == before:
                     await asyncio.sleep(backoff.next())
                 else:
@@ -170,7 +170,7 @@ class LogFollower:
 
 
 def _news(report: Report, known: Progress) -> Report:
-    """The report without points that an earlier follower of this log has added already."""
+    """The report without those points that an earlier follower of this log has already added."""
     if known.reported_at is None:
         return report
     return replace(report, points=[point for point in report.points if point.step > known.step])

@@ -29,9 +29,9 @@ class Report:
     points: Sequence[MetricPoint] = ()
     artifacts: Sequence[Artifact] = ()
     problems: Sequence[str] = ()
-    """The reasons for dropped values; the first MOST_PROBLEMS."""
+    """The reasons for dropped values; only the first MOST_PROBLEMS."""
     at: datetime | None = None
-    """The time of a printed line; None: the time at which the report is added."""
+    """The time of a printed line. None means the time at which the report is added."""
 
 
 class ReportReader:
@@ -52,7 +52,7 @@ class ReportReader:
             if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
                 self._counts[name] = value
             elif value is not None:
-                self._refuse(f"{name}: {value!r:.40} is not allowed; allowed are 0 to {_LARGEST_COUNT}")
+                self._refuse(f"{name}: {value!r:.40} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
 
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
         """Add the value of a metric."""
@@ -61,7 +61,7 @@ class ReportReader:
         elif not _is_number(value):
             self._refuse(f"metric {name}: {value!r:.40} is not allowed; it must be a finite number")
         elif not 0 <= step <= _LARGEST_COUNT:
-            self._refuse(f"metric {name}: step {step} is not allowed; allowed are 0 to {_LARGEST_COUNT}")
+            self._refuse(f"metric {name}: step {step} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
         else:
             assert isinstance(name, str)
             self._points.append(MetricPoint(name, step, at or self._at, float(value)))  # type: ignore[arg-type]
@@ -98,10 +98,10 @@ class ReportReader:
 
 
 def advanced(last: Progress, report: Report, at: datetime) -> Progress:
-    """The progress after a report, which replaces only the values that it has.
+    """The progress after a report.
 
-    `at` is the time of its arrival. Printed lines have their own times, since a follower that catches up
-    reads many at once.
+    The report replaces only the values that it contains. `at` is the time when it arrived. Printed lines have
+    their own times, since a follower that catches up reads many at once.
     """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)
@@ -120,8 +120,9 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
 def _measured(last: Progress, now: Progress) -> Progress:
     """`now` with its speed: smoothed steps per second since the last measurement.
 
-    The speed stays without a new step, and starts again when steps are repeated. There is no measurement
-    within a short time, since lines that a program flushed together have nearly the same time.
+    Without a new step, the speed stays the same; when steps are repeated, it is measured anew. Two
+    measurements are never close together, since lines that a program flushes at once have nearly the same
+    time.
     """
     assert now.reported_at is not None
     here = replace(now, measured_at=now.reported_at, measured_step=now.step)

@@ -1,4 +1,4 @@
-"""The environment variables with which a process reports and knows its peers."""
+"""The environment variables with which a process can report and recognize its peers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from job_tracker.reports.tokens import ReportTokens
 class ReportEnvironment:
     """GROUP_TOKEN of a job's attempt, and REPORT_ADDRESS and REPORT_TOKEN if there is an address.
 
-    REPORT_TOKEN only allows reports on the attempt, and GROUP_TOKEN only allows a process to join it. They
-    are plain variables, unless the backend can hide them (`kubernetes.token_secrets`).
+    REPORT_TOKEN allows nothing but reports on the attempt, and GROUP_TOKEN nothing but joining its group.
+    They are plain variables, unless the backend can hide them (`kubernetes.token_secrets`).
     """
 
     tokens: ReportTokens

@@ -12,7 +12,7 @@ _FORM = re.compile(r"(\d{1,10})\.(\d{1,6})\.([A-Za-z0-9_-]{43})", re.ASCII)
 
 
 class ReportTokens:
-    """Issues and checks tokens. All replicas do so alike, since the secret is in the store.
+    """Issues and checks tokens. All replicas issue the same tokens, since the secret is in the store.
 
     A token is JOB.ATTEMPT.MAC. The MAC is an HMAC (RFC 2104, with SHA-256) of job and attempt, so tokens need
     not be stored.
@@ -36,7 +36,7 @@ class ReportTokens:
         return base64.urlsafe_b64encode(mac).decode().rstrip("=")
 
     def _read(self, token: str) -> tuple[int, int]:
-        """The job and the attempt of a token. Raises NotAllowed."""
+        """The job and the attempt of a token. Raises NotAllowed for a token that was not issued here."""
         form = _FORM.fullmatch(token)
         if form is None:
             raise NotAllowed(

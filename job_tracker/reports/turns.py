@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 class Turns:
     """A bounded number of places, given in the order of the requests.
 
-    Each waiting request ends the longest turn, but not before that has lasted `seconds`.
+    Each waiting request ends the longest turn, once that turn has lasted at least `seconds`.
     """
 
     def __init__(self, places: int, seconds: float) -> None:
         self._places = asyncio.Semaphore(places)
         self.seconds = seconds
         self._waiting = 0
-        self._held: dict[asyncio.Timeout, float] = {}  # start by the loop's clock; the oldest first
+        self._held: dict[asyncio.Timeout, float] = {}  # start times by the loop's clock, the oldest first
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[asyncio.Timeout]:
@@ -43,7 +43,7 @@ class Turns:
             self._places.release()
 
     def _end_one(self) -> None:
-        """End the longest turn that has no end yet."""
+        """End the longest turn that is not being ended yet."""
         for turn, since in self._held.items():
             if turn.when() is None:
                 turn.reschedule(max(asyncio.get_running_loop().time(), since + self.seconds))

@@ -12,9 +12,10 @@ from job_tracker.domain.job import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The head of the queue, and the capacity, at one time.
+    """The head of the queue and the capacity at one moment.
 
-    Its jobs are at most those that may be admitted at once: a plan costs the same however many wait.
+    It has no more jobs than may be admitted at once, so the cost of a plan does not depend on the length of
+    the queue.
     """
 
     capacity: int
@@ -24,7 +25,7 @@ class Snapshot:
     queued: Sequence[Job]
     """The first queued jobs, in the order of submission."""
     has_room: bool = True
-    """Whether the last launch found room on this machine. If not, one job may be admitted as a trial."""
+    """Whether this machine had room for the last launch. If not, one job may be admitted as a test."""
 
 
 class Reason(StrEnum):
@@ -33,9 +34,9 @@ class Reason(StrEnum):
     CAPACITY = "capacity"
     """Too few instances are free."""
     ORDER = "order"
-    """A job before it waits."""
+    """An earlier job is waiting."""
     ROOM = "room"
-    """The launch of another job tests first whether this machine has room again."""
+    """Another job is launched first, to test whether this machine has room again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,6 @@ class Policy(Protocol):
         """Return one decision for each queued job of the snapshot, in the same order.
 
         The function is pure: the same snapshot and time give the same plan. It admits at most as many
-        instances as are free, and no job behind one that waits.
+        instances as are free, and never admits a job behind one that has to wait.
         """
         ...

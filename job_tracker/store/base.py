@@ -15,11 +15,11 @@ class StoreIdentity(Protocol):
     """Identifies a store."""
 
     async def store_id(self) -> str:
-        """Return the store's id: 8 lower-case hex digits, made with the store. They never change."""
+        """Return the store's id: 8 lower-case hex digits. It is created with the store and never changes."""
         ...
 
     async def secret(self) -> bytes:
-        """Return 32 random bytes, made with the store. They never change."""
+        """Return 32 random bytes. They are created with the store and never change."""
         ...
 
 
@@ -27,7 +27,7 @@ class Store(JobStore, QueueView, ReportStore, LeaseStore, StoreIdentity, Protoco
     """All operations of a store. The suite in tests/contract/stores specifies each method in detail.
 
     Every write is atomic, and durable when it returns. Any call may raise StoreUnavailable. A write with a
-    term raises LeadershipLost, and changes nothing, unless that term is the last that was won.
+    term raises LeadershipLost, and changes nothing, if a later term has been won.
     """
 
     async def close(self) -> None:

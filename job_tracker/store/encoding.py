@@ -1,8 +1,9 @@
 """Encodes the values of a job that stores keep as JSON. For specs see specs.py.
 
-Fields that have the default of their class are left out, so a stored job without a field has that default for
-ever. Therefore released defaults never change: those of JobSpec, its policies, RankStatus, Ending, Diagnosis,
-Move, Progress and Artifact. If new jobs need another value, admission sets it, or a new field is added.
+Fields that have the default of their class are left out, so a stored job that lacks a field always has that
+default. Therefore released defaults never change: those of JobSpec, its policies, RankStatus, Ending,
+Diagnosis, Move, Progress and Artifact. If new jobs need another value, admission sets it, or a new field is
+added.
 """
 
 from typing import TypeVar

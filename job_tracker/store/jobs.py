@@ -24,7 +24,7 @@ class RequestKey:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A filter of jobs. An empty value matches all."""
+    """A filter for jobs. An empty value matches all jobs."""
 
     states: frozenset[JobState] = frozenset()
     name_prefix: str = ""
@@ -79,8 +79,8 @@ class JobStore(JobReader, Protocol):
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
         Raises StaleJob if it is not, JobNotFound, and IllegalMove for a move that is not in TRANSITIONS. The
-        stored progress stays, unless it is of an earlier attempt. `by` are the changes that the writer
-        follows: a successful write is not announced there.
+        stored progress stays, unless it belongs to an earlier attempt. `by` is the writer's own subscription
+        to changes: a successful write is not announced there.
         """
         ...
 
@@ -97,7 +97,7 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:
-        """Skip the `number` ids that follow `beyond` or the last given id, whichever is higher.
+        """Skip the `number` ids that follow `beyond` or the last id in use, whichever is higher.
 
         Returns the last skipped id. Jobs that are submitted from now on have higher ids.
         """

@@ -22,13 +22,13 @@ class LeaseStore(Protocol):
         """Win the lease if it is free, or renew it if `term` is still the last term.
 
         Returns a new term, or `term` itself; None if another replica holds the lease, or has won it since
-        `term`. After its lease is over, a term may still write and be renewed until another replica wins the
-        lease. `holder` is the replica's name, for people.
+        `term`. When the lease has expired, its term may still write and be renewed until another replica wins
+        the lease. `holder` is the replica's name, for people.
         """
         ...
 
     async def resign(self, term: Term) -> None:
-        """Free the lease at once, and announce that. Does nothing if the term is not the last."""
+        """Free the lease at once, and announce that. Does nothing if a later term has been won."""
         ...
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:

@@ -60,7 +60,7 @@ class QueueMoves:
                 await asyncio.sleep(_ROUND_SECONDS / _PARTS)
 
     def _has_moved(self, job_id: int, state: JobState) -> bool:
-        """Return whether the change may be one into the queue or out of it."""
+        """Return whether the job may have entered or left the queue with this change."""
         was_live = job_id in self._live
         if state.is_live:
             self._live.add(job_id)

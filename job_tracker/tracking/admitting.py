@@ -16,7 +16,7 @@ class Admitting:
     """Admits the head of the queue, and wakes for the events that may let another job start.
 
     A launch that finds no room on this machine closes the queue until that launch finds room or its job ends.
-    Then jobs are admitted one at a time, as a trial, until a launch finds room.
+    Then jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Admitting:
         wake: Callable[[], None],
         clock: Callable[[], datetime],
     ) -> None:
-        """`save` writes a job's next version; `wake` has `run` called soon."""
+        """`save` writes a job's next version; `wake` makes the tracker call `run` soon."""
         self._store = store
         self._policy = policy
         self._capacity = capacity
@@ -43,7 +43,7 @@ class Admitting:
         """The first waiting job. Those behind it cannot start before it."""
 
     async def run(self) -> None:
-        """Admit jobs in order until the policy lets no further one start, or this machine has no room."""
+        """Admit jobs in order until the policy makes one wait, or this machine has no room."""
         while not self._without_room:
             snapshot = await self._snapshot()
             now = self._clock()
@@ -62,7 +62,7 @@ class Admitting:
             if errors := [error for error in failed.values() if not isinstance(error, StaleJob)]:
                 raise errors[0]
             if failed:
-                continue  # a job was cancelled meanwhile, so there may be room for others
+                continue  # a job was cancelled in the meantime, so there may be room for others
             self._waiting_head = next((each.job.id for each in plan if isinstance(each, Wait)), None)
             if self._waiting_head is not None or not plan:
                 return
@@ -75,7 +75,7 @@ class Admitting:
         return Snapshot(capacity=self._capacity, in_use=in_use, queued=queued, has_room=self._has_room)
 
     def job_changed(self, job_id: int, state: JobState) -> None:
-        """Wake only if the change may let a job start, since submissions may come in large numbers."""
+        """Wake only if the change may allow a job to start, since there may be many submissions."""
         if state.is_live:
             return
         if state is JobState.QUEUED and self._waiting_head is not None and job_id > self._waiting_head:

@@ -47,12 +47,13 @@ def next_step(
 
     `seen` is None if the backend has no such group. `launched` says whether this tracker knows that the
     launch of the attempt is complete. A tracker that has just started relies on the stored job for that, and
-    repeats the launch if in doubt. A group whose launch was complete is never launched again, since ranks
-    that are gone may have run. `finish_grace` is how long workers may run after their master has succeeded.
+    repeats the launch if in doubt. A group whose launch was complete is never launched again, since the ranks
+    that are missing may have run. `finish_grace` is how long workers may run after their master has
+    succeeded.
     """
     if job.ending is not None:
         if seen is not None and (current := job.observed(seen.statuses)) != job:
-            return Save(current)  # a crash during the stop would lose how the ranks ended
+            return Save(current)  # otherwise a crash during the stop would lose how the ranks ended
         return _end(job.ending, seen, now, finish_grace)
     if (bounded := job.due_in_time(now)) != job:
         return Save(bounded)
@@ -102,7 +103,7 @@ def _restartable_worker(job: Job, seen: Observation) -> tuple[int, Diagnosis] | 
 
 
 def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
-    """Return how long to wait before a crash counts as the root cause; None: it counts now.
+    """Return how long to wait before a crash counts as the root cause; None: it counts at once.
 
     The rank may have crashed because it lost a peer whose end is observed later.
     """
@@ -116,7 +117,7 @@ def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
 def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: timedelta) -> Step:
     if ending.state is JobState.SUCCEEDED and not ending.at_once and seen is not None and not seen.has_ended:
         left = ending.decided_at + finish_grace - now
-        if timedelta(0) < left <= finish_grace:  # more would mean that the clock was set back
+        if timedelta(0) < left <= finish_grace:  # a longer wait means that the clock was set back
             return Rest(at_most=left)
     return Stop(ending)
 
@@ -146,7 +147,7 @@ def _deadline_exceeded(job: Job) -> Diagnosis:
         summary=f"The master did not start within its deadline ({job.spec.deadlines.start}).",
         resolution="The detail says what it waited for. Request less (resources, node_selector), add "
         "machines, or submit the job with a longer deadlines.start.",
-        detail="\n".join(waiting) or "It is unknown what it waited for.",
+        detail="\n".join(waiting) or "The service does not know what it waited for.",
     )
 
 

@@ -20,14 +20,14 @@ from job_tracker.store.lease import LeaseStore, Term
 
 log = logging.getLogger(__name__)
 
-# How often each is tried in the time of one lease.
+# How often each operation is tried within the time of one lease.
 _RENEWALS = 3
 _CAMPAIGNS = 5
 _RETRIES = 20
 
 
 class Tenure:
-    """A term of this replica, and how long it certainly lasts by the clock of this machine."""
+    """A term of this replica, and how long it is certain to last by the clock of this machine."""
 
     def __init__(self, term: Term, until: float, clock: Callable[[], float] = boot_seconds) -> None:
         """`until` is the end of the lease unless it is renewed, in seconds of `clock`."""
@@ -39,7 +39,7 @@ class Tenure:
 
     @property
     def seconds_left(self) -> float:
-        """Return how long it lasts; 0 or less when it is over."""
+        """Return the remaining seconds of the term; 0 or less when it is over."""
         return 0.0 if self._ended.is_set() else self._until - self._clock()
 
     def extend(self, until: float) -> None:
@@ -47,18 +47,18 @@ class Tenure:
         self._until = until
 
     def end(self, reason: str) -> None:
-        """Record that it is over."""
+        """Record that the term is over."""
         if not self._ended.is_set():
             self.reason = reason
             self._ended.set()
 
     def check(self) -> None:
-        """Raise LeadershipLost if it is over."""
+        """Raise LeadershipLost if the term is over."""
         if self.seconds_left <= 0:
             raise LeadershipLost(self.reason)
 
     async def is_over(self, *, within: float) -> bool:
-        """Wait for its end, but at most so many seconds; return whether it has ended."""
+        """Wait for the end of the term, but at most so many seconds; return whether it has ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(min(within, max(0.0, self.seconds_left))):
                 await self._ended.wait()
@@ -78,7 +78,10 @@ class Leadership:
         on_change: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
-        """`holder` is this replica's name in logs; `on_change` is called with whether it leads."""
+        """`holder` is this replica's name in logs.
+
+        `on_change` is called with True when it begins to lead, and with False when it no longer does.
+        """
         self._store = store
         self._track = track
         self._holder = holder
@@ -158,6 +161,6 @@ class Leadership:
             log.warning("%s lost leadership (term %d): %s", self._holder, tenure.term.number, tenure.reason)
             return
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(left):  # after that the lease is free anyway
+            async with asyncio.timeout(left):  # after that time the lease expires anyway
                 await self._store.resign(tenure.term)
         log.info("%s resigned leadership (term %d)", self._holder, tenure.term.number)

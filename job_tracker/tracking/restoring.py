@@ -1,8 +1,9 @@
 """Updates a job store that was restored from a backup to what has happened since the backup.
 
-Since then job ids were given that the store does not know, and jobs that it has as queued or running may have
-made attempts, or ended. So its records are compared with the groups that exist, before any tracker runs. A
-tracker alone would give ids a second time, and would fail jobs whose attempt ended since the backup.
+Since then, jobs have got ids that the restored store does not know, and its queued or running jobs may have
+made further attempts or ended. So its records are compared with the groups that exist, before any tracker
+runs. Without this, the tracker would give the same ids again, and would fail jobs whose attempt ended since
+the backup.
 """
 
 from collections import defaultdict
@@ -19,7 +20,10 @@ from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.lease import Term
 
 SKIPPED_IDS = 100_000
-"""How many ids are skipped: more than were given between the backup and the loss of the store."""
+"""The number of ids to skip.
+
+It exceeds the number of ids that were given between the backup and the loss of the store.
+"""
 
 _UNFINISHED = frozenset(state for state in JobState if TRANSITIONS[state])
 _PAGE = 1000
@@ -31,31 +35,31 @@ class Restored:
 
     unfinished: int
     taken_up: int
-    """Those with a group that exists. It runs on, or it has ended and its outcome counts."""
+    """Jobs whose group exists. The group continues to run, or it has ended and its outcome counts."""
     repeated: int
-    """Those that get another attempt, since the outcome of theirs is unknown."""
+    """Jobs that get another attempt, since the outcome of the last one is unknown."""
     strays: int
-    """Other jobs that have a group. The service ends these groups."""
+    """Groups of other jobs, which the service stops."""
     last_skipped_id: int
 
 
 async def catch_up(
     store: JobStore, backend: Backend, term: Term, now: datetime, *, last_given: int = 0
 ) -> Restored:
-    """Skip the ids that may have been given, and move each unfinished job to its last attempt that exists.
+    """Skip the ids that may already be in use, and move each unfinished job to its last attempt that exists.
 
-    `last_given` is the highest id that is known to have been given. May be repeated. Raises StoreUnavailable,
-    BackendUnavailable, and LeadershipLost if another replica leads.
+    `last_given` is the highest id that is known to be in use. The call may be repeated. Raises
+    StoreUnavailable, BackendUnavailable, and LeadershipLost if another replica leads.
     """
     async with aclosing(backend.watch()) as watch:
         groups = await snapshot_of(watch)
-    # First: if the rest is interrupted and a service starts then, no id is given twice.
+    # This comes first: if the rest is interrupted and a service starts then, no id is given twice.
     beyond = max((last_given, *(group.job_id for group in groups)))
     skipped = await store.skip_ids(beyond=beyond, number=SKIPPED_IDS)
     there: dict[int, set[int]] = defaultdict(set)
     for group, seen in groups.items():
         if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
-            # It was being stopped when the service was lost, so it has no outcome of its own.
+            # The group was being stopped when the store was lost, so it has no outcome of its own.
             await backend.stop(group, timedelta(0))
         else:
             there[group.job_id].add(group.attempt)
@@ -74,10 +78,10 @@ async def catch_up(
 
 
 def caught_up(job: Job, there: Set[int], now: datetime) -> Job | None:
-    """Return the job's next move towards its newest attempt that is `there`; None if there is none.
+    """Return the job's next move towards the newest attempt in `there`; None if no move is left.
 
-    An attempt that is not there has ended since the backup, or was never launched. Another follows whatever
-    the retry policy says, since the job itself did not fail.
+    An attempt that is not in `there` has ended since the backup, or was never launched. Another attempt
+    follows with any retry policy, since the job itself did not fail.
     """
     newest = max(there, default=0)
     match job.state:
@@ -86,7 +90,7 @@ def caught_up(job: Job, there: Set[int], now: datetime) -> Job | None:
         case JobState.BACKOFF if newest > job.attempt:
             return job.queued_again(now)
         case JobState.LAUNCHING | JobState.RUNNING if job.ending is None and newest != job.attempt:
-            # Without a back-off: there is no fault that would need time to pass.
+            # There is no back-off, since no fault needs time to pass.
             return replace(job.ended(Ending(JobState.BACKOFF, now, _UNKNOWN), now), due_at=now)
     return None
 
@@ -104,6 +108,6 @@ async def _unfinished(store: JobStore) -> list[Job]:
 _UNKNOWN = Diagnosis(
     category=Category.GROUP_VANISHED,
     summary="The job store was restored from a backup, and it is unknown how this attempt ended since then.",
-    resolution="You need not do anything: another attempt follows.",
+    resolution="Nothing needs to be done: another attempt follows.",
     retryable=True,
 )

@@ -17,7 +17,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 
 
 class Stops:
-    """Begins stops, and keeps the outcome of each until it is forgotten."""
+    """Begins stops, and keeps the outcome of each until `forget`."""
 
     def __init__(self, on_end: Callable[[GroupRef], None]) -> None:
         """Call `on_end` with each group whose stop has succeeded or failed."""
@@ -26,7 +26,7 @@ class Stops:
         self._backoffs: dict[GroupRef, Backoff] = {}
 
     def begin(self, group: GroupRef, work: Callable[[], Coroutine[Any, Any, Observation | None]]) -> None:
-        """Begin to stop the group by `work`, unless a stop of it has begun."""
+        """Begin to stop the group with `work`, unless a stop of the group has already begun."""
         if group not in self._tasks:
             backoff = self._backoffs.get(group)
             stop = self._after_pause(0.0 if backoff is None else backoff.next(), work)
@@ -34,7 +34,7 @@ class Stops:
             task.add_done_callback(lambda _: self._on_end(group))
 
     def has_begun(self, group: GroupRef) -> bool:
-        """Return whether a stop of the group runs, or has ended and is not forgotten."""
+        """Return whether a stop of the group is under way, or has ended and was not forgotten."""
         return group in self._tasks
 
     def has_ended(self, group: GroupRef) -> bool:

@@ -88,7 +88,7 @@ class _Store(JobStore, QueueView, Protocol):
 
 
 class Tracker:
-    """Moves jobs from state to state until `run` is cancelled. Their groups then run on.
+    """Moves jobs from state to state until `run` is cancelled. Their groups then continue to run.
 
     It writes with the term of its tenure, and checks the tenure before each call that changes something at
     the backend: after a long pause of this process, another replica may have taken over.
@@ -123,14 +123,15 @@ class Tracker:
         self._resolve = resolve
         self._has_model: dict[GroupRef, bool | None] = {}
         self.looked_at = clock()
-        """When it last looked at all jobs; before the first look, when it was created."""
+        """The time of the last look at all jobs; before the first look, the time when the tracker was
+        created."""
         self._queue: WorkQueue[int | PeriodicTask] = WorkQueue(
             self._work, workers=options.workers, expected=(TrackerError,)
         )
         self._stops = Stops(lambda group: self._queue.add(group.job_id))
         self._followers = LogFollower(reports, backend)
         self._changes: Changes | None = None
-        """Changes by other writers, without those of this tracker."""
+        """Changes by other writers, not by this tracker."""
         self._tasks = asyncio.TaskGroup()
         self._watching: asyncio.Task[None] | None = None
         self._seen: dict[GroupRef, Observation] = {}
@@ -173,7 +174,8 @@ class Tracker:
         self._admitting.job_changed(job_id, state)
 
     async def _follow_backend(self, watch: Watch) -> None:
-        """Follow the changes after the snapshot of a watch, until the next repair replaces the watch."""
+        """Follow the changes after the snapshot of a watch, until the next look at all jobs replaces the
+        watch."""
         try:
             async for change in watch:
                 if change is not Mark.END_OF_SNAPSHOT:
@@ -181,7 +183,7 @@ class Tracker:
                     self._seen[group] = observation
                     self._queue.add(group.job_id)
             log.warning("the watch of groups ended; all groups are listed again")
-        except Exception as error:  # also an unforeseen one must not end the tracker
+        except Exception as error:  # an unexpected error must not end the tracker, either
             unforeseen = None if isinstance(error, TrackerError) else error
             log.warning(
                 "the watch of groups failed; all groups are listed again: %s", error, exc_info=unforeseen
@@ -225,7 +227,7 @@ class Tracker:
 
     async def _repair(self) -> timedelta:
         """Look at all groups and live jobs, in case an event was missed."""
-        known = set(self._seen)  # a group that is launched during the look is in neither
+        known = set(self._seen)  # a group that is launched during the look is in neither list
         watch = self._backend.watch()
         found = await snapshot_of(watch)
         if self._watching is not None:
@@ -235,7 +237,7 @@ class Tracker:
             self._seen.pop(group, None)
         self._seen.update(found)
         now = self._clock()
-        # The clock may have been set back, also while the service was down.
+        # The clock may have been set back, perhaps while the service was down.
         may_be_late = not self._has_looked or now < self.looked_at
         self._has_looked, self.looked_at = True, now
         if may_be_late:
@@ -249,7 +251,7 @@ class Tracker:
         return self._options.repair_period
 
     async def _queue_back_offs(self) -> None:
-        """Queue all jobs in their back-off: if the clock was set back, it would end too late."""
+        """Queue all jobs in their back-off: if the clock was set back, the back-off would end too late."""
         before: int | None = None
         where = JobFilter(states=frozenset({JobState.BACKOFF}))
         while page := (await self._store.list_jobs(where, limit=_BACK_OFFS_BATCH, before=before)).jobs:
@@ -258,13 +260,13 @@ class Tracker:
             before = page[-1].id
 
     async def _sweep(self) -> timedelta:
-        """Remove the remains of stopped groups whose time is over."""
+        """Remove the remains of stopped groups that need not be kept any longer."""
         self._tenure.check()
         await self._backend.sweep(self._clock())
         return self._options.repair_period
 
     async def _prune(self) -> timedelta:
-        """Delete jobs that ended long ago, with their logs."""
+        """Delete jobs that ended long ago, and their logs."""
         horizon = self._clock() - self._options.keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
             self._tenure.check()
@@ -276,13 +278,15 @@ class Tracker:
         return self._options.repair_period
 
     async def _settle(self, job_id: int) -> timedelta | None:
-        """Take steps for one job until there is nothing more to do now."""
+        """Take steps for one job until nothing is left to do now."""
         while self._has_looked:  # before the first look, running groups would count as gone
             try:
                 job = await self._store.get(job_id)
             except JobNotFound:
                 job = None
-            with suppress(StaleJob):  # another writer changed it, for example to cancel it: read it again
+            with suppress(
+                StaleJob
+            ):  # another writer changed the job, for example to cancel it: read it again
                 return await self._take_steps(job_id, job)
         return None
 
@@ -356,7 +360,7 @@ class Tracker:
         return ended
 
     def _keep_until(self, ending: Ending) -> datetime | None:
-        """Return until when the remains of a group with this ending stay; None: not at all."""
+        """Return until when the remains of a group with this ending are kept; None if they are not kept."""
         options = self._options
         periods = {
             JobState.BACKOFF: options.keep_failed_group,
@@ -371,7 +375,7 @@ class Tracker:
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen if group.job_id == job_id and group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
-            strays.append(owned)  # a stray of this name from before the admission: launch once it is gone
+            strays.append(owned)  # a stray with this name is older than the admission: launch once it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)
@@ -400,8 +404,8 @@ class Tracker:
         try:
             saved = await self._store.update(after, term=self._tenure.term, by=self._changes)
         except StoreUnavailable:
-            # The write may still have been done. If not, the caller retries after a growing pause, which the
-            # work that is queued here must not cut short.
+            # The write may have taken effect all the same. If not, the caller retries after a growing pause,
+            # which the work that is queued here must not cut short.
             if not is_next_step_of_caller:
                 self._look_at(after.id, after.state)
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)

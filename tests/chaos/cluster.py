@@ -68,7 +68,6 @@ class ClusterWorld:
         self._outages = Outages(self.services, redis, self.disturbances)
 
     def open(self) -> None:
-        """See World."""
         version = self._shared / "storage" / "versionedDatasets" / "1" / "v1"
         written = [self._shared / "storage" / name for name in ("models", "checkpoints")]
         for place in (self.audit, version, *written):
@@ -84,7 +83,6 @@ class ClusterWorld:
         self._outages.begin()
 
     def faults(self) -> Sequence[Fault]:
-        """See World."""
         of_objects = (
             Fault("delete a pod", lambda dice: self._delete_pod(dice, is_forced=False), 4),
             Fault(
@@ -102,23 +100,19 @@ class ClusterWorld:
         return (*self._outages.faults(), *of_cluster)
 
     def heal(self) -> None:
-        """See World."""
         self._cluster.heal()
         self._outages.heal()
 
     def is_settled(self) -> bool:
-        """See World."""
         return not self._objects()
 
     def problems(self) -> Iterator[str]:
-        """See World."""
         yield from (f"left behind: {name}" for name in self._objects())
         for found in processes.marked(self._run):
             yield f"still runs: {found.pid}, a process of job {found.job} attempt {found.attempt}"
         yield from problems_in_redis(self._redis, PREFIX)
 
     def close(self) -> None:
-        """See World."""
         self._outages.close(self._clean_up)
 
     def _clean_up(self) -> None:

@@ -22,8 +22,6 @@ _REPLICAS = 3
 
 
 class MachineWorld:
-    """See World."""
-
     has_process_groups = True
 
     def __init__(
@@ -48,7 +46,6 @@ class MachineWorld:
         self._outages = Outages(self.services, redis_server, self.disturbances)
 
     def open(self) -> None:
-        """See World."""
         version = self._data / "storage" / "versionedDatasets" / "1" / "v1"
         for place in (self.audit, version, self._outside):
             place.mkdir(parents=True)
@@ -64,19 +61,15 @@ class MachineWorld:
         self._outages.begin()
 
     def faults(self) -> Sequence[Fault]:
-        """See World."""
         return self._outages.faults()
 
     def heal(self) -> None:
-        """See World."""
         self._outages.heal()
 
     def is_settled(self) -> bool:
-        """See World."""
         return not list(self._unsettled())
 
     def problems(self) -> Iterator[str]:
-        """See World."""
         yield from (f"left behind: {path.relative_to(self._folder)}" for path in self._unsettled())
         for found in processes.marked(self._run):
             yield f"still runs: {found.pid}, a process of job {found.job} attempt {found.attempt}"
@@ -91,7 +84,6 @@ class MachineWorld:
             yield f"a folder outside of all jobs was changed; it contains {sorted(there)}"
 
     def close(self) -> None:
-        """See World."""
         self._outages.close(lambda: processes.kill_all(self._run, self._folder))
 
     def _unsettled(self) -> Iterator[Path]:

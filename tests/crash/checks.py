@@ -1,4 +1,4 @@
-"""Checks of the jobs as clients see them, which must hold whatever happened to the service."""
+"""Checks of the jobs as clients see them, which must hold after any fault of the service."""
 
 from collections.abc import Collection, Iterator, Sequence
 

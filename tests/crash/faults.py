@@ -26,7 +26,6 @@ class AtCall:
     is_done: bool = False
 
     def choose(self, number: int, offered: Collection[str]) -> str:
-        """See Faults."""
         if self.is_done or number < self.number or self.what not in offered:
             return ""
         self.is_done = True
@@ -45,7 +44,6 @@ class AtRandom:
         self._kills, self._errors = kills, errors
 
     def choose(self, number: int, offered: Collection[str]) -> str:
-        """See Faults."""
         for chance, kinds in (
             (self._kills, [what for what in offered if what in KILLS]),
             (self._errors, [what for what in offered if what not in KILLS]),

@@ -40,7 +40,6 @@ class LocalWorld:
         return self.folder / "data"
 
     def make(self) -> None:
-        """See World."""
         shutil.rmtree(self.folder, ignore_errors=True)
         version = self.data / "storage" / "versionedDatasets" / "1" / "v1"
         for place in (self.witness, version):
@@ -78,18 +77,16 @@ class LocalWorld:
         )
 
     def is_settled(self) -> bool:
-        """See World."""
         groups = self.data / "groups"
         return not [*(groups / "kept").glob("*"), *(groups / "gone").glob("*")]
 
     def problems(self) -> Iterator[str]:
-        """See World."""
         yield from _witnessed(self)
         yield from problems_in_sqlite(self.data / "jobs.db")
         yield from _left_over(self)
 
     def close(self) -> None:
-        """See World."""
+        pass
 
 
 def _witnessed(world: LocalWorld) -> Iterator[str]:

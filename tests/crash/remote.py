@@ -55,7 +55,6 @@ class RemoteWorld:
         wait_for_account(cluster, self._namespace)
 
     def make(self) -> None:
-        """See World."""
         self._forget()
         shutil.rmtree(self.folder, ignore_errors=True)
         data = self.folder / "data"
@@ -98,7 +97,6 @@ class RemoteWorld:
         return not any(file.is_file() for file in (self.folder / "data" / "logs").rglob("*"))
 
     def problems(self) -> Iterator[str]:
-        """See World."""
         left = self._cluster.kubectl("get", "pods,services", "-n", self._namespace, "-o", "name").split()
         yield from (f"left behind: {name}" for name in left)
         assert self._watch is not None

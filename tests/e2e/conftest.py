@@ -1,4 +1,4 @@
-"""Services as users have them."""
+"""Fixtures with services as users run them."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -31,13 +31,13 @@ __all__ = [
 
 @pytest.fixture
 def make_server(tmp_path: Path, storage: Path) -> Callable[[str], Server]:
-    """Services by name that share the data folder. Whoever starts one ends it."""
+    """Return a function that makes services which share the data folder. The test must end each it starts."""
     return functools.partial(Server, tmp_path)
 
 
 @pytest.fixture
 def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
-    """A running one, which services use."""
+    """A running Redis server, which services use as their store."""
     made = server_or_skip(tmp_path / "redis")
     made.start("--requirepass", "s3cret")
     made.password = "s3cret"

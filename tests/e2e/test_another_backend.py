@@ -1,4 +1,4 @@
-"""A backend of another package: installed, configured by its name, and jobs run on it."""
+"""A backend from another package is installed and configured by name, and runs jobs."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ command = ["python", "{PROGRAM}"]
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package where the service finds packages."""
+    """Install the package of the backend where the service finds it."""
     source, target = tmp_path / "source", tmp_path / "site-packages"
     source.mkdir()
     for name in ("pyproject.toml", "toy_backend.py"):
@@ -53,7 +53,7 @@ def test_jobs_run_on_a_backend_that_the_service_does_not_know(server: Server) ->
         assert "exited with code 3" in ended.message
 
 
-def test_its_settings_are_settings_as_all_others(installed: Path, tmp_path: Path) -> None:
+def test_its_settings_are_read_like_all_others(installed: Path, tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(installed), "TRAINING_SERVICE_TOY__NICENESS": "5"}
     file = tmp_path / "config.toml"
     file.write_text(CONFIG)
@@ -69,8 +69,7 @@ def test_its_settings_are_settings_as_all_others(installed: Path, tmp_path: Path
     )
 
 
-def test_a_backend_that_is_not_installed_is_refused_with_those_that_are() -> None:
+def test_a_backend_that_is_not_installed_is_refused_with_a_list_of_the_installed_ones() -> None:
     assert refusal("config", "-s", "backend=toy") == (
-        "command line: backend: 'toy' is not an installed backend; allowed are docker, fake, "
-        "kubernetes, process"
+        "command line: backend: 'toy' is not an installed backend; allowed: docker, fake, kubernetes, process"
     )

@@ -1,4 +1,4 @@
-"""Benchmarks measure what they should, and end what they have started."""
+"""Benchmarks measure the right jobs, and end the processes that they have started."""
 
 import signal
 import subprocess
@@ -22,7 +22,7 @@ with workspace() as folder, service(folder, command=("sleep", "infinity")) as se
 """
 
 
-def test_a_benchmark_that_is_told_to_end_leaves_no_process() -> None:
+def test_a_benchmark_that_is_terminated_leaves_no_process() -> None:
     with subprocess.Popen([sys.executable, "-c", _HOLDING], stdout=subprocess.PIPE, text=True) as benchmark:
         assert benchmark.stdout is not None
         folder = benchmark.stdout.readline().strip()
@@ -33,6 +33,6 @@ def test_a_benchmark_that_is_told_to_end_leaves_no_process() -> None:
     assert list(processes_in(folder)) == []
 
 
-def test_what_ran_is_found_again_and_a_job_killed_meanwhile_ends() -> None:
+def test_a_restarted_service_finds_running_jobs_and_ends_a_job_killed_meanwhile() -> None:
     *_, found_again = idle.ready(3)
     assert found_again.measured == "2 of 2"

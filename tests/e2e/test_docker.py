@@ -1,4 +1,4 @@
-"""The service as a process, its groups on a Docker engine: names, reports, kills and refusals."""
+"""The service as a process with groups on a Docker engine: names, reports, kills and refusals."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ from training_service.client.errors import InvalidRequest
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 GROUP = ["program-1", "program-1-1-worker", "program-1-2-worker", "program-1-master"]
 INSTANCE = "test-e2e"
-# Whether the service can be reached from a container, by the address that it was told.
+# Connects from a container to the service's report address, and prints it.
 _CALL = """
 import os, socket
 host, port = os.environ["REPORT_ADDRESS"].rsplit(":", 1)
@@ -85,7 +85,9 @@ def test_a_job_of_three_has_names_ranks_and_logs_and_leaves_nothing(
     assert docker_engine.left(INSTANCE) == []
 
 
-def test_a_killed_service_finds_its_group_again(service: Server, docker_engine: DockerEngine) -> None:
+def test_a_killed_service_adopts_its_group_after_a_restart(
+    service: Server, docker_engine: DockerEngine
+) -> None:
     with service.start() as client:
         job = submit(client, FOREVER)
         comes(client, job, all_run)
@@ -101,7 +103,7 @@ def test_a_killed_service_finds_its_group_again(service: Server, docker_engine: 
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.3, 0.8])
-def test_a_service_killed_while_it_launches_goes_on_with_the_launch(
+def test_a_service_killed_during_a_launch_continues_it(
     service: Server, docker_engine: DockerEngine, seconds: float
 ) -> None:
     with service.start() as client:
@@ -120,30 +122,28 @@ def test_a_service_killed_while_it_launches_goes_on_with_the_launch(
     assert docker_engine.left(INSTANCE) == []
 
 
-def test_a_group_that_loses_a_container_is_started_again(
-    service: Server, docker_engine: DockerEngine
-) -> None:
+def test_a_group_that_loses_a_container_is_relaunched(service: Server, docker_engine: DockerEngine) -> None:
     with service.start("-s", "retry.backoff=0.1") as client:
         job = submit(client, FOREVER)
         comes(client, job, all_run)
         docker_engine.docker("rm", "-f", "program-1-2-worker")
         seen = comes(client, job, lambda seen: seen.attempt == 2 and all_run(seen))
         assert docker_engine.left(INSTANCE) == [name.replace("program-1", "program-1-r1") for name in GROUP]
-        told = [move.diagnosis.category for move in seen.moves if move.HasField("diagnosis")]
-        assert told == ["container_removed"]
+        categories = [move.diagnosis.category for move in seen.moves if move.HasField("diagnosis")]
+        assert categories == ["container_removed"]
         client.cancel(job)
         assert client.wait(job, timeout=30).attempt == 2
     assert docker_engine.left(INSTANCE) == []
 
 
-def test_ranks_reach_the_service_at_the_address_that_they_are_told(service: Server) -> None:
+def test_ranks_reach_the_service_at_its_report_address(service: Server) -> None:
     with service.start() as client:
-        job = submit(client, {}, "calling", instances=2)  # who have a network, on every engine
+        job = submit(client, {}, "calling", instances=2)  # a group of two always has a network
         ended = client.wait(job, timeout=60)
         assert (ended.status, printed(client, job, 1)) == (pb.succeed, "host.docker.internal True\n")
 
 
-def test_options_that_containers_do_not_have_are_refused_by_name(service: Server) -> None:
+def test_options_that_docker_does_not_support_are_refused_by_name(service: Server) -> None:
     with service.start() as client:
         with pytest.raises(
             InvalidRequest, match=r"pod_options\.priority_class: a request may not set this option"

@@ -1,4 +1,4 @@
-"""The calls of the book, with the real grpcurl."""
+"""The calls of the MiniAutoML book, made with the real grpcurl."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def grpcurl(address: str, method: str, request: dict[str, Any]) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, timeout=30)
 
 
-def test_a_job_is_sent_and_followed_as_in_the_book(server: Server) -> None:
+def test_a_job_is_submitted_and_followed_as_in_the_book(server: Server) -> None:
     with server.start() as client:
         metadata = {
             "algorithm": "of-the-book",
@@ -45,7 +45,7 @@ def test_a_job_is_sent_and_followed_as_in_the_book(server: Server) -> None:
         assert "positionInQueue" not in status
 
 
-def test_a_job_that_never_was_is_not_found(server: Server) -> None:
+def test_an_unknown_job_is_not_found(server: Server) -> None:
     server.start().close()
     answer = grpcurl(server.address, "GetTrainingStatus", {"job_id": 42})
     assert answer.returncode != 0

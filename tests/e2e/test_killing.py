@@ -1,4 +1,4 @@
-"""The service and its ranks are killed, and nothing is lost, doubled or left behind."""
+"""The service and its ranks are killed: nothing is lost, doubled or left behind."""
 
 import signal
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def reaches(client: TrainingClient, job_id: int, status: int) -> pb.GetTrainingS
     raise AssertionError(f"job {job_id} ended otherwise: {client.status(job_id)}")
 
 
-def test_a_killed_service_finds_its_groups_again(server: Server) -> None:
+def test_a_killed_service_adopts_its_groups_after_a_restart(server: Server) -> None:
     with server.start() as client:
         job = submit(client, FOREVER, instances=3)
         reaches(client, job, pb.running)
@@ -60,7 +60,7 @@ def test_a_killed_service_finds_its_groups_again(server: Server) -> None:
     assert not any(process.is_running() for process in before)
 
 
-def test_a_job_that_ends_while_the_service_is_dead_ends_as_it_did(server: Server) -> None:
+def test_a_job_that_ends_during_downtime_keeps_its_outcome(server: Server) -> None:
     with server.start() as client:
         good = submit(client, {"RUN_SECONDS": "1"})
         bad = submit(client, {"RUN_SECONDS": "1", "EXIT_CODE": "3"})
@@ -101,7 +101,7 @@ def test_an_orderly_stop_leaves_groups_running(server: Server) -> None:
         assert server.rank(job, 0) == before
 
 
-def test_a_watch_goes_on_through_a_restart(server: Server) -> None:
+def test_a_watch_continues_after_a_restart(server: Server) -> None:
     with server.start() as client:
         job = submit(client, FOREVER)
         seen = client.watch(job)
@@ -129,7 +129,7 @@ def test_a_rank_killed_by_hand_fails_the_job_and_stops_the_others(server: Server
         assert not any(process.is_running() for process in others)
 
 
-def test_a_group_with_a_rank_killed_by_hand_is_started_again_as_a_whole(server: Server) -> None:
+def test_a_group_with_a_rank_killed_by_hand_is_restarted_as_a_whole(server: Server) -> None:
     with server.start() as client:
         job = submit(client, FOREVER, instances=3, attempts=2)
         reaches(client, job, pb.running)
@@ -156,12 +156,12 @@ def test_a_backoff_is_not_cut_short_by_a_kill(server: Server) -> None:
     with server.start() as client:
         again = next(seen for seen in client.watch(job) if (seen.attempt, seen.status) == (2, pb.running))
         late = again.started_at.ToDatetime() - waiting.next_attempt_at.ToDatetime()
-        assert timedelta(0) <= late < timedelta(seconds=20)  # and not only with the next look at everything
+        assert timedelta(0) <= late < timedelta(seconds=20)  # before the next periodic look at all jobs
         client.cancel(job)
         assert client.wait(job, timeout=20).status == pb.cancelled
 
 
-def test_a_second_order_to_stop_ends_the_service_at_once(server: Server) -> None:
+def test_a_second_sigterm_ends_the_service_at_once(server: Server) -> None:
     with server.start("-s", "server.shutdown_seconds=60"):
         assert server.process is not None
         server.process.send_signal(signal.SIGTERM)

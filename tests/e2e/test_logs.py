@@ -1,4 +1,4 @@
-"""Logs of real processes: followed across kills of the service, read with the files of its machine gone."""
+"""Logs of real processes: followed across kills of the service, and read after a loss of its files."""
 
 import json
 import shutil
@@ -71,7 +71,7 @@ def test_a_follower_loses_no_line_and_gets_none_twice_when_the_service_is_killed
         assert client.wait(job, timeout=20).status == pb.succeed
 
 
-def test_a_log_is_read_when_all_that_was_on_the_machine_is_gone(server: Server) -> None:
+def test_a_log_is_read_from_storage_when_the_files_of_the_machine_are_gone(server: Server) -> None:
     configured(server)
     with server.start() as client:
         job = counting(client)
@@ -87,12 +87,12 @@ def test_a_log_is_read_when_all_that_was_on_the_machine_is_gone(server: Server) 
 
 
 TALKING = "print(''.join(f'line {n} of many\\n' for n in range(500_000)))"
-"""More than a connection holds: the service waits for a reader that does not read."""
+"""Prints more than a connection can buffer, so the service waits for a reader that does not read."""
 
 
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("all_ranks", [False, True])
-def test_readers_that_go_away_leave_no_traceback_in_the_service_s_log(
+def test_readers_that_disconnect_cause_no_traceback_in_the_service_log(
     server: Server, follow: bool, all_ranks: bool
 ) -> None:
     with (server.folder / "config.toml").open("a") as config:
@@ -105,7 +105,7 @@ def test_readers_that_go_away_leave_no_traceback_in_the_service_s_log(
         with grpc.insecure_channel(server.address) as channel:
             stream = TrainingServiceStub(channel).GetTrainingLogs(request, timeout=1)
             next(iter(stream))
-            while stream.is_active():  # until the time is over: nothing more is read
+            while stream.is_active():  # until the deadline, without further reads
                 time.sleep(0.05)
     assert server.end(signal.SIGTERM) == 0
     said = server.log.read_text()

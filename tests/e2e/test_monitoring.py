@@ -1,4 +1,4 @@
-"""What an operator sees of a real service: its metrics, and the lines of its log."""
+"""The metrics and the log of a real service, as an operator sees them."""
 
 import json
 import re
@@ -27,7 +27,7 @@ FLAGS = (
 
 
 def lines_of(server: Server) -> list[dict[str, Any]]:
-    """The log, of which every line is a record."""
+    """Return the records of the log, one per line."""
     return [json.loads(line) for line in server.log.read_text().splitlines()]
 
 
@@ -41,8 +41,8 @@ def scraped(server: Server) -> str:
         return str(answer.read().decode())
 
 
-def ran(client: TrainingClient, **parameters: str) -> int:
-    """A job that has been acknowledged."""
+def submit(client: TrainingClient, **parameters: str) -> int:
+    """Submit a job and return its id."""
     return client.submit("program", "1", "v1", name=TENANT, parameters=parameters)
 
 
@@ -50,8 +50,8 @@ def ran(client: TrainingClient, **parameters: str) -> int:
 def worked(server: Server) -> Iterator[Server]:
     """A service that has had a job of each outcome, one with a second attempt."""
     with server.start(*FLAGS) as client:
-        cancelled = ran(client, RUN_SECONDS="forever")
-        ended = [ran(client), ran(client, EXIT_CODE="3")]
+        cancelled = submit(client, RUN_SECONDS="forever")
+        ended = [submit(client), submit(client, EXIT_CODE="3")]
         for job_id in ended:
             client.wait(job_id, timeout=60)
         client.cancel(cancelled)
@@ -60,7 +60,7 @@ def worked(server: Server) -> Iterator[Server]:
 
 
 def exported(text: str) -> set[str]:
-    """The names of all samples that there are or may be."""
+    """Return the names of all existing and possible samples."""
     names = set()
     for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", text, flags=re.MULTILINE):
         ends = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
@@ -69,11 +69,11 @@ def exported(text: str) -> set[str]:
 
 
 def named(expression: str) -> set[str]:
-    """The names of the metrics in an expression."""
+    """Return the names of the metrics in an expression."""
     return set(re.findall(r"\b(?:training_service|process)_\w+", expression))
 
 
-def test_the_dashboard_and_the_alerts_name_only_what_is_exported_and_the_documents_all_of_it(
+def test_dashboard_and_alerts_use_only_exported_metrics_and_the_documents_list_all_of_them(
     worked: Server,
 ) -> None:
     names = exported(scraped(worked))
@@ -91,7 +91,7 @@ def test_the_dashboard_and_the_alerts_name_only_what_is_exported_and_the_documen
     assert ours - explained == set()
 
 
-def test_a_scrape_tells_what_has_become_of_the_jobs(worked: Server) -> None:
+def test_a_scrape_counts_jobs_by_outcome(worked: Server) -> None:
     text = scraped(worked)
     values = {
         (sample.name.removeprefix("training_service_"), *sorted(sample.labels.values())): sample.value
@@ -116,11 +116,11 @@ def test_no_text_of_a_tenant_is_in_the_metrics(worked: Server) -> None:
     assert TENANT not in scraped(worked)
 
 
-def test_every_line_about_a_job_says_so_and_none_tells_a_secret(worked: Server) -> None:
+def test_every_line_about_a_job_has_its_id_and_none_has_a_secret(worked: Server) -> None:
     lines, text = lines_of(worked), worked.log.read_text()
     assert SECRET not in text
     moves = [line for line in lines if re.match(r"job \d+: \w+ -> ", line["message"])]
-    assert len(moves) == 9  # each is launched, runs and ends
+    assert len(moves) == 9  # launch, running and end of each
     for line in lines:
         for job_id in re.findall(r"\bjob (\d+)\b", line["message"]):
             assert line["job"] == int(job_id), line

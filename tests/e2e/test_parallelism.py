@@ -1,7 +1,7 @@
-"""Every parallelism, through the service: the same model under each comes to the loss of one process.
+"""Every kind of parallelism through the service: the model reaches the same loss as in one process.
 
-The strategies that train here set every parameter of parallelism, and start groups of every shape. That the
-others learn the same, too, is shown by tests/unit/trainer_images/language_model/test_train.py.
+The strategies that train here set every parameter of parallelism, and start groups of every shape. The
+other strategies are compared in tests/unit/trainer_images/language_model/test_train.py.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ TRAINED = (
 
 
 @pytest.mark.timeout(600)
-def test_strategies_of_all_kinds_learn_what_one_process_learns(server: Server) -> None:
+def test_strategies_of_all_kinds_reach_the_loss_of_one_process(server: Server) -> None:
     (server.folder / "config.toml").write_text("[scheduling]\ncapacity = 4\n")
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
     with server.start() as client:

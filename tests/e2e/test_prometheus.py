@@ -1,4 +1,4 @@
-"""A real Prometheus, with the alerts that are deployed, looks at a real service."""
+"""A real Prometheus with the deployed alerts scrapes a real service."""
 
 import json
 import subprocess
@@ -23,12 +23,12 @@ EXPRESSIONS = [
     for panel in json.loads((MONITORING / "grafana-dashboard.json").read_text())["panels"]
     for target in panel.get("targets", ())
 ]
-# Of calls that fail by our doing, and of a backend that this service does not have.
+# Panels of internal errors, and of a backend that this service does not use.
 EMPTY = [each for each in EXPRESSIONS if "INTERNAL" in each or "training_service_kubernetes" in each]
 
 
 class Prometheus:
-    """One that scrapes every second."""
+    """A Prometheus server that scrapes every second."""
 
     def __init__(self, folder: Path, target: str) -> None:
         self.port = free_port()
@@ -44,19 +44,19 @@ class Prometheus:
         with (folder / "prometheus.log").open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log)
 
-    def ask(self, what: str, **parameters: str) -> Any:
-        """The answer of its API; None while it does not answer."""
-        url = f"http://127.0.0.1:{self.port}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
+    def ask(self, endpoint: str, **parameters: str) -> Any:
+        """Return the answer of the API, or None while the server does not answer."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 return json.load(answer)["data"]
         except OSError:
             if self.process.poll() is not None:
                 raise
-            return None  # it is not up yet
+            return None  # not ready yet
 
     def has(self, expression: str) -> bool:
-        """Whether the expression gives anything."""
+        """Return whether the expression has a result."""
         answer = self.ask("query", query=expression)
         return answer is not None and bool(answer["result"])
 
@@ -78,7 +78,7 @@ def test_each_panel_of_the_dashboard_shows_something_and_no_alert_is_raised(
     with TrainingClient(server.address) as client:
         deadline = time.monotonic() + 90
         while missing and time.monotonic() < deadline:
-            for code in ("0", "3"):  # rates want change
+            for code in ("0", "3"):  # rates need changing values
                 job_id = client.submit("program", "1", "v1", parameters={"EXIT_CODE": code})
                 client.wait(job_id, timeout=60)
             missing = {each for each in missing if not prometheus.has(each)}

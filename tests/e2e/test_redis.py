@@ -1,4 +1,4 @@
-"""The service on a Redis server: killed, either of them, and nothing is lost or doubled."""
+"""The service on a Redis server: either is killed, and nothing is lost or doubled."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ else:
 
 @pytest.fixture
 def service(redis: RedisServer, server: Server) -> Server:
-    """On that Redis server, which outlives it."""
+    """A service on that Redis server, not started yet."""
     return server
 
 
@@ -68,7 +68,7 @@ def test_jobs_survive_a_kill_of_the_server(service: Server, redis: RedisServer) 
         ("redis://:s3cret@[::1/0", "store.url: it must be redis://HOST"),
     ],
 )
-def test_a_store_that_cannot_be_used_is_one_line_without_its_password(
+def test_an_unusable_store_is_named_in_one_line_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, message: str
 ) -> None:
     monkeypatch.setenv("TRAINING_SERVICE_STORE__URL", url)

@@ -1,4 +1,4 @@
-"""Two and three services on one Redis: killed, stopped, paused, restarted; and nothing is lost or doubled."""
+"""Replicas on one Redis are killed, stopped, paused and restarted: nothing is lost or doubled."""
 
 import random
 import signal
@@ -39,7 +39,7 @@ class Replicas:
         self._make = make
 
     def start(self, count: int, *arguments: str) -> None:
-        """Start so many, of which the first leads."""
+        """Start this number of replicas. The first leads."""
         for number in range(count):
             server = self._make(f"replica-{number}")
             server.start(*arguments).close()
@@ -48,11 +48,11 @@ class Replicas:
                 self.leader(within=5)
 
     def client(self, *servers: Server, **options: Any) -> TrainingClient:
-        """A client of these, or of all of them."""
+        """Return a client of these replicas, or of all."""
         return TrainingClient(",".join(each.address for each in servers or self.servers), **options)
 
     def leader(self, *, within: float, other_than: Server | None = None) -> Server:
-        """Who leads, once somebody does, as an operator sees it."""
+        """Wait for a leader, and return it as Redis names it."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             holder = self._redis.ask("HGET", LEADER, "holder")
@@ -61,18 +61,18 @@ class Replicas:
                 if runs and holder and holder.endswith(f"/{server.process.pid}"):  # type: ignore[union-attr]
                     return server
             time.sleep(0.02)
-        raise AssertionError(f"nobody leads: {self.logs()}")
+        raise AssertionError(f"no replica leads: {self.logs()}")
 
     def logs(self) -> str:
         return "\n".join(server.log.read_text() for server in self.servers)
 
     def ran(self) -> Counter[tuple[str, ...]]:
-        """How often each rank of each attempt of each job began and ended."""
+        """Count the starts and ends of each rank of each attempt of each job."""
         lines = self.record.read_text().splitlines() if self.record.exists() else []
         return Counter(tuple(line.split()) for line in lines)
 
     def end(self) -> None:
-        """Cancel what runs, and stop all of them."""
+        """Cancel all jobs that have not ended, and stop all replicas."""
         alive = [each for each in self.servers if each.process is not None and each.process.poll() is None]
         if not alive and self.servers:
             self.servers[0].start().close()
@@ -90,7 +90,7 @@ class Replicas:
 
 @pytest.fixture
 def replicas(tmp_path: Path, redis: RedisServer, make_server: Callable[[str], Server]) -> Iterator[Replicas]:
-    """None of them started yet."""
+    """Replicas that are not started yet."""
     made = Replicas(tmp_path, redis, make_server)
     yield made
     made.end()
@@ -98,7 +98,7 @@ def replicas(tmp_path: Path, redis: RedisServer, make_server: Callable[[str], Se
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease so short that a test need not take long."""
+    """Set a short lease, which makes the test shorter."""
     monkeypatch.setenv("TRAINING_SERVICE_STORE__LEASE_SECONDS", "1")
 
 
@@ -187,7 +187,7 @@ def test_another_leads_at_once_after_an_orderly_stop(replicas: Replicas) -> None
         assert (ended.status, ended.attempt) == (pb.cancelled, 1)
 
 
-def test_a_leader_that_was_paused_does_no_harm(replicas: Replicas, hasty: None) -> None:
+def test_a_paused_leader_changes_nothing_when_it_continues(replicas: Replicas, hasty: None) -> None:
     replicas.start(2, "--capacity", "2")
     paused, other = replicas.servers
     record = str(replicas.record)
@@ -199,7 +199,7 @@ def test_a_leader_that_was_paused_does_no_harm(replicas: Replicas, hasty: None) 
         assert paused.process is not None
         paused.process.send_signal(signal.SIGSTOP)
         replicas.leader(within=5, other_than=paused)
-        client.cancel(running[0])  # while it sleeps, all that it knows becomes untrue
+        client.cancel(running[0])  # makes the knowledge of the paused leader obsolete
         assert client.wait(waiting[-1], timeout=20).status == pb.succeed
         paused.process.send_signal(signal.SIGCONT)
         late = submit(client, RECORD=record)
@@ -228,14 +228,14 @@ def test_replicas_survive_their_redis(replicas: Replicas, redis: RedisServer, ha
         jobs = [submit(client, RECORD=record, RUN_SECONDS="1") for _ in range(6)]
         reaches(client, jobs[0], pb.running)
         redis.kill()
-        time.sleep(2)  # twice as long as the lease
+        time.sleep(2)  # twice the lease
         redis.start("--requirepass", "s3cret")
         assert [client.wait(job, timeout=30).status for job in jobs] == [pb.succeed] * 6
     assert replicas.ran() == {(str(job), "1", "0", what): 1 for job in jobs for what in ("began", "ended")}
 
 
 class Load:
-    """Clients that submit all the time, and repeat what was not answered with the same request key."""
+    """Clients that submit continuously, and repeat unanswered requests with the same request key."""
 
     def __init__(self, replicas: Replicas) -> None:
         self.acknowledged: dict[str, int] = {}
@@ -292,7 +292,7 @@ def test_a_rolling_restart_under_load_loses_and_fails_nothing(replicas: Replicas
 
 
 @pytest.mark.timeout(240)
-def test_a_queue_runs_to_its_end_once_while_replicas_are_killed(replicas: Replicas, hasty: None) -> None:
+def test_every_queued_job_runs_once_while_replicas_are_killed(replicas: Replicas, hasty: None) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance, count = random.Random(seed), 40

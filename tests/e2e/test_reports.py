@@ -1,4 +1,4 @@
-"""Real processes report to a real service, by calls and by lines, and what they made is fetched."""
+"""Real processes report to a real service by calls and by lines, and their artifacts are fetched."""
 
 import hashlib
 from pathlib import Path
@@ -39,7 +39,7 @@ command = ["python", "{program}"]
 """
 
 
-def test_a_training_is_seen_in_its_status_its_curves_and_its_artifacts(server: Server) -> None:
+def test_a_training_is_visible_in_its_status_series_and_artifacts(server: Server) -> None:
     program = server.folder / "trainer.py"
     program.write_text(TRAINER)
     with (server.folder / "config.toml").open("a") as config:

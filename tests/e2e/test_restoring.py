@@ -1,4 +1,4 @@
-"""The job store is backed up while jobs run, lost, and restored: each job ends as it should, exactly once."""
+"""The job store is backed up while jobs run, lost, and restored: each job ends as expected, exactly once."""
 
 import random
 import shutil
@@ -24,8 +24,8 @@ else:
     Server = Any
 
 CAPACITY = 4
-# Each run of a rank writes a line as it begins and as it ends. It holds a lock, so a second run at the same
-# time, of whatever attempt, is seen. With a GATE it goes on until there is such a file.
+# Each run of a rank writes a line at its start and at its end. It holds a lock, which detects a concurrent
+# second run of any attempt. With a GATE it runs until that file exists.
 PROGRAM = """
 import fcntl, os, sys, time
 from pathlib import Path
@@ -51,7 +51,7 @@ note("ended")
 
 
 class Restorable:
-    """A service whose store is backed up and lost, and the record of what its ranks did."""
+    """A service whose store is backed up and lost, and the record of its ranks."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.server = server
@@ -73,7 +73,7 @@ class Restorable:
         return client.submit("program", "1", "v1", parameters={"RECORD": str(self.record), **parameters})
 
     def command(self, name: str, *arguments: str, data_dir: Path | None = None) -> tuple[int, str]:
-        """What `training-service NAME` says of this service's store, and its exit code."""
+        """Run `training-service NAME` on this service's store. Return the exit code and the output."""
         argv = [str(Path(sys.executable).with_name("training-service")), name, *arguments]
         argv += ["--data-dir", str(data_dir or self.server.data_dir)]
         argv += ["--config", str(self.folder / "config.toml")]
@@ -86,7 +86,7 @@ class Restorable:
         return target
 
     def lose(self) -> None:
-        """Kill the service, and remove its store; groups run on."""
+        """Kill the service and remove its store. Groups continue to run."""
         self.server.end(signal.SIGKILL)
         for file in self.server.data_dir.glob("jobs.db*"):
             file.unlink()
@@ -97,7 +97,7 @@ class Restorable:
         return said
 
     def runs(self) -> Counter[tuple[str, ...]]:
-        """How often which rank of which attempt of which job did what."""
+        """Count the events by job, attempt and rank."""
         file = self.record / "runs"
         return (
             Counter(tuple(line.split()) for line in file.read_text().splitlines())
@@ -106,7 +106,7 @@ class Restorable:
         )
 
     def attempts_of(self, job_id: int, what: str = "began") -> list[int]:
-        """The attempts of a job of one rank, one for each run that did so."""
+        """Return the attempts of a job of one rank, once for each such event."""
         found = ((int(key[0]), int(key[1]), key[3], count) for key, count in self.runs().items())
         return sorted(
             attempt
@@ -120,7 +120,7 @@ class Restorable:
 def service(
     make_server: Callable[[str], Server], tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Restorable]:
-    """A service on an empty data folder, of which no process is left afterwards."""
+    """A service on an empty data folder. All its processes are killed afterwards."""
     monkeypatch.setenv("TRAINING_SERVICE_STORAGE__URI", str(storage))
     monkeypatch.setenv("TRAINING_SERVICE_SCHEDULING__CAPACITY", str(CAPACITY))
     server = make_server("service")
@@ -136,10 +136,10 @@ def await_state(client: TrainingClient, job_id: int, state: int) -> None:
     for status in client.watch(job_id):
         if status.status == state:
             return
-    raise AssertionError(f"job {job_id} ended before it came to state {state}")
+    raise AssertionError(f"job {job_id} ended before it reached state {state}")
 
 
-def test_jobs_go_on_from_a_backup_as_what_is_there_allows(service: Restorable) -> None:
+def test_jobs_continue_from_a_backup_with_the_groups_that_still_exist(service: Restorable) -> None:
     with service.server.start() as client:
         done = service.submit(client)
         client.wait(done, timeout=30)
@@ -149,7 +149,7 @@ def test_jobs_go_on_from_a_backup_as_what_is_there_allows(service: Restorable) -
             await_state(client, job, pb.running)
         queued, queued_to_end = service.submit(client, "last"), service.submit(client)
         backup = service.backed_up()
-        # From here on, what happens is lost with the store.
+        # All changes from here on are lost with the store.
         service.gate("first").touch()
         for job in (ending, other, holder, queued_to_end):
             assert client.wait(job, timeout=30).status == pb.succeed
@@ -162,10 +162,10 @@ def test_jobs_go_on_from_a_backup_as_what_is_there_allows(service: Restorable) -
     service.lose()
     said = service.restored(backup)
     assert "6 jobs had not ended" in said
-    assert "2 of them have a group" in said
+    assert "2 of them have a running group" in said
     assert "3 get another attempt" in said
     with service.server.start() as client:
-        # What ended since, or waited, runs again, as far as it has to.
+        # Jobs that were queued at the backup, or ended after it, run again.
         for job in (ending, other, holder, queued_to_end):
             assert client.wait(job, timeout=30).status == pb.succeed
         assert all(process.is_running() for process in survivors.values())
@@ -180,8 +180,8 @@ def test_jobs_go_on_from_a_backup_as_what_is_there_allows(service: Restorable) -
         assert client.wait(new, timeout=30).status == pb.succeed
         attempts = {job.job_id: job.attempt for job in client.list()}
     assert service.server.end(signal.SIGTERM) == 0
-    # The done one did not run again, the survivors were taken up, and the rest ran in an attempt of its own;
-    # but for the one whose first attempt nothing in the backup tells of.
+    # `done` did not run again, the survivors were adopted, and the others ran in another attempt. Only
+    # `queued_to_end` repeats attempt 1: the backup does not have its first run.
     expected = {done: [1], running: [1], queued: [1], new: [1], queued_to_end: [1, 1]}
     expected |= {job: [1, 2] for job in (ending, other, holder)}
     assert {job: service.attempts_of(job) for job in expected} == expected
@@ -191,7 +191,7 @@ def test_jobs_go_on_from_a_backup_as_what_is_there_allows(service: Restorable) -
     assert service.server.ranks() == []
 
 
-def test_nothing_is_lost_or_doubled_wherever_the_backup_cuts_in(service: Restorable) -> None:
+def test_nothing_is_lost_or_doubled_at_any_time_of_the_backup(service: Restorable) -> None:
     chance = random.Random()
 
     def submitted(client: TrainingClient, number: int) -> list[int]:
@@ -227,14 +227,13 @@ def test_nothing_is_lost_or_doubled_wherever_the_backup_cuts_in(service: Restora
     for job in jobs:
         assert runs[str(job), str(listed[job].attempt), "0", "ended"] >= 1
     for job in later:
-        assert (
-            sum(count for key, count in runs.items() if key[0] == str(job)) <= 2 * 2
-        )  # two ranks, once each
+        # two ranks, once each
+        assert sum(count for key, count in runs.items() if key[0] == str(job)) <= 2 * 2
     assert ended_before_the_loss <= runs
     assert service.server.ranks() == []
 
 
-def test_a_snapshot_of_redis_is_restored_by_its_own_means(service: Restorable, redis: RedisServer) -> None:
+def test_a_redis_snapshot_is_restored_with_redis(service: Restorable, redis: RedisServer) -> None:
     with service.server.start() as client:
         running, ending = (service.submit(client, gate) for gate in ("last", "first"))
         for job in (running, ending):
@@ -255,7 +254,7 @@ def test_a_snapshot_of_redis_is_restored_by_its_own_means(service: Restorable, r
     redis.ask("CONFIG", "SET", "appendonly", "yes")
     code, said = service.command("restore")
     assert code == 0, said
-    assert "1 of them have a group" in said
+    assert "1 of them have a running group" in said
     with service.server.start() as client:
         service.gate("last").touch()
         for job in (running, ending):
@@ -263,13 +262,13 @@ def test_a_snapshot_of_redis_is_restored_by_its_own_means(service: Restorable, r
         stray.wait(timeout=30)
         assert service.submit(client) > 100_000
         code, said = service.command("restore")
-        assert (code, "and all its replicas" in said) == (2, True), said
+        assert (code, "stop all its replicas" in said) == (2, True), said
     assert service.server.end(signal.SIGTERM) == 0
     assert service.attempts_of(running) == [1]
     assert service.attempts_of(ending) == [1, 2]
 
 
-def test_a_restore_is_refused_where_running_groups_would_not_be_seen(service: Restorable) -> None:
+def test_a_restore_into_another_folder_is_refused_while_groups_run(service: Restorable) -> None:
     with service.server.start() as client:
         job = service.submit(client, "gate")
         await_state(client, job, pb.running)
@@ -284,7 +283,7 @@ def test_a_restore_is_refused_where_running_groups_would_not_be_seen(service: Re
     assert code == 2
     assert "processes of this store's jobs run on this machine" in said
     assert not (elsewhere / "jobs.db").exists()
-    # Once they have ended, the job runs again in the new place.
+    # Once they have ended, the job runs again in the new folder.
     service.gate("gate").touch()
     rank.wait(timeout=20)
     deadline = time.monotonic() + 20
@@ -298,20 +297,20 @@ def test_a_restore_is_refused_where_running_groups_would_not_be_seen(service: Re
     assert service.attempts_of(job) == [1, 2]
 
 
-def test_a_restore_over_a_store_that_is_there_keeps_it_aside(service: Restorable) -> None:
+def test_a_restore_over_an_existing_store_keeps_the_old_one(service: Restorable) -> None:
     with service.server.start() as client:
         first = service.submit(client)
         client.wait(first, timeout=30)
         backup = service.backed_up()
         second = service.submit(client)
         client.wait(second, timeout=30)
-    service.server.end(signal.SIGKILL)  # so that the log of writes is there
+    service.server.end(signal.SIGKILL)  # leaves the write-ahead log
     assert "The previous store is in" in service.restored(backup)
     [aside] = service.server.data_dir.glob("jobs.db.replaced-*")
     with service.server.start() as client:
         assert {job.job_id for job in client.list()} == {first}
     assert service.server.end(signal.SIGTERM) == 0
-    # The way back is the same.
+    # The old store is restored in the same way.
     shutil.move(service.server.data_dir / "jobs.db", service.folder / "unwanted.db")
     service.restored(aside / "jobs.db")
     with service.server.start() as client:
@@ -332,7 +331,7 @@ def test_a_restore_over_a_store_that_is_there_keeps_it_aside(service: Restorable
     ],
     ids=["missing", "damaged", "empty"],
 )
-def test_what_is_no_backup_is_refused_and_changes_nothing(
+def test_an_invalid_backup_is_refused_and_changes_nothing(
     service: Restorable, make: Callable[[Path], object], says: str
 ) -> None:
     with service.server.start() as client:
@@ -344,4 +343,4 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(
     code, said = service.command("restore", str(service.folder / "none.db"))
     assert (code, says in said) == (2, True), said
     assert {file.name: file.read_bytes() for file in service.server.data_dir.glob("jobs.db*")} == before
-    assert "no backup is overwritten" in service.command("backup", str(service.folder / "config.toml"))[1]
+    assert "backups are not overwritten" in service.command("backup", str(service.folder / "config.toml"))[1]

@@ -1,4 +1,4 @@
-"""A training whose workers are killed twice goes on where it was, and comes to the very same model."""
+"""A training whose workers are killed twice resumes each time, and ends with the same model."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def lines(pieces: Iterator[pb.GetTrainingLogsResponse]) -> list[str]:
 
 
 @pytest.mark.timeout(400)
-def test_a_worker_is_killed_twice_and_the_model_is_that_of_an_unbroken_run(server: Server) -> None:
+def test_a_training_with_two_killed_workers_gives_the_model_of_an_unbroken_run(server: Server) -> None:
     (server.folder / "config.toml").write_text("")
     labelled = [(question.text, question.coarse) for question in questions.load()]
     version = prepare(labelled, str(server.folder / "storage"), "1").version
@@ -65,7 +65,7 @@ def test_a_worker_is_killed_twice_and_the_model_is_that_of_an_unbroken_run(serve
         assert first["epochs"] == second["epochs"]
         assert first["files"] == second["files"]
 
-        # The story, the logs of the dead attempts, and the curve tell what happened.
+        # The history, the logs of the failed attempts and the series show all three attempts.
         assert [move.diagnosis.category for move in ended.moves if move.HasField("diagnosis")] == [
             "killed",
             "killed",

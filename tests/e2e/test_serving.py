@@ -1,4 +1,4 @@
-"""The service as a program: what it takes, how it starts, and how it says that it cannot."""
+"""The service as a program: its settings, its start, and its messages when it cannot start."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def test_the_effective_settings_are_printed_with_secrets_hidden(tmp_path: Path) 
     assert "hunter2" not in shown.stdout + shown.stderr
 
 
-def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacity = 1\nmax_queued = 11\n[jobs]\nstop_grace = 21\n")
     environment = {
@@ -45,7 +45,7 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path
     assert settings["jobs"]["stop_grace"] == "PT21S"
 
 
-def test_a_bad_setting_is_named_with_its_source_value_and_what_is_allowed(tmp_path: Path) -> None:
+def test_an_invalid_setting_is_named_with_its_source_its_value_and_the_allowed_values(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacity = 0\n")
     assert refusal("serve", "-c", str(file)) == (
@@ -59,14 +59,14 @@ def test_a_bad_setting_is_named_with_its_source_value_and_what_is_allowed(tmp_pa
     )
 
 
-def test_a_setting_that_there_is_not_is_named(tmp_path: Path) -> None:
+def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacty = 4\n")
     assert refusal("serve", "-c", str(file)) == (
-        f"{file}: scheduling.capacty: unknown name; allowed are capacity, max_queued, max_processes"
+        f"{file}: scheduling.capacty: unknown name; allowed: capacity, max_queued, max_processes"
     )
     assert refusal("config", TRAINING_SERVICE_QUEUE__SIZE="4").startswith(
-        "environment: TRAINING_SERVICE_QUEUE__SIZE: unknown setting 'queue'; allowed are backend, server,"
+        "environment: TRAINING_SERVICE_QUEUE__SIZE: unknown setting 'queue'; allowed: backend, server,"
     )
 
 
@@ -86,11 +86,11 @@ def test_keys_of_tables_keep_their_case_and_lists_are_json() -> None:
         ("process.inherit=[LANG", "write lists and tables as JSON"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(assignment: str, problem: str) -> None:
+def test_impossible_values_are_refused(assignment: str, problem: str) -> None:
     assert problem in refusal("config", "-s", assignment)
 
 
-def test_a_bad_secret_is_not_shown() -> None:
+def test_an_invalid_secret_is_not_shown() -> None:
     assert "hunter2" not in refusal("config", TRAINING_SERVICE_PROCESS__SECRET_ENVIRONMENT='"hunter2"')
 
 
@@ -127,7 +127,7 @@ def test_a_second_service_on_the_same_data_is_refused(server: Server) -> None:
     assert "another training service uses this job store" in line
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         line = refusal("serve", "--data-dir", str(tmp_path), "--address", address)
@@ -140,10 +140,10 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert "its folder cannot be written" in line
 
 
-def test_a_probe_is_told_whether_the_service_serves(server: Server) -> None:
+def test_the_health_command_shows_whether_the_service_serves(server: Server) -> None:
     with server.start():
-        told = run("health", "--address", server.address)
-        assert (told.returncode, told.stdout) == (0, "SERVING\n")
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        health = run("health", "--address", server.address)
+        assert (health.returncode, health.stdout) == (0, "SERVING\n")
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
     assert refusal("health", "--address", address).startswith(f"{address} does not answer")

@@ -1,4 +1,4 @@
-"""Files of the job store are removed or replaced while jobs are submitted: none is lost without a word."""
+"""Files of the job store are removed or replaced while jobs are submitted: no job is lost silently."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ FOREVER = {"RUN_SECONDS": "forever"}
 
 
 class Submissions:
-    """A stream of them by threads, until the service does not answer any more, or `end`."""
+    """Threads that submit jobs until the service no longer answers, or until `end`."""
 
     def __init__(self, address: str, threads: int = 4) -> None:
         self.acknowledged: list[int] = []
@@ -37,12 +37,12 @@ class Submissions:
             thread.start()
 
     def await_some(self, number: int = 50) -> None:
-        """Return when so many more are acknowledged."""
+        """Wait until this number of further jobs is acknowledged."""
         for _ in range(number):
             assert self._some.acquire(timeout=30), self.refusals
 
     def end(self) -> list[int]:
-        """Stop; the ids that were acknowledged."""
+        """Stop the threads, and return the acknowledged ids."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -90,7 +90,7 @@ WAYS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.fixture
 def data(tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The data folder, apart from the configuration and the storage."""
+    """A data folder separate from the configuration and the storage."""
     monkeypatch.setenv("TRAINING_SERVICE_STORAGE__URI", str(storage))
     monkeypatch.setenv("TRAINING_SERVICE_SCHEDULING__CAPACITY", "1")
     return tmp_path / "data"
@@ -98,7 +98,7 @@ def data(tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def service(make_server: Callable[[str], Server], data: Path) -> Iterator[Server]:
-    """A service on that folder, which has ended afterwards; so has its running job."""
+    """A service on that folder. The service and its running job are ended afterwards."""
     made = make_server("service")
     made.data_dir = data
     yield made
@@ -109,7 +109,7 @@ def service(make_server: Callable[[str], Server], data: Path) -> Iterator[Server
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_job_is_acknowledged_and_lost_without_a_word(service: Server, data: Path, way: str) -> None:
+def test_no_acknowledged_job_is_lost_silently(service: Server, data: Path, way: str) -> None:
     vanish, says = WAYS[way]
     service.start().close()
     stream = Submissions(service.address)
@@ -135,7 +135,7 @@ def test_no_job_is_acknowledged_and_lost_without_a_word(service: Server, data: P
             assert {job.job_id for job in client.list()} >= set(acknowledged)
 
 
-def test_a_service_that_serves_no_one_notices_too(service: Server, data: Path) -> None:
+def test_an_idle_service_also_notices_the_loss(service: Server, data: Path) -> None:
     service.start().close()
     shutil.rmtree(data)
     assert service.process is not None
@@ -143,7 +143,7 @@ def test_a_service_that_serves_no_one_notices_too(service: Server, data: Path) -
     assert "lost with jobs.db" in service.log.read_text().splitlines()[-1]
 
 
-def test_a_second_service_in_the_same_place_ends_the_first(
+def test_a_second_service_in_the_same_folder_ends_the_first(
     service: Server, make_server: Callable[[str], Server], data: Path
 ) -> None:
     service.start().close()
@@ -153,7 +153,7 @@ def test_a_second_service_in_the_same_place_ends_the_first(
     with second.start() as client:
         assert service.process is not None
         assert service.process.wait(timeout=20) == CANNOT_SERVE
-        # Nor did the first take anything along that is the second's.
+        # The first service has not removed any file of the second.
         job = client.submit("program", "1", "v1", parameters=FOREVER)
     assert second.end(signal.SIGKILL) == -signal.SIGKILL
     with second.start() as client:
@@ -163,9 +163,7 @@ def test_a_second_service_in_the_same_place_ends_the_first(
     assert second.end(signal.SIGTERM) == 0
 
 
-def test_a_service_with_an_emptied_store_does_not_touch_the_jobs_that_run(
-    service: Server, data: Path
-) -> None:
+def test_a_service_with_an_emptied_store_does_not_touch_running_jobs(service: Server, data: Path) -> None:
     with service.start() as client:
         job = client.submit("program", "1", "v1", parameters=FOREVER)
         for status in client.watch(job):
@@ -176,7 +174,7 @@ def test_a_service_with_an_emptied_store_does_not_touch_the_jobs_that_run(
     (data / "jobs.db").rename(data / "away.db")
     assert "jobs have used" in service.refused()
     assert rank.is_running()
-    # What is started anew has its own groups beside those.
+    # The new store has separate groups.
     with service.start("-s", "storage.start_anew=true") as client:
         again = client.submit("program", "1", "v1")
         ended = client.wait(again, timeout=20)

@@ -59,7 +59,7 @@ def test_a_logging_hook_and_a_browser_cannot_inject_a_command(server: Server, al
         message = refused(
             client, server.folder, algorithm, {"TORCH_LOGS": "antigravity.x", "BROWSER": command}
         )
-    assert "the algorithm has no such parameter; allowed are " in message
+    assert "the algorithm has no such parameter; allowed: " in message
     assert all(name in message for name in default_algorithms(ALGORITHM)[algorithm].parameters)
 
 

@@ -1,1 +1,1 @@
-"""What several folders of tests need."""
+"""Helpers that several folders of tests share."""

@@ -1,4 +1,4 @@
-"""Service accounts of a cluster, and kubeconfigs with which one is such an account and nobody else."""
+"""Service accounts of a cluster, and kubeconfigs that authenticate as such an account only."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def account(name: str, rules: Iterable[Rule]) -> list[dict[str, Any]]:
-    """An account with a Role of these rules."""
+    """Return the manifests of an account with a Role of these rules."""
     metadata = {"name": name}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
@@ -29,7 +29,7 @@ def account(name: str, rules: Iterable[Rule]) -> list[dict[str, Any]]:
 
 
 def token(cluster: Cluster, namespace: str, name: str) -> str:
-    """A token of the account, for an hour: by a plain request, as `kubectl create token` is of 1.24."""
+    """Return a token of the account, valid for an hour. `kubectl create token` exists only from 1.24 on."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     order = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     answer = cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(order))
@@ -37,7 +37,7 @@ def token(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def kubeconfig(cluster: Cluster, path: Path, token: str) -> Path:
-    """Write a kubeconfig with the token, and with nothing of the administrator's but the address."""
+    """Write a kubeconfig with the token. It has only the address from the administrator's."""
     flat = cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
     config = json.loads(flat)
     config["users"][0]["user"] = {"token": token}

@@ -1,4 +1,4 @@
-"""The real server on a loopback port, over a real store, with a backend that only pretends."""
+"""The real server on a loopback port, with a real store and the fake backend."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,7 +36,7 @@ Status = pb.GetTrainingStatusResponse
 CAPACITY = 8
 
 ALGORITHMS = {
-    # Takes what it is given; the first four are what the fake backend understands.
+    # Accepts any parameter. The fake backend uses the first four.
     "program": algorithm_of(
         free_parameters=True,
         environment={"MODE_OF_THE_SITE": "safe"},
@@ -52,26 +52,25 @@ ALGORITHMS = {
             "OPTIMISER": Parameter(choices=("sgd", "adam")),
         },
     ),
-    # Takes nothing but what is listed.
+    # Accepts only the listed parameters.
     "strict": algorithm_of(max_instances=2, parameters={"EPOCHS": Parameter(type="int", default="1")}),
 }
 
 
 class AudibleMetrics(Metrics):
-    """Metrics that can be waited for."""
+    """Metrics that report each ended call in a queue."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ended: asyncio.Queue[tuple[str, grpc.StatusCode]] = asyncio.Queue()
 
     def observe_call(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
-        """See Metrics."""
         super().observe_call(method, code, seconds)
         self.ended.put_nowait((method, code))
 
 
 class Service:
-    """A running service: its insides, and a client of it."""
+    """A running service, with access to its parts and a connected client."""
 
     def __init__(self, settings: Settings, store: SqliteStore) -> None:
         self.settings = settings
@@ -81,7 +80,7 @@ class Service:
         self._stack = AsyncExitStack()
 
     async def start(self, *, tracked: bool = True) -> None:
-        """Serve at a free port; untracked, jobs stay as they are."""
+        """Serve on a free port. Without tracking, jobs keep their state."""
         backend = FakeBackend(self.world)
         jobs = main.make_jobs(
             self.settings,
@@ -109,22 +108,22 @@ class Service:
         self.stub = TrainingServiceStub(self.channel)
 
     async def stop(self) -> None:
-        """Let go of everything. May be repeated."""
+        """Release everything. Repeated calls are allowed."""
         await self._stack.aclose()
 
     async def train(
         self, parameters: Mapping[str, str] | None = None, request_key: str = "", /, **changes: str
     ) -> int:
-        """Submit a job that would be accepted, but for the changes."""
+        """Submit a job that is valid except for the changes. Return its id."""
         request = pb.TrainRequest(metadata=metadata(parameters, **changes), request_key=request_key)
         return (await self.stub.Train(request)).job_id
 
     async def status(self, job_id: int) -> Status:
-        """The job now."""
+        """Return the current status of the job."""
         return await self.stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=job_id))
 
     async def seen(self, job_id: int, *statuses: pb.TrainingStatus.ValueType) -> Status:
-        """The job as soon as it is in one of these states."""
+        """Return the status of the job once it is in one of these states."""
         watch = self.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id))
         async for status in watch:
             if status.status in statuses:
@@ -133,26 +132,26 @@ class Service:
         raise AssertionError(f"job {job_id} ended in another state")
 
     async def call_raw(self, method: str, data: bytes) -> bytes:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         call: Any = self.channel.unary_unary(f"/training.TrainingService/{method}")
         answer: bytes = await call(data)
         return answer
 
     async def first_raw(self, method: str, data: bytes) -> bytes:
-        """Send bytes as they are; the first answer of a stream."""
+        """Send bytes unchanged, and return the first answer of the stream."""
         call: Any = self.channel.unary_stream(f"/training.TrainingService/{method}")
         answer: bytes = await anext(aiter(call(data)))
         return answer
 
     async def written(self) -> tuple[Mapping[JobState, Tally], int, set[Path]]:
-        """All that a request could have left behind: counts, the newest job, files."""
+        """Return everything that a request can change: counts, the newest job, files."""
         newest = (await self.store.list_jobs(JobFilter(), limit=1)).jobs
         data_dir = self.settings.storage.data_dir
         files = {path for path in data_dir.rglob("*") if not path.name.startswith("jobs.db")}
         return await self.store.tallies(), newest[0].id if newest else 0, files
 
     async def refuses(self, call: Awaitable[Any], code: grpc.StatusCode) -> str:
-        """What the service says as it refuses the call, having written nothing."""
+        """Return the message with which the service refuses the call. Check that nothing was written."""
         before = await self.written()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
@@ -180,7 +179,7 @@ class Service:
 
 
 def metadata(parameters: Mapping[str, str] | None = None, **changes: str) -> pb.TrainingJobMetadata:
-    """What would be accepted, but for the changes."""
+    """Return metadata that is valid except for the changes."""
     fields = {"algorithm": "program", "dataset_id": "1", "train_data_version_hash": "v1"}
     return pb.TrainingJobMetadata(parameters=parameters, **{**fields, **changes})
 

@@ -1,4 +1,4 @@
-"""Every kind of backend, opened as often as a test wants on a world of its own."""
+"""Every kind of backend, opened any number of times on a separate world of groups."""
 
 import os
 import sys
@@ -40,27 +40,27 @@ from tests.support.toy_backend.toy_backend import ToyBackend
 from tests.support.toy_backend.toy_backend import World as ToyWorld
 
 PROGRAM = Path(__file__).with_name("program.py")
-MOST_LOG = 100 << 20
+MAX_LOG = 100 << 20
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
 
 
 class World(Protocol):
-    """Where groups live, whatever becomes of the backends that look after them."""
+    """The place of groups, which outlives the backends that manage them."""
 
     def open(self) -> Backend:
-        """Another backend on this world, as after a restart of the service."""
+        """Open another backend on this world, as after a restart of the service."""
         ...
 
     def spool(self) -> Spool:
-        """Another spool of this world, as of another service."""
+        """Open another spool of this world, as another service does."""
         ...
 
     async def kept(self) -> set[str]:
-        """The names of stopped groups of which there is more than their logs."""
+        """Return the names of stopped groups of which more than the logs remains."""
         ...
 
     async def end(self) -> None:
-        """Close what was opened, and end every group."""
+        """Close all backends, and end every group."""
         ...
 
 
@@ -74,13 +74,12 @@ class ResolvingProcesses(ProcessBackend):
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         plugin = ProcessPlugin(self._settings)
         return await super().launch(resolved(job, self._algorithms, "process", plugin))
 
 
 class ResolvingPods(KubernetesBackend):
-    """Likewise."""
+    """Resolves jobs as the tracker does before it launches them."""
 
     def __init__(
         self,
@@ -94,11 +93,9 @@ class ResolvingPods(KubernetesBackend):
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         return await super().launch(self._resolved(job))
 
     async def check(self, job: Job) -> None:
-        """See KubernetesBackend."""
         await super().check(self._resolved(job))
 
     def _resolved(self, job: Job) -> Job:
@@ -106,7 +103,7 @@ class ResolvingPods(KubernetesBackend):
 
 
 class ResolvingContainers(DockerBackend):
-    """Likewise."""
+    """Resolves jobs as the tracker does before it launches them."""
 
     def __init__(
         self, algorithms: Mapping[str, Algorithm], spool: FolderSpool, settings: DockerSettings
@@ -115,7 +112,6 @@ class ResolvingContainers(DockerBackend):
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         return await super().launch(resolved(job, self._algorithms, "docker", DockerPlugin(self._settings)))
 
 
@@ -126,24 +122,20 @@ class FakeGroups:
         self.world = FakeWorld()
 
     def open(self) -> FakeBackend:
-        """See World."""
         return FakeBackend(self.world)
 
     def spool(self) -> Spool:
-        """See World."""
         return self.world
 
     async def kept(self) -> set[str]:
-        """See World."""
         return {group.name for group in self.world.kept}
 
     async def end(self) -> None:
-        """See World."""
         self.world.close()
 
 
 class ProcessGroups:
-    """Processes below a folder. Algorithm "program" is support/program.py; `add` adds others."""
+    """Processes in a folder. Algorithm "program" is support/program.py; `add` adds others."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -153,11 +145,10 @@ class ProcessGroups:
         self.add("program", "python", str(PROGRAM))
 
     def add(self, name: str, *command: str, **recipe: Any) -> None:
-        """Make an algorithm known."""
+        """Add an algorithm to the configuration."""
         self.algorithms[name] = algorithm_of(process={"command": command, **recipe})
 
-    def open(self, *, store_id: str = "", most_log: int = MOST_LOG, **settings: Any) -> ProcessBackend:
-        """See World."""
+    def open(self, *, store_id: str = "", most_log: int = MAX_LOG, **settings: Any) -> ProcessBackend:
         self._stores.add(store_id)
         chosen = ProcessSettings(path=PATH, **{"inherit": (), **settings})
         backend = ResolvingProcesses(self.algorithms, self.root, chosen, store_id=store_id, most_log=most_log)
@@ -165,16 +156,13 @@ class ProcessGroups:
         return backend
 
     def spool(self, store_id: str = "") -> ProcessSpool:
-        """See World."""
         return ProcessSpool(self.root, store_id)
 
     async def kept(self) -> set[str]:
-        """See World."""
         folders = [folder for place in ("kept", "ended") for folder in self.root.glob(f"{place}/*/*/work")]
         return {folder.parent.parent.name for folder in folders}
 
     async def end(self) -> None:
-        """See World."""
         for backend in self._opened:
             await backend.close()
         for store_id in self._stores:
@@ -191,32 +179,27 @@ class ResolvingToys(ToyBackend):
         super().__init__(world, 0, nothing_more)
 
     async def launch(self, job: Job) -> Observation:
-        """See Backend."""
         program = InstanceSpec(command=("python", str(PROGRAM)), nproc_per_node=1)
         group = replace(job.spec.group, backend="toy", trainers=program)
         return await super().launch(replace(job, spec=replace(job.spec, group=group)))
 
 
 class ToyGroups:
-    """The world of a backend that is another package's."""
+    """The world of a backend from another package."""
 
     def __init__(self) -> None:
         self.world = ToyWorld()
 
     def open(self) -> ToyBackend:
-        """See World."""
         return ResolvingToys(self.world)
 
     def spool(self) -> Spool:
-        """See World."""
         return self.world
 
     async def kept(self) -> set[str]:
-        """See World."""
         return {group.name for group in self.world.kept}
 
     async def end(self) -> None:
-        """See World."""
         backend = self.open()
         for group in await groups_of(backend):
             await backend.stop(group, timedelta(0))
@@ -236,8 +219,8 @@ class KubernetesGroups:
         self.add("program")
 
     def add(self, name: str, *command: str, **recipe: Any) -> None:
-        """Make an algorithm known."""
-        # So that the program is not process 1, which a signal without a handler does not end.
+        """Add an algorithm to the configuration."""
+        # With a shared namespace, the program is not process 1, which ignores signals without a handler.
         template = {"spec": {"shareProcessNamespace": True}}
         values = {"image": self._image, "command": command, "pod_template": template, **recipe}
         self.algorithms[name] = algorithm_of(kubernetes=values)
@@ -245,7 +228,6 @@ class KubernetesGroups:
     def open(
         self, *, lost_margin: float = 5.0, timing: WatchTiming | None = None, **settings: Any
     ) -> KubernetesBackend:
-        """See World."""
         backend = ResolvingPods(
             self.algorithms,
             self.spool(),
@@ -258,22 +240,21 @@ class KubernetesGroups:
         return backend
 
     def plan(self, job: Job, **settings: Any) -> KubernetesPlan:
-        """What the job's launch makes."""
+        """Return the plan with which the job is launched."""
         chosen = self._settings(settings)
         wanted = resolved(job, self.algorithms, "kubernetes", KubernetesPlugin(chosen))
         return kubernetes_plan(wanted, chosen, self.tell(job))
 
     def spool(self) -> FolderSpool:
-        """See World."""
-        return FolderSpool(self.root, MOST_LOG)
+        return FolderSpool(self.root, MAX_LOG)
 
     async def kept(self, instance: str = "test") -> set[str]:
-        """See World. `instance` is the service that has kept them."""
+        """Return the names of the groups that the service `instance` has kept."""
         listing = await self.open().client.list("pods", selector(instance, kept=True))
         return {group.name for pod in listing.items if (group := group_of(pod))}
 
     async def end(self) -> None:
-        """See World. What is left in the namespace goes with it."""
+        """Close all backends. Deleting the namespace removes the groups."""
         for backend in self._opened:
             await backend.close()
 
@@ -295,33 +276,30 @@ class DockerGroups:
         self.add("program")
 
     def add(self, name: str, *command: str, **recipe: Any) -> None:
-        """Make an algorithm known."""
+        """Add an algorithm to the configuration."""
         self.algorithms[name] = algorithm_of(docker={"image": self._image, "command": command, **recipe})
 
     def open(self, **settings: Any) -> DockerBackend:
-        """See World."""
         backend = ResolvingContainers(self.algorithms, self.spool(), self._settings(**settings))
         self._opened.append(backend)
         return backend
 
     def plan(self, job: Job) -> DockerPlan:
-        """What the job's launch makes, with the settings as they are by default."""
+        """Return the plan with which the job is launched with default settings."""
         settings = self._settings()
         wanted = resolved(job, self.algorithms, "docker", DockerPlugin(settings))
-        return docker_plan(wanted, settings, most_log=MOST_LOG)
+        return docker_plan(wanted, settings, most_log=MAX_LOG)
 
     def spool(self) -> FolderSpool:
-        """See World."""
-        return FolderSpool(self.root, MOST_LOG)
+        return FolderSpool(self.root, MAX_LOG)
 
     async def kept(self) -> set[str]:
-        """See World. What is kept is stopped containers, and the marker that says until when."""
+        """Return the names of groups with stopped containers and a marker of the end of the keeping time."""
         left = self.engine.left()
         marked = [name.removesuffix(ENDING) for name in left if name.endswith(ENDING)]
         return {group for group in marked if {f"{group}-master", f"{group}-1-worker"} & set(left)}
 
     async def end(self) -> None:
-        """See World."""
         for backend in self._opened:
             await backend.close()
         self.engine.clear()
@@ -331,13 +309,13 @@ class DockerGroups:
 
 
 async def groups_of(backend: Backend) -> dict[GroupRef, Observation]:
-    """All groups that are there now."""
+    """Return all existing groups."""
     async with aclosing(backend.watch()) as watch:
         return await snapshot_of(watch)
 
 
 async def started(backend: Backend, job: Job) -> Observation:
-    """The job's group, launched, once every rank runs or has ended."""
+    """Launch the job, and return its group once every rank runs or has ended."""
     await backend.launch(job)
 
     def is_up(observation: Observation) -> bool:
@@ -347,7 +325,7 @@ async def started(backend: Backend, job: Job) -> Observation:
 
 
 async def seen(backend: Backend, group: GroupRef, condition: Callable[[Observation], bool]) -> Observation:
-    """The first observation of the group that meets the condition; the test's time-out bounds it."""
+    """Wait for an observation of the group that meets the condition, until the test's time-out."""
     async with aclosing(backend.watch()) as watch:
         async for change in watch:
             if change is not Mark.END_OF_SNAPSHOT and change[0] == group and condition(change[1]):
@@ -356,12 +334,12 @@ async def seen(backend: Backend, group: GroupRef, condition: Callable[[Observati
 
 
 async def text_of(pieces: AsyncIterator[bytes]) -> str:
-    """All of a log."""
+    """Return the whole log."""
     return "".join([text async for text in texts_of(pieces)])
 
 
 async def printed(backend: Backend, group: GroupRef, rank: int = 0, lines: int = 1) -> str:
-    """What the rank printed first, once there are so many lines of it: a sign that it really runs."""
+    """Wait until the rank has printed this number of lines, which shows that it runs. Return them."""
     pieces, text = backend.logs(group, rank, follow=True), ""
     try:
         while text.count("\n") < lines:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from training_service.client import AsyncTrainingClient, TrainingClient
 
 Connect = Callable[..., TrainingClient]
-"""Opens a client of either kind. Its arguments are those of TrainingClient."""
+"""Opens a client of either kind, with the arguments of TrainingClient."""
 
 
 class BlockingClient:

@@ -1,4 +1,4 @@
-"""Callers of other addresses."""
+"""Callers with other addresses."""
 
 from dataclasses import replace
 
@@ -6,5 +6,5 @@ from job_tracker.domain.caller import BUILT_IN, Caller
 
 
 def caller_at(address: str) -> Caller:
-    """The built-in caller at this address."""
+    """Return the built-in caller with this address."""
     return replace(BUILT_IN, address=address)

@@ -1,4 +1,4 @@
-"""Algorithms as configuration has them, and jobs resolved with them, as admission does it."""
+"""Algorithms as in the configuration, and jobs resolved with them, as admission does."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,27 +14,27 @@ from job_tracker.domain.job import Job
 from training_service.settings import settings_model
 
 SETTINGS: Any = settings_model()
-"""The settings, with the tables of all backends."""
+"""The settings model with the tables of all backends."""
 
 ALGORITHM: Any = get_args(SETTINGS.model_fields["algorithms"].annotation)[1]
-"""The model of algorithms, with the recipes of all backends."""
+"""The model of algorithms with the recipes of all backends."""
 
 
 def algorithm_of(**values: Any) -> Any:
-    """An algorithm with these values, recipes included."""
+    """Return an algorithm with these values, including recipes."""
     return ALGORITHM(**values)
 
 
 def resolved(job: Job, algorithms: Mapping[str, Algorithm], backend: str, plugin: BackendPlugin) -> Job:
-    """The job as it would have been accepted. Raises LaunchFailed."""
+    """Return the job as resolved by admission. Raises LaunchFailed."""
     return replace(job, spec=Resolver(algorithms, backend, plugin).completed(job.spec))
 
 
 def fake_resolver(algorithms: Mapping[str, Algorithm] | None = None) -> Resolver:
-    """What resolves groups for the fake backend."""
+    """Return the resolver of groups for the fake backend."""
     return Resolver(algorithms or {}, "fake", FakePlugin())
 
 
 def pod_resolver(algorithms: Mapping[str, Algorithm], **settings: Any) -> Resolver:
-    """What resolves groups for Kubernetes."""
+    """Return the resolver of groups for Kubernetes."""
     return Resolver(algorithms, "kubernetes", KubernetesPlugin(KubernetesSettings(**settings)))

@@ -22,9 +22,11 @@ ON_CI: Final = os.environ.get("CI", "") not in ("", "0", "false")
 ONE_MORE: Final = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw0")
 """The name of this worker process if it is not the first one: it has a cluster for itself."""
 
+# For everything in this process that uses the cluster, through this module or not.
 _STATE: Final = os.environ.get("TEST_CLUSTER_STATE", "/var/tmp/training-service-cluster")
+os.environ["TEST_CLUSTER_STATE"] = _STATE.removesuffix(ONE_MORE) + ONE_MORE
 
-_ENVIRONMENT: Final = {**os.environ, "TEST_CLUSTER_STATE": _STATE + ONE_MORE}
+_ENVIRONMENT: Final = dict(os.environ)
 """As this process got it, but for the cluster. Parts of the cluster outlive the test that restarts them, so
 they must not get what that test put into the environment, a HOME in its own folder for one."""
 

@@ -1,4 +1,4 @@
-"""What a tracker sees of a group, and what it decides then."""
+"""Observations of a group, and the tracker's decisions about them."""
 
 from datetime import timedelta
 

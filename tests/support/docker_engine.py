@@ -1,4 +1,4 @@
-"""A Docker engine for tests: the one that is there, or one that tests/cluster/docker-up starts."""
+"""A Docker engine for tests: the running one, or one that tests/cluster/docker-up starts."""
 
 import json
 import os
@@ -12,20 +12,20 @@ from tests.support.cluster import PROGRAM_IMAGE
 
 _SCRIPTS: Final = Path(__file__).parents[1] / "cluster"
 _ENVIRONMENT: Final = dict(os.environ)
-"""As this process got it: an engine outlives the test that restarts it."""
+"""The environment at the start of this process: an engine outlives the test that restarts it."""
 
 
 class NoEngineHere(Exception):
-    """There is no Docker engine, and none can be started, with the reason."""
+    """No Docker engine runs, and none can be started. The message has the reason."""
 
 
 class CommandFailed(Exception):
-    """A command ended with another status than 0, or not in time."""
+    """A command failed or timed out."""
 
 
 @dataclass
 class DockerEngine:
-    """An engine that answers. `is_ours`: it was started for tests, which may stop it."""
+    """A running engine. `is_ours`: it was started for tests, which may stop it."""
 
     url: str
     is_ours: bool
@@ -33,7 +33,7 @@ class DockerEngine:
 
     @classmethod
     def up(cls) -> "DockerEngine":
-        """One with the program image. Raises NoEngineHere. The first time may take a minute."""
+        """Return an engine with the program image. Raises NoEngineHere. The first call may take a minute."""
         if shutil.which("docker") and _answers():
             engine = cls(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"), is_ours=False)
             recipe, context = _SCRIPTS / "images/Dockerfile", _SCRIPTS.parent / "support"
@@ -48,43 +48,43 @@ class DockerEngine:
         return engine
 
     def down(self) -> None:
-        """Stop it, if it is ours."""
+        """Stop the engine if it is ours."""
         if self.is_ours:
             _run(str(_SCRIPTS / "docker-down"))
 
     def stop(self) -> None:
-        """Stop it, and every container with it."""
+        """Stop the engine and all its containers."""
         self._disturbed = True
         self.down()
 
     def start(self) -> None:
-        """Start it again."""
+        """Start the engine again."""
         _start()
         self._disturbed = False
 
     def heal(self) -> None:
-        """Start it, if a test has stopped it."""
+        """Start the engine if a test has stopped it."""
         if self._disturbed:
             self.start()
 
     def docker(self, *arguments: str, timeout: float = 60) -> str:
-        """What the docker command printed."""
+        """Run a docker command and return its output."""
         return _run("docker", "--host", self.url, *arguments, timeout=timeout)
 
     def inspect(self, *names: str) -> list[dict[str, Any]]:
-        """Containers as the engine has them."""
+        """Return containers as the engine describes them."""
         found: list[dict[str, Any]] = json.loads(self.docker("inspect", *names))
         return found
 
     def left(self, instance: str = "test") -> list[str]:
-        """The names of what a service named so has left: containers, networks, volumes."""
+        """Return the names of the containers, networks and volumes of the service with this name."""
         mine = ("--filter", f"label=app.kubernetes.io/instance={instance}", "--format")
         containers = self.docker("ps", "-a", *mine, "{{.Names}}").split()
         networks = self.docker("network", "ls", *mine, "{{.Name}}").split()
         return sorted([*containers, *networks, *self.docker("volume", "ls", *mine, "{{.Name}}").split()])
 
     def clear(self, instance: str = "test") -> None:
-        """Remove all that a service named so has left."""
+        """Remove all containers, networks and volumes of the service with this name."""
         mine = ("--filter", f"label=app.kubernetes.io/instance={instance}", "-q")
         for kind, how in (("container", ("rm", "-fv")), ("network", ("rm",)), ("volume", ("rm",))):
             everything = ("-a",) if kind == "container" else ()
@@ -101,13 +101,13 @@ def _answers() -> bool:
 
 
 def _start() -> str:
-    """Start the engine of the tests, unless it runs, and say where it is."""
+    """Start the engine of the tests unless it runs, and return its URL."""
     exports = _run(str(_SCRIPTS / "docker-up"), timeout=600)
     return next(word.split("=", 1)[1] for word in exports.split() if word.startswith("DOCKER_HOST="))
 
 
 def _run(*command: str, timeout: float = 60) -> str:
-    # In a session of its own, so that Ctrl-C on a test run does not take the engine along.
+    # In a separate session, so that Ctrl-C on a test run does not stop the engine.
     try:
         done = subprocess.run(
             command,

@@ -1,7 +1,7 @@
-"""Fixtures of tests that need a Docker engine. A conftest.py imports all that is in __all__.
+"""Fixtures of tests that need a Docker engine. A conftest.py imports all names in __all__.
 
-The engine is brought up before the first test, outside of the tests' time limit, and stays up for the next
-run; on CI it is taken down. Where there can be none, these tests are skipped; on CI they fail.
+The engine is started before the first test, outside of the tests' time limit, and stays up for the next
+run. On CI it is stopped. Without an engine, these tests are skipped; on CI they fail.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _OUTCOME = pytest.StashKey[DockerEngine | NoEngineHere | CommandFailed]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Bring the engine up if a test of this run needs it."""
+    """Start the engine if a test of this run needs it."""
     wanted = any("docker_engine" in getattr(item, "fixturenames", ()) for item in session.items)
     if not wanted or session.config.option.collectonly or _OUTCOME in session.stash:
         return
@@ -30,7 +30,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def docker_engine(request: pytest.FixtureRequest) -> Iterator[DockerEngine]:
-    """The engine, shared by all tests: leave nothing on it."""
+    """The engine, which all tests share. A test must remove all its objects."""
     outcome = request.session.stash[_OUTCOME]
     if isinstance(outcome, NoEngineHere) and not ON_CI:
         pytest.skip(str(outcome))

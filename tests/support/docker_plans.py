@@ -1,4 +1,4 @@
-"""Plans and containers as the tests of the Docker backend want them."""
+"""Plans and containers for the tests of the Docker backend."""
 
 from typing import Any
 

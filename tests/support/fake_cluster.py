@@ -1,7 +1,7 @@
-"""An API server in memory: pods and Services that are made, read, listed, watched, changed and deleted.
+"""An API server in memory: pods and Services can be created, read, listed, watched, changed and deleted.
 
-It keeps what the service relies on: names are taken, uids are new, versions only grow, a pod that has
-started is there until its node has ended it. There are no nodes and no controllers: the test is both.
+It keeps the promises that the service relies on: names and uids are unique, versions only grow, and a
+started pod exists until its node has ended it. There are no nodes or controllers: the test is both.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ Object = dict[str, Any]
 
 
 class FakeCluster:
-    """One namespace. `asked` counts the requests, as "POST pods", "LIST pods", "GET log" and so on.
+    """One namespace. `asked` counts the requests by kind: "POST pods", "LIST pods", "GET log" and so on.
 
-    `seconds` is how long each request takes, but for watches.
+    `seconds` is the duration of each request except watches.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -33,61 +33,61 @@ class FakeCluster:
         self.asked: Counter[str] = Counter()
         self.seconds = 0.0
         self.ends_pods_at_once = True
-        """Whether pods that are deleted end at once, as on a node that is quick."""
+        """Whether deleted pods end at once, as on a fast node."""
         self.forbidden: set[str] = set()
-        """Requests that are answered with 403, in the words of `asked`, and "WATCH services"."""
+        """Kinds of requests that are answered with 403, as in `asked`."""
         self.last_words: dict[str, str] = {}
-        """What a pod prints when it is told to end, by its name: only who follows its log sees it."""
+        """The output of a pod after SIGTERM, by its name. Only followers of its log see it."""
         self._objects: dict[tuple[str, str], Object] = {}
         self._version = 100
         self._watches: set[tuple[str, asyncio.Queue[Object | None]]] = set()
 
-    # --- what a test sees and does ------------------------------------------------------------------
+    # --- the interface for tests --------------------------------------------------------------------
 
     def names(self, kind: str = "pods") -> set[str]:
-        """The names of what is there."""
+        """Return the names of all existing objects."""
         return {name for of, name in self._objects if of == kind}
 
     def get(self, name: str, kind: str = "pods") -> Object:
-        """The object."""
+        """Return a copy of the object."""
         return copy.deepcopy(self._objects[kind, name])
 
     def run(self, *names: str) -> None:
-        """Have the containers of these pods run."""
+        """Start the containers of these pods."""
         for name in names:
             self._set_state(name, "Running", {"running": {"startedAt": _now()}})
 
     def end(self, name: str, code: int = 0, at: datetime | None = None) -> None:
-        """Have the container of the pod end by itself, now unless a time is given."""
+        """End the container of the pod, as if by itself, now unless a time is given."""
         phase = "Failed" if code else "Succeeded"
         self._set_state(name, phase, {"terminated": {"exitCode": code, "finishedAt": _now(at)}})
 
     def delete(self, *names: str, kind: str = "pods") -> None:
-        """Delete objects behind the back of the service; they are gone at once."""
+        """Delete objects at once, without the service."""
         for name in names:
             gone = self._objects.pop((kind, name))
-            self._tell("DELETED", kind, gone)
+            self._publish("DELETED", kind, gone)
 
     def mark_deleted(self, name: str) -> None:
-        """Ask for the deletion of a pod as somebody else, whose node is slow to end it."""
+        """Request the deletion of a pod, as another client does. Its node is slow to end it."""
         found = self._objects["pods", name]
         found["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 30}
-        self._tell("MODIFIED", "pods", found)
+        self._publish("MODIFIED", "pods", found)
 
     def _set_state(self, name: str, phase: str, state: Object) -> None:
         found = self._objects["pods", name]
         status = {"name": CONTAINER, "state": state, "restartCount": 0, "imageID": ""}
         found["status"] = {"phase": phase, "containerStatuses": [status]}
-        self._tell("MODIFIED", "pods", found)
+        self._publish("MODIFIED", "pods", found)
 
-    def _tell(self, event: str, kind: str, changed: Object) -> None:
+    def _publish(self, event: str, kind: str, changed: Object) -> None:
         self._version += 1
         changed["metadata"]["resourceVersion"] = str(self._version)
         for of, queue in self._watches:
             if of == kind:
                 queue.put_nowait({"type": event, "object": copy.deepcopy(changed)})
 
-    # --- what the API says --------------------------------------------------------------------------
+    # --- the API ------------------------------------------------------------------------------------
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
@@ -150,7 +150,7 @@ class FakeCluster:
         if kind == "pods":
             made["status"] = {"phase": "Pending"}
         self._objects[kind, name] = made
-        self._tell("ADDED", kind, made)
+        self._publish("ADDED", kind, made)
         return web.json_response(made, status=201)
 
     def _list(self, kind: str, selector: str) -> web.Response:
@@ -164,7 +164,7 @@ class FakeCluster:
             found["metadata"][field] = {**found["metadata"].get(field, {}), **metadata.get(field, {})}
         if "ownerReferences" in metadata:
             found["metadata"].pop("ownerReferences", None)
-        self._tell("MODIFIED", kind, found)
+        self._publish("MODIFIED", kind, found)
         return web.json_response(found)
 
     def _delete(self, kind: str, found: Object, body: Object) -> web.Response:
@@ -184,7 +184,7 @@ class FakeCluster:
         response = web.StreamResponse()
         await response.prepare(request)
         since = int(request.query["resourceVersion"])
-        for (of, _), each in self._objects.items():  # what a watch from then on would have told by now
+        for (of, _), each in self._objects.items():  # the changes since that version
             if of == kind and int(each["metadata"]["resourceVersion"]) > since:
                 queue.put_nowait({"type": "MODIFIED", "object": copy.deepcopy(each)})
         watch = (kind, queue)
@@ -194,20 +194,20 @@ class FakeCluster:
                 if _selects(request.query.get("labelSelector", ""), event["object"]):
                     await response.write(json.dumps(event).encode() + b"\n")
         except ConnectionResetError:
-            pass  # nobody listens any more
+            pass  # the client has closed the watch
         finally:
             self._watches.discard(watch)
         return response
 
     def end_watches(self) -> None:
-        """End all watches, as the server does with its own end."""
+        """End all watches, as a server does when it stops."""
         for _, queue in self._watches:
             queue.put_nowait(None)
 
 
 @asynccontextmanager
 async def fake_cluster(folder: Path) -> AsyncIterator[FakeCluster]:
-    """One that serves on loopback, with a kubeconfig for it in the folder."""
+    """Serve a cluster on loopback, with its kubeconfig in the folder."""
     made = FakeCluster(folder / "kubeconfig")
     app = web.Application()
     app.router.add_route(

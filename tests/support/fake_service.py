@@ -1,4 +1,4 @@
-"""A small training service in memory, on a loopback port."""
+"""A small training service in memory, served on a loopback port."""
 
 # ruff: noqa: N802 - the proto names the servicer's methods
 

@@ -1,4 +1,4 @@
-"""Environments of the examples for other frameworks than PyTorch."""
+"""Python environments of the examples for frameworks other than PyTorch."""
 
 import subprocess
 from functools import cache
@@ -9,6 +9,6 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def python_of(example: str) -> str:
-    """The Python of the example's environment. What is not made yet, or being made, is waited for."""
+    """Return the Python of the example's environment, which is created first if necessary."""
     subprocess.run([ROOT / "scripts" / "install-frameworks", example], check=True)
     return str(ROOT / ".venv" / "frameworks" / example / "bin" / "python")

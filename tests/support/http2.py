@@ -1,4 +1,4 @@
-"""HTTP/2 frames by hand, for what no gRPC client sends."""
+"""HTTP/2 frames that no gRPC client sends."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ _SEND_AT_ONCE = 1 << 16
 
 
 def reset_streams(address: str, count: int, path: str = "/training.TrainingService/ListTrainingJobs") -> int:
-    """Open so many streams on a connection, each reset at once; how many were sent before it was closed."""
+    """Open streams on a connection and reset each at once. Return the number sent before it was closed."""
     block = _call(path)
     sent, frames = 0, b""
     with _connection(address) as connection:
@@ -36,7 +36,7 @@ def reset_streams(address: str, count: int, path: str = "/training.TrainingServi
 def unread_calls(
     address: str, count: int, path: str, request: bytes, source: str = "127.0.0.1"
 ) -> Iterator[None]:
-    """Make so many calls on a connection from `source` whose client takes no byte of any answer."""
+    """Make calls on a connection from `source`, and read no byte of any answer."""
     message = struct.pack(">BI", 0, len(request)) + request
     block = _call(path)
     with _connection(address, struct.pack(">HI", _INITIAL_WINDOW, 0), source) as connection:
@@ -48,7 +48,7 @@ def unread_calls(
 
 @contextmanager
 def _connection(address: str, settings: bytes = b"", source: str = "127.0.0.1") -> Iterator[socket.socket]:
-    """A connection on which all that comes is read and forgotten."""
+    """Open a connection whose input is read and dropped."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 30, (source, 0)) as connection:
         connection.sendall(_PREFACE + _frame(_SETTINGS, 0, settings) + _frame(_SETTINGS, 0, b"", _ACK))
@@ -73,7 +73,7 @@ def _frame(kind: int, stream: int, payload: bytes, flags: int = 0) -> bytes:
 
 
 def _call(path: str) -> bytes:
-    """The headers of a gRPC call (RFC 7541: POST, http, and literals that are not indexed)."""
+    """Return the headers of a gRPC call (RFC 7541: POST, http, and literals without indexing)."""
     names = ((4, b"", path), (1, b"", "test"), (31, b"", "application/grpc"), (0, b"te", "trailers"))
     return b"\x83\x86" + b"".join(
         (_integer(index, 4) if index else b"\0" + _text(name)) + _text(value.encode())

@@ -1,4 +1,4 @@
-"""Specs and jobs as tests want them: complete, with what matters to the test changed."""
+"""Complete specs and jobs, of which a test changes only the fields that matter to it."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def spec(
     pod_options: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> JobSpec:
-    """A spec for one instance of algorithm "program", which is not resolved for a backend yet."""
+    """Return a spec of one instance of algorithm "program", not yet resolved for a backend."""
     sent = dict(parameters or {})
     trainers = {naming.MASTER: 1, **({naming.WORKER: instances - 1} if instances > 1 else {})}
     values: dict[str, Any] = {
@@ -46,9 +46,9 @@ def spec(
     return JobSpec(**{**values, **changes})
 
 
-def failures(told: Job) -> list[tuple[int, Diagnosis]]:
-    """Which attempts failed, by the job's story, and why."""
-    return [(move.attempt, move.diagnosis) for move in told.history if move.diagnosis]
+def failures(job: Job) -> list[tuple[int, Diagnosis]]:
+    """Return the failed attempts in the job's history, with their diagnoses."""
+    return [(move.attempt, move.diagnosis) for move in job.history if move.diagnosis]
 
 
 def job(
@@ -60,7 +60,7 @@ def job(
     attempt: int = 1,
     state: JobState = JobState.LAUNCHING,
 ) -> Job:
-    """A job in its first attempt's launch."""
+    """Return a job whose first attempt is being launched."""
     wanted = spec(parameters, algorithm=algorithm, instances=instances)
     return job_of(wanted, job_id=job_id, attempt=attempt, state=state)
 
@@ -68,5 +68,5 @@ def job(
 def job_of(
     wanted: JobSpec, *, job_id: int = 1, attempt: int = 1, state: JobState = JobState.LAUNCHING
 ) -> Job:
-    """A job of this spec in its first attempt's launch."""
+    """Return a job of this spec whose first attempt is being launched."""
     return Job(id=job_id, version=1, spec=wanted, state=state, submitted_at=NOON, attempt=attempt)

@@ -1,4 +1,4 @@
-"""Jobs and algorithms that show everything that a plan may hold."""
+"""Jobs and algorithms whose plans contain every possible field."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def planned(
 
 
 def variables_of(pod: Any) -> dict[str, Any]:
-    """What the training container is told; a value that is not plain stays an object."""
+    """Return the environment of the training container. A value from a source stays an object."""
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in training_of(pod)["env"]}
 
 

@@ -1,4 +1,4 @@
-"""Layouts of groups, as frameworks are told of them."""
+"""Layouts of groups, as frameworks get them."""
 
 from job_tracker.domain.policies import Elastic
 from job_tracker.frameworks import Address, GroupLayout

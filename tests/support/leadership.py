@@ -1,4 +1,4 @@
-"""Leading without a campaign."""
+"""Leadership without a campaign."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ _LIFETIME = timedelta(hours=1)
 
 
 async def elected(store: LeaseStore) -> Tenure:
-    """A tenure that outlasts the test. Nobody else may have one."""
+    """Return a tenure that outlasts the test. Another leader is an error."""
     term = await store.lead("test", _LIFETIME)
-    assert term is not None, "somebody else leads"
+    assert term is not None, "another replica leads"
     return Tenure(term, boot_seconds() + _LIFETIME.total_seconds())

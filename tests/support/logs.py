@@ -1,4 +1,4 @@
-"""What the tests of logs share."""
+"""Records and collectors for the tests of logs."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from pathlib import Path
@@ -15,38 +15,38 @@ NOON = 1_795_262_400 * SECOND
 
 
 def collector(store: Store, spool: Spool, folder: Path) -> LogCollector:
-    """One that keeps logs below a folder."""
+    """Return a collector that keeps logs in a folder."""
     return LogCollector(store, spool, LogArchive(str(folder / "storage" / "logs")))
 
 
 def record(text: str, at: float = 0) -> bytes:
-    """A line that was printed so many seconds after noon."""
+    """Return a line that was printed this number of seconds after noon."""
     return b"%b F %b\n" % (time(at), text.encode())
 
 
 def time(at: float) -> bytes:
-    """So many seconds after noon, as the time of a record."""
+    """Return the time of a record, this number of seconds after noon."""
     return time_at(NOON + round(at * SECOND))
 
 
 def records(*lines: str, first: float = 0) -> bytes:
-    """Lines that were printed a second after each other."""
+    """Return lines that were printed one second apart."""
     return b"".join(record(line, first + number) for number, line in enumerate(lines))
 
 
 def made(text: str) -> bytes:
-    """The records of a whole log."""
+    """Return the records of a whole log."""
     maker = RecordMaker()
     return maker.records(text.encode()) + maker.rest()
 
 
 async def pieces_of(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Pieces that are all there."""
+    """Yield the pieces, which are all available."""
     for piece in pieces:
         yield piece
 
 
 async def texts_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """What was printed, piece by piece."""
+    """Yield the printed text of each piece."""
     async for piece in pieces:
         yield text_of(piece)

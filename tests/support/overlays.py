@@ -1,4 +1,4 @@
-"""What is deployed, as kustomize builds it."""
+"""The deployed objects, as kustomize builds them."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ Manifest = dict[str, Any]
 
 
 def kubectl() -> str:
-    """The path of kubectl: the machine's, or the one that came with the cluster of the tests."""
+    """Return the path of kubectl: the machine's, or that of the tests' cluster."""
     cache_folder = os.environ.get("TEST_CLUSTER_CACHE", str(Path.home() / ".cache/training-service/cluster"))
     found = shutil.which("kubectl", path=f"{os.environ['PATH']}{os.pathsep}{cache_folder}/bin")
     if found is None and not ON_CI:
@@ -40,7 +40,7 @@ def one(objects: list[Manifest], kind: str, name: str = "training-service") -> M
 
 
 def deployed(objects: list[Manifest]) -> Manifest:
-    """The template of the service's pods."""
+    """Return the template of the service's pods."""
     template: Manifest = one(objects, "Deployment")["spec"]["template"]
     return template
 

@@ -1,11 +1,11 @@
-"""The parameters of the tests' own programs, declared as an operator declares them."""
+"""The parameters of the tests' programs, declared as in a configuration."""
 
 from collections.abc import Iterable
 
 OF_PROGRAM = ("RUN_SECONDS", "EXIT_CODE", "FAIL_RANK", "PRINT", "RECORD")
-"""What support/program.py reads, and the fake backend too, but for RECORD."""
+"""The parameters that support/program.py reads. The fake backend reads all except RECORD."""
 
 
 def declared(names: Iterable[str] = OF_PROGRAM) -> str:
-    """The line of an algorithm's table, in TOML, that declares parameters of any text."""
+    """Return a TOML line of an algorithm's table that declares parameters with any text as value."""
     return f"parameters = {{ {', '.join(f'{name} = {{}}' for name in names)} }}"

@@ -1,4 +1,4 @@
-"""A namespace with groups in it, and a look at what is left there."""
+"""A namespace that holds groups, and its remaining objects."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tests.support.cluster import Cluster
 
 @dataclass(frozen=True)
 class Place:
-    """The namespace of a test, as its kubectl sees it."""
+    """The namespace of a test, used with kubectl."""
 
     cluster: Cluster
     namespace: str
@@ -21,22 +21,22 @@ class Place:
         self.cluster.apply(self.namespace, *manifests)
 
     def left(self) -> list[str]:
-        """The pods and Services that are there."""
+        """Return the existing pods and Services."""
         return self.kubectl("get", "pods,services", "-o", "name").split()
 
     def uid(self, *what: str) -> str:
         return str(self.cluster.get(self.namespace, *what)["metadata"]["uid"])
 
     def in_pod(self, name: str, program: str) -> None:
-        """Run a Python program beside the one of the pod."""
+        """Run a Python program in the container of the pod."""
         self.kubectl("exec", name, "--", "python3", "-c", program)
 
     def tells_evictions(self) -> bool:
-        """Whether the cluster writes on a pod that it was evicted: from 1.26 on."""
+        """Return whether the status of an evicted pod says so: from 1.26 on."""
         return self._minor_version() >= 26
 
     def evict(self, name: str) -> None:
-        """Evict a pod through the API, as a drain of its node does."""
+        """Evict a pod with the API, as a drain of its node does."""
         version = "policy/v1" if self._minor_version() >= 22 else "policy/v1beta1"
         metadata = {"name": name, "namespace": self.namespace}
         order = {"apiVersion": version, "kind": "Eviction", "metadata": metadata}
@@ -48,7 +48,7 @@ class Place:
         return int(answer["minor"].rstrip("+"))
 
     def token(self, account: str) -> str:
-        """A token of a service account, for ten minutes."""
+        """Return a token of a service account, valid for ten minutes."""
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
         order = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         answer = self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(order))

@@ -1,7 +1,7 @@
-"""The restricted Pod Security Standard, as a function: what a pod's spec has against it.
+"""The restricted Pod Security Standard as a function from a pod's spec to its violations.
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/ as of Kubernetes 1.34. Clusters before
-1.25 do not have it built in, so tests cannot ask them.
+1.25 do not enforce it, so tests cannot use them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ _SELINUX_TYPES = {"", "container_t", "container_init_t", "container_kvm_t", "con
 
 
 def violations(spec: Part) -> list[str]:
-    """The fields that the standard forbids, or misses; none if the pod is let in."""
+    """Return the fields that are forbidden or missing. There are none if the pod conforms."""
     found = [*_of_pod(spec)]
     pod = spec.get("securityContext") or {}
     for kind in ("initContainers", "containers", "ephemeralContainers"):
@@ -59,7 +59,7 @@ def _of_pod(spec: Part) -> Iterator[str]:
 
 
 def _of_context(context: Part) -> Iterator[str]:
-    """What must not be in a security context, the pod's or a container's."""
+    """Yield forbidden fields of a security context, the pod's or a container's."""
     if context.get("runAsUser") == 0:
         yield "runAsUser"
     if (context.get("windowsOptions") or {}).get("hostProcess"):
@@ -72,7 +72,7 @@ def _of_context(context: Part) -> Iterator[str]:
 
 
 def _of_container(container: Part, pod: Part) -> Iterator[str]:
-    """What is against one container; `pod` is the pod's security context, which stands in for its own."""
+    """Yield the violations of one container. `pod` is the pod's security context, which has the defaults."""
     own = container.get("securityContext") or {}
     yield from _of_context(own)
     if own.get("privileged"):

@@ -1,4 +1,4 @@
-"""Pods as an API server of 1.20 to 1.34 shows them, and the cache keeps them."""
+"""Pods as an API server of 1.20 to 1.34 returns them, reduced to the fields that the cache keeps."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""The world of tests that write the programs of processes themselves. A conftest.py imports it."""
+"""The world of tests whose processes run programs from the test. A conftest.py imports it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,14 +11,14 @@ from tests.support.backends import ProcessGroups
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[ProcessGroups]:
-    """Processes below the test's folder."""
+    """Processes in the test's folder."""
     made = ProcessGroups(tmp_path / "groups")
     yield made
     await made.end()
 
 
 def rank_process(rank: int = 0) -> psutil.Process:
-    """The training process of a rank of job 1, found as an operator would: by its environment."""
+    """Find the training process of a rank of job 1 by its environment, as an operator would."""
     for process in psutil.Process().children(recursive=True):
         environment = process.environ()
         if environment.get("JOB_ID") == "1" and environment.get("RANK") == str(rank):

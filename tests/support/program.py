@@ -1,4 +1,4 @@
-"""A training program that does what its parameters say; the fake backend simulates the same."""
+"""A training program that its parameters control. The fake backend simulates the same."""
 
 import os
 import sys
@@ -8,12 +8,12 @@ from pathlib import Path
 rank = os.environ["RANK"]
 
 
-def note(what: str) -> None:
-    """A line in the file RECORD, if there is one, that tells how often which rank of which attempt ran."""
+def note(event: str) -> None:
+    """Append a line with the job, the attempt, the rank and `event` to the file RECORD, if one is given."""
     if record := os.environ.get("RECORD"):
-        who = " ".join(os.environ[name] for name in ("JOB_ID", "JOB_ATTEMPT", "RANK"))
+        rank_id = " ".join(os.environ[name] for name in ("JOB_ID", "JOB_ATTEMPT", "RANK"))
         with Path(record).open("a") as file:
-            file.write(f"{who} {what}\n")
+            file.write(f"{rank_id} {event}\n")
 
 
 note("began")

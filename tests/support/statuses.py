@@ -1,4 +1,4 @@
-"""Statuses of jobs, and the text of a drawing."""
+"""Statuses of jobs, and text as displayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of stores call things."""
+"""Types for the tests of stores."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,7 +6,7 @@ from job_tracker.store.base import Store
 from job_tracker.store.redis import RedisStore
 
 Reopen = Callable[[], Awaitable[Store]]
-"""Closes the store that it opened last, if any, and opens it (again), as a restart does."""
+"""Closes the store that it opened last, if any, and opens it again, as a restart does."""
 
 Open = Callable[..., Awaitable[RedisStore]]
-"""Opens a store, as another service would."""
+"""Opens a store, as another service does."""

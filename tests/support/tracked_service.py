@@ -1,4 +1,4 @@
-"""A tracker on a real store and a simulated world, stopped and started at will."""
+"""A tracker on a real store and a simulated world, which can be stopped and started."""
 
 import asyncio
 from collections import Counter
@@ -30,27 +30,27 @@ from training_service.metrics.outside import observed
 
 
 class Service:
-    """What the composition root makes, without the edge."""
+    """The parts from the composition root, without the API."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.world = FakeWorld()
         self.back_by = timedelta(0)
-        """By how much the tracker's clock was set back."""
+        """The time by which the tracker's clock is set back."""
         self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
         self.backend = FakeBackend(self.world)
         self.store_calls: Counter[str] = Counter()
-        """What the tracker has asked of the store."""
+        """The tracker's calls to the store."""
         self.archive = LogArchive(str(folder / "storage" / "logs"))
 
     async def start(self) -> None:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
-        door = Admission(
+        admission = Admission(
             {}, {}, fake_resolver(), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
         )
         reader = LogReader(self.store, self.backend, self.archive)
         models = ModelFiles(str(self.folder / "storage"))
-        self.jobs = Jobs(self.store, reader, door, models, max_queued=1000)
+        self.jobs = Jobs(self.store, reader, admission, models, max_queued=1000)
         self.logs = LogCollector(self.store, self.world, self.archive)
         self.reports = ReportBuffer(self.store, utc_now)
         options, tenure = TrackerOptions(**self.options), await elected(self.store)
@@ -84,7 +84,7 @@ class Service:
         return await self.store.submit(wanted, utc_now(), None, 1000)
 
     async def until(self, job_id: int, condition: Callable[[Job], bool]) -> Job:
-        """The job as soon as it meets the condition; the test's time-out bounds it."""
+        """Wait until the job meets the condition or the test times out, and return it."""
         async with aclosing(self.jobs.watch(BUILT_IN, job_id)) as views:
             async for view in views:
                 if condition(view.job):

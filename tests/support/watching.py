@@ -1,4 +1,4 @@
-"""What tests wait for through a client."""
+"""Waiting for states of jobs with a client."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from training_service.client import TrainingClient
 def comes(
     client: TrainingClient, job: int, condition: Callable[[pb.GetTrainingStatusResponse], bool]
 ) -> pb.GetTrainingStatusResponse:
-    """The first status that meets the condition; the test's time-out bounds it."""
+    """Wait for a status that meets the condition, until the test times out."""
     for seen in client.watch(job):
         if condition(seen):
             return seen
@@ -25,7 +25,7 @@ def printed(client: TrainingClient, job: int, rank: int, *, follow: bool = False
 
 
 def seen(client: TrainingClient, job: int, *, step: int, restarts: int = 0) -> pb.GetTrainingStatusResponse:
-    """The job once it has come so far, after so many of its instances were started anew."""
+    """Wait until the job has reached this step with this number of restarted instances."""
     for status in client.watch(job):
         again = sum(rank.restarts for rank in status.ranks)
         if status.status == pb.running and status.progress.step >= step and again >= restarts:

@@ -1,4 +1,4 @@
-"""What the documents promise is there."""
+"""The documents name only existing options, links, headings, files and names."""
 
 import ast
 import re
@@ -41,10 +41,10 @@ def test_every_diagnosis_is_explained() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_line_of_trainctl_has_options_that_there_are(page: Path) -> None:
+def test_every_command_line_of_trainctl_has_existing_options(page: Path) -> None:
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
-    text = page.read_text().replace("\\\n", " ")  # a line that ends in \ goes on in the next
+    text = page.read_text().replace("\\\n", " ")  # joins lines that end in \
     for line in re.findall(r"\btrainctl((?: [^`\n|;#]*)?)", text):
         words = line.split()
         command = next((word for word in words if word in group.commands), None)
@@ -54,13 +54,13 @@ def test_every_command_line_of_trainctl_has_options_that_there_are(page: Path) -
 
 
 def names_of(command: Any) -> set[str]:
-    """Every name of the command's options; those of `plan` are its planner's."""
+    """Return the names of the command's options. Those of `plan` are its planner's."""
     asked = command.make_context(command.name, [], resilient_parsing=True).command
     return {name for option in asked.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
@@ -75,27 +75,27 @@ def test_every_anchor_is_a_heading(page: Path) -> None:
 
 @cache
 def anchors_of(target: Path, page: Path) -> set[str]:
-    """The anchors that GitHub makes of the headings; a link without a path is to the page itself."""
+    """Return the anchors that GitHub makes of the headings. A link without a path is to the page itself."""
     headings = re.findall(r"^#+ (.*)$", (page if target.is_dir() else target).read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_of_ours_that_is_named_is_there(page: Path) -> None:
-    """Folders above may be left out, as in `store/jobs.py`."""
+def test_every_named_file_exists(page: Path) -> None:
+    """Parent folders may be left out, as in `store/jobs.py`."""
     named = re.findall(r"`([\w./-]+\.(?:py|lua|proto))(?::[^`]*)?`", prose_of(page))
     assert [name for name in named if not any(file.endswith(f"/{name}") for file in sources())] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_name_in_a_file_of_ours_is_there(page: Path) -> None:
-    """As in `job_tracker/jobs.py: Jobs.submit`."""
+def test_every_name_in_a_named_file_exists(page: Path) -> None:
+    """For example `job_tracker/jobs.py: Jobs.submit`."""
     named = re.findall(r"`([\w./-]+\.py): ([\w.]+)`", prose_of(page))
     assert [f"{file}: {name}" for file, name in named if name not in names_in(ROOT / file)] == []
 
 
 def prose_of(page: Path) -> str:
-    """The page without its blocks of code."""
+    """Return the page without its code blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
@@ -109,7 +109,7 @@ def names_in(file: Path) -> set[str]:
 
 
 def defined_by(statements: list[ast.stmt], prefix: str) -> Iterator[str]:
-    """The names of classes, functions and annotated values, those of a class as Class.name."""
+    """Yield the names of classes, functions and annotated values. Those in a class are Class.name."""
     for each in statements:
         match each:
             case ast.ClassDef(name=name, body=body):

@@ -1,4 +1,4 @@
-"""The tests of a file are found by its path, and each says where it has from what it uses."""
+"""The tests of a file are found by its path, and tests import shared code by name from tests/support."""
 
 import ast
 from collections.abc import Iterator
@@ -9,13 +9,14 @@ import pytest
 UNIT = Path(__file__).parent
 ROOT = UNIT.parents[1]
 INNER = [ROOT / "job_tracker", ROOT / "training_service"]
-"""Whose rooms are folders of tests/unit themselves. Other folders are there by their names."""
+"""Packages whose folders are directly in tests/unit. Other folders are there by their full path."""
+ABOUT_ALL = (Path("test_layout.py"), Path("test_language.py"))
 
 
 def test_the_tests_of_a_file_are_found_by_its_path() -> None:
-    tests = [path.relative_to(UNIT) for path in UNIT.rglob("test_*.py") if path != Path(__file__)]
+    tests = {path.relative_to(UNIT) for path in UNIT.rglob("test_*.py")}.difference(ABOUT_ALL)
     assert tests
-    assert [str(test) for test in tests if not mirrors(test)] == []
+    assert sorted(str(test) for test in tests if not mirrors(test)) == []
 
 
 @pytest.mark.parametrize(
@@ -32,11 +33,11 @@ def test_the_tests_of_a_file_are_found_by_its_path() -> None:
         ("test_unit.py", False),
     ],
 )
-def test_a_test_is_the_one_of_a_file_or_one_of_several(test: str, is_one: bool) -> None:
+def test_a_test_belongs_to_a_file_alone_or_with_others(test: str, is_one: bool) -> None:
     assert mirrors(Path(test)) is is_one
 
 
-def test_what_tests_share_is_in_support_and_imported_by_name() -> None:
+def test_tests_share_code_only_in_support_and_import_it_by_name() -> None:
     assert [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in sorted(UNIT.parent.rglob("*.py"))
@@ -57,12 +58,12 @@ def test_what_tests_share_is_in_support_and_imported_by_name() -> None:
         ("package.conftest", False),
     ],
 )
-def test_what_is_imported_from_a_test_is_known(name: str, is_one: bool) -> None:
+def test_imports_from_tests_are_found(name: str, is_one: bool) -> None:
     assert is_of_a_test(name) is is_one
 
 
 def mirrors(test: Path) -> bool:
-    """Whether there is the file or the folder that the test is for, or a file that its folder is for."""
+    """Return whether the file or folder of the test exists, or a file for the folder of the test."""
     own = test.with_name(test.stem.removeprefix("test_"))
     outer = [] if ROOT / test.parts[0] in INNER else [ROOT]
     return any(exists(root / own) or is_file(root / own.parent) for root in [*INNER, *outer])
@@ -73,12 +74,12 @@ def is_file(path: Path) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a folder or a file of this name, whatever its suffix."""
+    """Return whether a folder or a file has this name, with any suffix."""
     return path.exists() or any(path.parent.glob(f"{path.name}.*"))
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:
-    """The dotted names that a file imports, each with its line."""
+    """Yield the dotted names that a file imports, each with its line."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
@@ -87,7 +88,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def is_of_a_test(name: str) -> bool:
-    """Whether it is a test file or a conftest.py of ours, or a name in one."""
+    """Return whether it is one of our test files or conftest.py, or a name in one."""
     path = (ROOT / name.replace(".", "/")).with_suffix(".py")
     files = [path, path.parent.with_suffix(".py")]
     return any(f.stem == "conftest" or f.stem.startswith("test_") for f in files if f.is_file())

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 def batch_of(examples: Sequence[Encoded], device: torch.device) -> Batch:
-    """Return the examples as one batch. There must be at least one."""
+    """Return the examples as one batch. There must be at least one example."""
     terms, offsets = pack([example.terms for example in examples], device)
     return Batch(terms, offsets, torch.tensor([example.label for example in examples], device=device))
 
@@ -76,7 +76,8 @@ class TrainingBatches:
             sampler=self.place,
             drop_last=True,
             collate_fn=lambda chosen: batch_of(chosen, group.device),
-            # A separate generator: a loader that starts again after a restart must not use the global one.
+            # A separate generator, since a loader that starts again after a restart must not use the global
+            # one.
             generator=torch.Generator(),
         )
 

@@ -8,7 +8,7 @@ TRAIN_SHARE, VALIDATION_SHARE = 0.8, 0.1  # the rest is the test split
 
 
 class Split(StrEnum):
-    """A part of the data by its use."""
+    """The parts of the data, named by their use."""
 
     TRAIN = "train"
     """For training, and the only source of the vocabulary."""

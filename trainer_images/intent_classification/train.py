@@ -36,10 +36,10 @@ class Parameters:
     """The parameters of users. Each is the environment variable of its name in upper case.
 
     LR does not depend on the number of processes. The gradient of the group's batch is clipped to a norm of
-    MAX_GRADIENT_NORM, so a step is not longer with a large batch, and a large group needs only its few steps.
-    Scaling LR by the number of processes, as is common, was measured and is worse. Cross-validated accuracy
-    on the questions without the test split, after 10 epochs, for 1 / 2 / 3 processes x 64: 0.86 / 0.85 / 0.85
-    with LR 4, and 0.86 / 0.82 / 0.57 with LR 4 / 8 / 12.
+    MAX_GRADIENT_NORM, so a large batch does not make a step longer, and a large group takes fewer steps of
+    the same length. Scaling LR by the number of processes, as is common, gave worse results. Cross-validated
+    accuracy on the questions without the test split, after 10 epochs, for 1 / 2 / 3 processes x 64: 0.86 /
+    0.85 / 0.85 with LR 4, and 0.86 / 0.82 / 0.57 with LR 4 / 8 / 12.
     """
 
     lr: float
@@ -68,7 +68,7 @@ class Epoch:
 
     epoch: int
     loss: float
-    """The mean over the examples, each at the time of its step."""
+    """The mean loss of the examples, each measured in its training step."""
     validation_accuracy: float
 
 

@@ -30,7 +30,7 @@ class DataError(TrainingError):
 
 
 class StorageError(TrainingError):
-    """Storage fails, is of an unknown kind, or its library is not installed."""
+    """Storage has failed or is of an unknown kind, or the library for it is not installed."""
 
 
 class ArtifactError(TrainingError):

@@ -78,9 +78,9 @@ class Group:
 def _with_final_buckets(grouped: DistributedDataParallel) -> DistributedDataParallel:
     """Run a first backward pass, after which `grouped` rearranges its gradient buckets.
 
-    With three or more processes, the buckets determine the order in which gradients are summed. A resumed run
-    would take its first step with other buckets than an uninterrupted run, and the two would then differ in
-    the last bits. So this first pass uses only the parameters and is the same at every start.
+    With three or more processes, the buckets determine the order in which gradients are summed. Without this
+    pass, a resumed run would take its first step with other buckets than an uninterrupted run, and the two
+    would differ in the last bits. The pass uses only the parameters, so it is the same at every start.
     """
     model = grouped.module
     own_forward = vars(model).get("forward")

@@ -1,8 +1,8 @@
 """Sends reports to the service from a background thread, so training neither waits for reports nor fails with
 them.
 
-While the service is away, a limited number of reports waits. If the service refuses them because the attempt
-is over, sending stops.
+While the service is away, a limited number of reports is kept. If the service refuses them because the
+attempt is over, sending stops.
 """
 
 import logging
@@ -52,7 +52,7 @@ class GrpcSink:
         self._news.set()
 
     def close(self) -> None:
-        """Wait for a last call, but not for a service that is away."""
+        """Wait for the last call, but not for a service that is away."""
         self._closing.set()
         self._news.set()
         self._thread.join(_CLOSE_SECONDS)

@@ -42,7 +42,7 @@ def joined() -> Iterator[None]:
         )
     hvd.init()
     yield
-    # Only after success: it waits for the other processes, of which some are gone after a failure.
+    # Only after success, since this waits for the other processes, and some of them are gone after a failure.
     hvd.shutdown()
 
 

@@ -33,7 +33,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that the training has made. `size` is in bytes, `sha256` in hexadecimal digits, if known."""
+    """A file that the training has created. `size` is in bytes, `sha256` in hexadecimal digits, if known."""
 
     name: str
     uri: str
@@ -43,10 +43,10 @@ class Artifact:
 
 
 class Sink(Protocol):
-    """Takes reports. Their failure must not affect the training."""
+    """Takes reports. A failure to send them must not affect the training."""
 
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
-        """Take the whole known progress, and the metrics that are new in this report."""
+        """Take all progress that is known, and the metrics that are new in this report."""
         ...
 
     def artifact(self, artifact: Artifact) -> None:

@@ -14,7 +14,10 @@ GRACE_SECONDS = 2.0
 
 
 class Terminated(BaseException):
-    """The process received a signal to end. This unwinds `with` blocks, and code must not handle it."""
+    """The process received a signal to end.
+
+    Code must not handle this exception: it unwinds the `with` blocks.
+    """
 
     def __init__(self, signum: int) -> None:
         self.exit_code = exit_code_for(signum)
@@ -44,7 +47,8 @@ def listen(grace: float = GRACE_SECONDS) -> None:
 def deferred(grace: float) -> Iterator[Callable[[], bool]]:
     """Defer SIGTERM during the block, which then has `grace` seconds to end by itself.
 
-    Yields a function that returns whether SIGTERM has arrived. SIGINT, sent by a person, still ends at once.
+    Yields a function that returns whether SIGTERM has arrived. SIGINT, which a person sends, still ends the
+    process at once.
     """
     noted: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda signum, _frame: noted.append(signum))

@@ -118,7 +118,7 @@ class TrainRequest(_message.Message):
     RETRY_POLICY_FIELD_NUMBER: _builtins.int
     DEADLINES_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
-    """A key chosen by the client, at most 128 printable characters. A repeated request with the same key and
+    """A key that the client chooses, at most 128 printable characters. A repeated request with the same key and
     the same content returns the same job. A request with the same key and other content fails with
     ALREADY_EXISTS. Empty: every request makes a new job.
     """
@@ -159,9 +159,9 @@ Global___TrainRequest: _TypeAlias = TrainRequest  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
-    """When a failed attempt is followed by another, in which the whole group starts again. It is if its diagnosis
-    is retryable (such as a lost node or an evicted pod) or has a category in `retry_on`, and attempts are
-    left.
+    """Says when a failed attempt is followed by another, in which the whole group starts again: if attempts are
+    left, and the diagnosis is retryable (such as a lost node or an evicted pod) or has a category in
+    `retry_on`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -171,7 +171,7 @@ class RetryPolicy(_message.Message):
     MAX_BACKOFF_FIELD_NUMBER: _builtins.int
     RETRY_ON_FIELD_NUMBER: _builtins.int
     max_attempts: _builtins.int
-    """The number of attempts, the first included: 1 to 100. Absent: as configured."""
+    """The number of attempts, including the first: 1 to 100. Absent: as configured."""
     @_builtins.property
     def backoff(self) -> _duration_pb2.Duration:
         """The pause before the second attempt, at most 3650 days. It doubles with each further attempt, up to
@@ -221,7 +221,7 @@ class Deadlines(_message.Message):
 
     @_builtins.property
     def start(self) -> _duration_pb2.Duration:
-        """The time from the launch of an attempt until its master runs."""
+        """The time from the launch of an attempt until its master is running."""
 
     @_builtins.property
     def run(self) -> _duration_pb2.Duration:
@@ -509,7 +509,7 @@ class GetTrainingStatusResponse(_message.Message):
     model_uri: _builtins.str
     """The URI of the folder for the trained model."""
     max_attempts: _builtins.int
-    """The number of attempts that the job may have, the first included."""
+    """The number of attempts that the job may have, including the first."""
     has_model: _builtins.bool
     """Whether there was a file at model_uri when the job succeeded. Absent before that, and if the storage did
     not answer.
@@ -599,7 +599,7 @@ class Move(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
-    """The state that the job came to. `queuing` with a diagnosis: an attempt failed, and another follows.
+    """The new state of the job. `queuing` with a diagnosis: an attempt failed, and another follows.
     `running` with a diagnosis: a rank of an elastic group failed and is restarted, while the others train
     on.
     """
@@ -995,9 +995,9 @@ class GetTrainingLogsRequest(_message.Message):
     rank: _builtins.int
     """The rank, from 0. Leave it out with all_ranks."""
     follow: _builtins.bool
-    """Continue with new output until the job has ended. A job that has not started is waited for."""
+    """Continue with new output until the job has ended. Waits for a job that has not started."""
     tail_lines: _builtins.int
-    """Start with this number of last lines, of each rank. Absent: from the beginning. Not with position."""
+    """The number of last lines of each rank to start with. Absent: from the beginning. Not with position."""
     attempt: _builtins.int
     """The attempt, from 1. 0: the last one, and with follow also all later ones."""
     all_ranks: _builtins.bool

@@ -5,7 +5,7 @@ effects. Two others do not help: `max_connection_idle_ms` closes a connection wi
 call that begins at that moment; `keepalive_timeout_ms` has no effect, since the time-out of pings applies.
 """
 
-_SHARE = 2  # one in two descriptors may be a connection; launches, logs and the store need the others
+_SHARE = 2  # half of the descriptors may be connections; launches, logs and the store need the others
 
 _STREAMS = 1000
 _WAITING, _MOST_WAITING = 2000, 3000
@@ -39,14 +39,15 @@ def call_options(largest_message: int) -> list[tuple[str, int]]:
     """Options that bound the memory of calls. `largest_message` is in bytes, after decompression.
 
     A connection may have `_STREAMS` open calls; clients delay further ones. A call without a handler takes
-    about 14 KB, also after its client has reset it and so may open another. Beyond `_WAITING` such calls gRPC
-    cancels some of them, beyond `_MOST_WAITING` all. So a client that sends thousands of calls at the same
-    time is served, and hostile clients take about 40 MB.
+    about 14 KB, even after its client has reset it and may therefore open another. Beyond `_WAITING` such
+    calls, gRPC cancels some of them, and beyond `_MOST_WAITING` all of them. So a client that sends thousands
+    of calls at the same time is served, and hostile clients take about 40 MB.
     """
     return [
         ("grpc.max_receive_message_length", largest_message),
         ("grpc.max_concurrent_streams", _STREAMS),
-        # Otherwise ended streams count until they are freed, and gRPC refuses calls within the limit.
+        # Otherwise, streams that have ended count until they are freed, and gRPC refuses calls that are
+        # within the limit.
         ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", _WAITING),
         ("grpc.server.max_pending_requests_hard_limit", _MOST_WAITING),

@@ -59,7 +59,7 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
         model_name=metadata.output_model_name,
         parameters=dict(metadata.parameters),
         request_key=message.request_key,
-        # Only fields that were sent, to tell an absent field from a default value.
+        # Only the fields that were sent, to distinguish an absent field from a default value.
         pod_options=(
             MessageToDict(message.pod_options, preserving_proto_field_name=True)
             if message.HasField("pod_options")
@@ -73,7 +73,7 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
 
 
 def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
-    """The fields that were sent."""
+    """The fields of the retry policy that were sent."""
     if message.HasField("max_attempts"):
         yield "max_attempts", message.max_attempts
     if message.HasField("backoff"):
@@ -89,11 +89,9 @@ def _seconds(duration: Duration) -> float:
 
 
 def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
-    """The filter, the size of the page, and the id that its jobs are below. Raises InvalidField."""
+    """The filter, the size of the page, and an id: its jobs have lower ids. Raises InvalidField."""
     if not 0 <= message.page_size <= _LARGEST_PAGE:
-        raise InvalidField(
-            "page_size", f"{message.page_size} is not allowed; allowed are 0 to {_LARGEST_PAGE}"
-        )
+        raise InvalidField("page_size", f"{message.page_size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
     if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):
         raise InvalidField(
             "page_token", f"{quoted(message.page_token)} is not allowed; send the next_page_token of a page"
@@ -103,7 +101,7 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
     except KeyError as error:
         allowed = ", ".join(pb.TrainingStatus.keys())
         raise InvalidField(
-            "statuses", f"{error} is not a TrainingStatus; allowed are {allowed} (0 to {max(_STATES)})"
+            "statuses", f"{error} is not a TrainingStatus; allowed: {allowed} (0 to {max(_STATES)})"
         ) from error
     where = JobFilter(states, message.name_prefix, message.algorithm)
     before = _id_of(message.page_token) if message.page_token else None
@@ -111,7 +109,7 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
 
 
 def _id_of(digits: str) -> int:
-    """The number, or one above all ids if it is long: int() takes at most 4,300 digits, zeros included."""
+    """The number, or one above all ids if it is long: int() accepts at most 4,300 digits, including zeros."""
     significant = digits.lstrip("0") or "0"
     return int(significant) if len(significant) < _LONGEST_ID else 10**_LONGEST_ID
 
@@ -192,7 +190,10 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
 
 
 def without_cancelled(serialized: bytes) -> bytes:
-    """Replace the status `cancelled` by `failure`, for clients that do not know it. The text stays."""
+    """Replace the status `cancelled` by `failure`, for clients that do not know it.
+
+    The message stays the same.
+    """
     status = pb.GetTrainingStatusResponse.FromString(serialized)
     if status.status == pb.cancelled:
         status.status = pb.failure
@@ -256,7 +257,7 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """The reason why the job, or its first waiting rank, waits."""
+    """The reason why the job is waiting, or why its first waiting rank is."""
     if job.waits_for:
         return f" It waits: {job.waits_for}."
     return next((f" Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note), "")
@@ -281,7 +282,7 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
 
 
 def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
-    """The progress message, with the speed only if `goes_on`."""
+    """The progress message. It has the speed only if the job still `goes_on`."""
     if progress is None:
         return None
     return pb.Progress(
@@ -306,7 +307,10 @@ def series_of(job_id: int, series: MetricSeries) -> pb.MetricSeries:
 
 
 def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrainingArtifactsResponse:
-    """The message with artifacts, each with its `fetchable`, and the provenance of the model."""
+    """The message with the artifacts and the provenance of the model.
+
+    Each artifact says whether it is `fetchable`.
+    """
     return pb.GetTrainingArtifactsResponse(
         job_id=job.id,
         artifacts=[

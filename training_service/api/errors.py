@@ -6,7 +6,7 @@ from job_tracker.domain import errors
 
 
 class ServiceClosing(errors.TrackerError):
-    """A stream ends because the service stops."""
+    """A stream ends because the service is stopping."""
 
     def __init__(self) -> None:
         super().__init__("the service is restarting; connect again")

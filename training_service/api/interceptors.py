@@ -36,7 +36,7 @@ _LONGEST_MESSAGE = 2048
 if TYPE_CHECKING:
     _Handler = grpc.RpcMethodHandler[Any, Any]
 else:
-    _Handler = grpc.RpcMethodHandler  # generic only in its stubs
+    _Handler = grpc.RpcMethodHandler  # it is generic only in its stubs
 # The handlers of a grpc.aio server are asynchronous, unlike the type of _Handler.
 _Behaviour = Callable[[Any, Any], Any]
 
@@ -106,7 +106,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 async with aclosing(behaviour(_parsed(parse, data), call)) as messages:
                     async for message in messages:
                         await _send(context, message)
-                        del message  # the next one may be hours away
+                        del message  # the next message may be hours away
                 supervision.code = grpc.StatusCode.OK
             except Exception as error:
                 await supervision.abort(error)
@@ -132,7 +132,7 @@ class _Supervision:
         self.code = grpc.StatusCode.CANCELLED
 
     async def abort(self, error: Exception) -> None:
-        """End the call with an error and its request id, under which the log has more."""
+        """End the call with an error that has the request id. The log has more under this id."""
         self.code, self._message = _explain(error, self._method, self._identity)
         metadata = ((REQUEST_ID_HEADER, self._identity),)
         await self._context.abort(self.code, _clipped(self._message), metadata)

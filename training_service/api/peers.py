@@ -3,7 +3,7 @@
 import ipaddress
 from urllib.parse import unquote
 
-_IPV6_NETWORK = 64  # bits of the network; users choose the other bits freely
+_IPV6_NETWORK = 64  # the bits of the network; users choose the other bits freely
 
 
 def peer_host(peer: str) -> str:

@@ -18,7 +18,7 @@ from training_service.api.caller import Call, Metadata
 
 _SCHEME = "bearer "
 _SHORTEST_PAUSE = 1.0
-_REPORTS_A_SECOND = 500  # of one replica; with more reporters, each has to pause for longer
+_REPORTS_A_SECOND = 500  # the limit of one replica; with more reporters, each has to pause for longer
 
 
 class ReporterServicer(TrainingReporterServicer):

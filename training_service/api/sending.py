@@ -13,7 +13,7 @@ from job_tracker.domain.caller import Caller
 
 log = logging.getLogger(__name__)
 
-_LOOKS = 10  # checks within the time that a call may keep its place
+_LOOKS = 10  # the number of checks within the time for which a call may keep its place
 _SUPERVISOR = "_schedule_rpc_coro"
 
 
@@ -79,9 +79,9 @@ class Places:
 def end_calls(handlers: Collection[asyncio.Task[Any]]) -> None:
     """End calls while they send: their clients get CANCELLED, and gRPC frees the messages.
 
-    Cancelling only the handler is not enough: gRPC would keep the message, and not end the call, while the
-    client stays connected. A second task of gRPC waits for the client to disconnect. It must be cancelled,
-    too, and can only be found by the variables of its coroutine.
+    Cancelling only the handler is not enough: gRPC would keep the message and the call as long as the client
+    stays connected. A second task of gRPC waits for the client to disconnect. It must be cancelled, too, and
+    can only be found by the variables of its coroutine.
     """
     unfound = set(handlers)
     for task in asyncio.all_tasks():

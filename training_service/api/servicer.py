@@ -140,7 +140,7 @@ class TrainingServicer(TrainingServiceServicer):
             waiting.reschedule(asyncio.get_running_loop().time())
 
     async def _bounded(self, caller: Caller, view: JobView) -> bytes:
-        """The serialized status. A large one waits for a place, and is then built again."""
+        """The serialized status. A large status waits for a place, and is then built again."""
         status = self._messages.of(view)
         if len(status) < _LARGE:
             return status

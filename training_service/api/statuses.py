@@ -4,7 +4,7 @@ from job_tracker.domain.job import Job
 from job_tracker.jobs import JobView
 from training_service.api import convert
 
-_MOST_KEPT, _LARGEST_KEPT = 4096, 2048  # messages, and bytes of each
+_MOST_KEPT, _LARGEST_KEPT = 4096, 2048  # the number of messages, and the bytes of each
 
 
 class Statuses:

@@ -1,6 +1,6 @@
 """Connections to the service: the address, the channel's options and its retries.
 
-Every channel of the client is opened here, without TLS or credentials so far.
+Every channel of the client is opened here, so far without TLS or credentials.
 """
 
 import ipaddress
@@ -41,7 +41,7 @@ _SERVICE_CONFIG: dict[str, Any] = {
     ]
 }
 
-# Calls go to the connected replicas in turn. A call that one replica aborts is repeated at another.
+# Calls go to the connected replicas in turn. A call that one replica aborts is repeated with another.
 _SERVICE_CONFIG_OF_REPLICAS = {**_SERVICE_CONFIG, "loadBalancingConfig": [{"round_robin": {}}]}
 
 _OPTIONS: list[tuple[str, str | int]] = [

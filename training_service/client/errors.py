@@ -9,7 +9,7 @@
     ├── NotAllowed           the caller is unknown, or lacks the permission
     ├── Unavailable          the service is not ready or went away: worth a retry
     │   └── Unreachable      no service answers at the address
-    ├── DeadlineExceeded     no answer in time; the call may still have had its effect
+    ├── DeadlineExceeded     no answer in time; the call may still have taken effect
     ├── WaitTimedOut         the job has not ended in time; it goes on
     └── ServerError          the service failed, or speaks another protocol
 
@@ -67,7 +67,7 @@ class NotAllowed(TrainingServiceError):
 
 
 class Unavailable(TrainingServiceError):
-    """The service is starting, stopping or without its store, or the connection broke."""
+    """The service is starting or stopping, cannot reach its store, or the connection broke."""
 
 
 class Unreachable(Unavailable):
@@ -75,7 +75,7 @@ class Unreachable(Unavailable):
 
 
 class DeadlineExceeded(TrainingServiceError):
-    """The service did not answer within the call's timeout. The call may still have had its effect."""
+    """The service did not answer within the call's timeout. The call may still have taken effect."""
 
 
 class WaitTimedOut(TrainingServiceError):

@@ -37,8 +37,8 @@ _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
 }
 
-# The starts of gRPC's own details if no server was reached. If gRPC changes this text, Unreachable becomes
-# plain Unavailable with a longer message.
+# The beginnings of gRPC's own details if no server was reached. If gRPC changes this text, Unreachable
+# becomes plain Unavailable with a longer message.
 _NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
 
 

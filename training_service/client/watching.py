@@ -108,7 +108,7 @@ class LogReading:
         self._patience = Patience(patience)
 
     def advance(self, chunk: GetTrainingLogsResponse) -> None:
-        """Let the request start after this chunk."""
+        """Make the request continue after this chunk."""
         self._patience.heard()
         following = GetTrainingLogsRequest()
         following.CopyFrom(self.request)

@@ -5,7 +5,7 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-# From a read of the SQLite store to the stop of a group.
+# The range is from a read of the SQLite store to the stop of a group.
 _OUTSIDE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -31,7 +31,7 @@ class CallMetrics:
         ).observe
         self.requested = _Timed(
             "training_service_kubernetes_request",
-            "Requests to the API server, each retry counted; streams until their beginning",
+            "Requests to the API server, including retries; the time of a stream ends when it begins",
             registry,
             ("request",),
             "code",

@@ -54,7 +54,7 @@ class JobMetrics:
         )
         self._exhausted = Counter(
             "training_service_attempts_exhausted",
-            "Jobs that failed after their last attempt, with more than one attempt",
+            "Jobs that failed after more than one attempt",
             registry=registry,
         )
         self._restarts = Counter(
@@ -62,7 +62,7 @@ class JobMetrics:
             "Restarts of lost ranks of elastic groups within an attempt",
             registry=registry,
         )
-        # Start at 0, so that the first event of each kind is an increase.
+        # Counters start at 0, so that the first event of each kind is an increase.
         for state in _ENDS:
             self._ended.labels(state)
         for category in Category:

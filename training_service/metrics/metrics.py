@@ -69,7 +69,7 @@ class Metrics:
         self.registry.register(StoredJobs(store, capacity, asyncio.get_running_loop()))
 
     def observe_watch(self, silent_seconds: Callable[[], float | None]) -> None:
-        """Show the silence of the engine's watch; see Opened.silent_seconds."""
+        """Show how long the engine's watch has been silent; see Opened.silent_seconds."""
         self.registry.register(WatchState(silent_seconds))
 
     async def observe_loop(self) -> None:

@@ -21,7 +21,7 @@ class MetricsServer:
     """Serves the metrics over HTTP, if a port is set."""
 
     def __init__(self, registry: CollectorRegistry, settings: MetricsSettings) -> None:
-        """Raises OSError if it cannot listen at the port."""
+        """Start to serve. Raises OSError if the server cannot listen on the port."""
         self._server = None
         if settings.port is not None:
             app = make_wsgi_app(registry)

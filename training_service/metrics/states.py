@@ -1,6 +1,6 @@
 """State at the time of a scrape: the jobs in the store, and the work of the tracker.
 
-A scrape runs in its own thread and waits at most a second for the store. Without an answer the numbers of
+A scrape runs in its own thread and waits at most a second for the store. Without an answer, the numbers of
 jobs are left out, and `training_service_store_up` is 0.
 """
 
@@ -95,7 +95,8 @@ class TrackerState(Collector):
             "Jobs and periodic tasks that wait for a worker of the tracker",
         )
         oldest = GaugeMetricFamily(
-            "training_service_tracker_oldest_seconds", "Longest time that one of them has waited"
+            "training_service_tracker_oldest_seconds",
+            "Longest time that a job or periodic task has waited for a worker of the tracker",
         )
         longest = GaugeMetricFamily(
             "training_service_tracker_longest_work_seconds",
@@ -103,11 +104,12 @@ class TrackerState(Collector):
         )
         looked_at = GaugeMetricFamily(
             "training_service_tracker_last_look_timestamp_seconds",
-            "Time of the last look at all jobs and groups, or of the start of the tracker before the first",
+            "Time of the last look at all jobs and groups; before the first look, time of the start of the "
+            "tracker",
         )
         retries = CounterMetricFamily(
             "training_service_tracker_retries",
-            "Failed steps of jobs and periodic tasks, each of which is repeated, since the tracker started",
+            "Steps of jobs and periodic tasks that failed since the tracker started. Each is repeated",
         )
         if (tracker := self.tracker) is not None:
             health = tracker.queue_health
@@ -120,7 +122,7 @@ class TrackerState(Collector):
 
 
 class WatchState(Collector):
-    """The silence of the watch of pods, once it has reported something."""
+    """How long the watch of pods has been silent, once it has reported something."""
 
     def __init__(self, silent_seconds: Callable[[], float | None]) -> None:
         self._silent_seconds = silent_seconds

@@ -50,12 +50,12 @@ class SchedulingSettings(Config):
 
 
 class JobSettings(Config):
-    """Checks of jobs at submission, their end, and how long their traces are kept."""
+    """Checks of jobs at submission, the end of jobs, and how long their remains are kept."""
 
     check_path: str = Field(
         default=DEFAULT_PATH,
         description="PATH of the `check` programs of algorithms, which the service runs at submission. "
-        "Default: the folder of the service's Python first.",
+        "Default: the folder of the service's Python, then the system's default PATH.",
     )
     stop_grace: Duration = Field(
         default=timedelta(seconds=10),
@@ -86,7 +86,7 @@ class JobSettings(Config):
         default=timedelta(0),
         ge=timedelta(0),
         le=timedelta(days=365),
-        description="The same for a job that succeeded. Nothing is kept of a cancelled job.",
+        description="The same for a job that succeeded. Of a cancelled job, nothing is kept.",
     )
 
 
@@ -105,7 +105,10 @@ class RetrySettings(Config):
     """Default retry policy of jobs. A request can replace each value for its job."""
 
     max_attempts: int = Field(
-        default=3, ge=1, le=MAX_ATTEMPTS, description="Number of attempts of a job, the first included."
+        default=3,
+        ge=1,
+        le=MAX_ATTEMPTS,
+        description="Largest number of attempts of a job, including the first.",
     )
     backoff: LongDuration = Field(
         default=_RETRY.backoff,
@@ -136,6 +139,7 @@ class DeadlineSettings(Config):
         default=None, description="Time in the queue, counted again for each attempt."
     )
     start: LongDuration | None = Field(
-        default=timedelta(hours=1), description="Time from the launch of an attempt until its master runs."
+        default=timedelta(hours=1),
+        description="Time from the launch of an attempt until its master is running.",
     )
     run: LongDuration | None = Field(default=None, description="Running time of an attempt.")

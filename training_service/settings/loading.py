@@ -13,7 +13,7 @@ from job_tracker.backends.registry import BrokenPlugin
 from job_tracker.common.validation import Problem, problems
 from training_service.settings import ENVIRONMENT_PREFIX, Settings, settings_model
 
-# Variables with the prefix that are not settings.
+# Variables that have the prefix but are not settings.
 _OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
 
 
@@ -62,7 +62,7 @@ def _from_environment() -> dict[str, Any]:
         if ours and group not in settings_model().model_fields:
             raise SettingsError(
                 f"environment: {name}: unknown setting {group!r}; "
-                f"allowed are {', '.join(settings_model().model_fields)}"
+                f"allowed: {', '.join(settings_model().model_fields)}"
             )
     try:
         values = EnvSettingsSource(settings_model())()

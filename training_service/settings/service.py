@@ -22,7 +22,7 @@ _LAST_PORT = 65535
 class ServerSettings(Config):
     """The gRPC server."""
 
-    # Before `address`: the validator of `address` reads it.
+    # This comes before `address`, whose validator reads it.
     insecure: bool = Field(
         default=False,
         description="Allow an `address` that other machines can reach. The service does not authenticate its "
@@ -31,8 +31,8 @@ class ServerSettings(Config):
     address: str = Field(
         default="127.0.0.1:51001",
         pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
-        description="Listening address, HOST:PORT. Port 0 takes a free port. A host beyond loopback needs "
-        "`insecure`.",
+        description="Listening address, HOST:PORT. Port 0 takes a free port. A host other than loopback "
+        "needs `insecure`.",
     )
 
     @field_validator("address")
@@ -58,7 +58,7 @@ class ServerSettings(Config):
         default=5,
         ge=0,
         le=300,
-        description="Time that running calls get to finish after SIGTERM, in seconds. Later they are "
+        description="Time that running calls get to finish after SIGTERM, in seconds. After that, they are "
         "aborted.",
     )
     cancelled_as_failure: bool = Field(
@@ -174,7 +174,7 @@ class MetricsSettings(Config):
     address: str = Field(
         default="127.0.0.1",
         description="Listening host of the metrics. It may be reachable from other machines: metrics are "
-        "read-only and contain no text of users.",
+        "read-only and contain no text that users wrote.",
     )
 
 

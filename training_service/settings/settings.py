@@ -34,7 +34,7 @@ _BACKEND_NAME = re.compile("[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 
 def _installed_backend(name: str) -> str:
     if name not in installed():
-        raise ValueError(f"{quoted(name)} is not an installed backend; allowed are {', '.join(installed())}")
+        raise ValueError(f"{quoted(name)} is not an installed backend; allowed: {', '.join(installed())}")
     return name
 
 
@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     backend: Annotated[str, AfterValidator(_installed_backend)] = Field(
         default="process",
         description="Backend that runs the jobs: `process`, `docker`, `kubernetes`, the name of another "
-        "installed backend, or `fake`, which only simulates jobs, to try out clients.",
+        "installed backend, or `fake`, which only simulates jobs, for trying out clients.",
     )
     server: ServerSettings = ServerSettings()
     storage: StorageSettings = Field(default_factory=StorageSettings)
@@ -78,7 +78,7 @@ class Settings(BaseSettings):
 
     @property
     def job_defaults(self) -> JobDefaults:
-        """The policies of a job whose request sets none."""
+        """The policies of jobs whose requests do not set any."""
         return JobDefaults(retry=RetryPolicy(**dict(self.retry)), deadlines=Deadlines(**dict(self.deadlines)))
 
     @cached_property
@@ -139,13 +139,13 @@ _TAKEN = {name for model in (Settings, Algorithm, RoleRecipe) for name in (*dir(
 
 @cache
 def settings_model() -> type[Settings]:
-    """The settings with a table for each installed backend, also in `algorithms`. Raises BrokenPlugin."""
+    """The settings, with a table for each installed backend here and in `algorithms`. Raises BrokenPlugin."""
     plugins = installed()
     for name in plugins:
         if not _BACKEND_NAME.fullmatch(name) or name in _TAKEN:
             raise BrokenPlugin(
-                f"backend name {name!r} is not allowed: names have lower-case letters, digits and _, and are "
-                "not those of other settings; uninstall its package"
+                f"backend name {name!r} is not allowed: use lower-case letters, digits and _, but not the "
+                "name of another setting. Uninstall the backend's package"
             )
     recipes = {name: each.recipe_model for name, each in plugins.items() if each.recipe_model}
     roles = {name: each.role_model for name, each in plugins.items() if each.role_model}

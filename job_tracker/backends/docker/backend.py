@@ -36,7 +36,10 @@ class DockerBackend:
         settings: DockerSettings,
         extra_environment: ExtraEnvironment = nothing_more,
     ) -> None:
-        """Logs of stopped groups go to the spool. The first call connects to the engine."""
+        """Prepare the backend; the first call connects to the engine.
+
+        Logs of stopped groups go to the spool.
+        """
         self._settings = settings
         self._extra_environment = extra_environment
         instance = settings.instance
@@ -72,7 +75,7 @@ class DockerBackend:
             known = self._groups.get(planned.group)
             if known is not None and known.ending is not None:
                 if any(each.submission == planned.submission for each in known.containers.values()):
-                    raise LaunchFailed(removed(MASTER_RANK))  # the attempt has ended, and the store lost this
+                    raise LaunchFailed(removed(MASTER_RANK))  # it has ended, but the store has lost its end
                 await self._stopper.stop(planned.group, timedelta(0), keep_logs=False)
                 await self._stopper.clear(planned.group)
             group = self._groups.begin(planned.group, planned.instances)

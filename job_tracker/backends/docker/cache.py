@@ -1,8 +1,8 @@
 """A cache of the service's containers: a list, then the events of the engine.
 
-The cache may be behind the engine, for long after a lost connection. The state of a container never goes
-back: see ContainerGroup.take. A new list with each connection, and once a minute, makes up for missed events.
-Only containers that have ended are inspected, and only once: lists have no exit codes.
+The cache may lag behind the engine, and does so for longer after a lost connection. The state of a container
+never goes back: see ContainerGroup.take. A new list with each connection, and once a minute, makes up for
+missed events. Only containers that have ended are inspected, and only once, since lists have no exit codes.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 _TAIL_SILENCE = 5.0
 _OVERLAP_SECONDS = 5
-_WATCH_SECONDS = 60.0  # until all containers are listed again
+_WATCH_SECONDS = 60.0  # seconds until all containers are listed again
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # after failures
 
 
@@ -183,6 +183,6 @@ class ContainerCache:
         if at < self._listed_at or not any(each.created_at <= at for each in group.containers.values()):
             return  # the list has it, or it belongs to an earlier group of this name
         endings = await self._endings.list()
-        # The ending counts even if it was removed with the group meanwhile.
+        # The ending counts even if it was removed with the group in the meantime.
         is_there = any(each.group == group.ref for each in endings)
         self._groups.end(endings if is_there else [*endings, Ending(group.ref)])

@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 Query = Mapping[str, str]
 
-_OLDEST_API = (1, 41)  # of Engine 20.10, the first that knows host-gateway
+_OLDEST_API = (1, 41)  # the version of Engine 20.10, the first that knows host-gateway
 _PULL_SILENCE = 300.0
-_MOST_CALLS = 16  # in flight at once; streams do not count
+_MOST_CALLS = 16  # calls in flight at once; streams do not count
 _FIRST_ERROR, _SERVER_ERROR = 400, 500
 _UNIX = "http+unix://"
 _FRAME_HEAD = 8
@@ -51,7 +51,7 @@ class DockerClient:
         self._version = ""
 
     async def connect(self) -> None:
-        """Check that the engine accepts calls. Raises BackendRefused if it runs and does not accept them."""
+        """Check that the engine accepts calls. Raises BackendRefused if the engine runs but refuses them."""
         try:
             version = await self._api_version()
         except Unreachable as error:
@@ -146,7 +146,7 @@ class DockerClient:
                     raise Refused(_SERVER_ERROR, str(step["error"]))
 
     async def events(self, *, since: int) -> AsyncGenerator[Json, None]:
-        """Follow the events of containers and volumes, from the second `since` (of 1970) on."""
+        """Follow the events of containers and volumes from `since` on, in seconds since 1970."""
         filters = json.dumps({"type": ["container", "volume"], "event": _EVENTS})
         events = self._stream("GET", "/events", {"since": str(since), "filters": filters}, silence=None)
         async with aclosing(_objects(events)) as each:
@@ -162,7 +162,7 @@ class DockerClient:
         tail_lines: int | None,
         silence: float | None,
     ) -> AsyncGenerator[bytes, None]:
-        """Read what the container printed: lines, or parts of long lines, each after its time.
+        """Read what the container printed: lines, or parts of long lines, each preceded by its time.
 
         Raises Unreachable if a stream is silent for `silence` seconds.
         """
@@ -196,7 +196,7 @@ class DockerClient:
         return _parsed(data) if data else None
 
     async def _api_version(self) -> str:
-        """Return the version of the engine's API, which is asked for once."""
+        """Return the version of the engine's API. The engine is asked for it only once."""
         if not self._version:
             self._version = str(_parsed(await self._read("GET", "/version"))["ApiVersion"])
         return self._version
@@ -239,7 +239,7 @@ class DockerClient:
 
 
 def _session(url: str | None) -> aiohttp.ClientSession:
-    """Make a session with the engine at the URL. Without a URL, the environment names the engine.
+    """Open a session with the engine at the URL. Without a URL, the environment names the engine.
 
     The number of connections is not limited: each log that is followed takes one.
     """

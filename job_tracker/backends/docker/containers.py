@@ -51,7 +51,7 @@ class Container:
 
     @property
     def progress(self) -> int:
-        """Return a number that only grows during its life."""
+        """Return a number that only grows during the container's life."""
         return 2 if self.has_ended else int(self.status != "created")
 
     @property
@@ -80,7 +80,10 @@ class Container:
 
     @property
     def submission(self) -> str | None:
-        """The time when its job was submitted. It tells jobs with the same id in different stores apart."""
+        """The time when its job was submitted.
+
+        It distinguishes jobs that have the same id in different stores.
+        """
         return self.labels.get(SUBMITTED_AT)
 
     @property
@@ -122,7 +125,7 @@ def inspected(answer: Mapping[str, Any], log_tail: str = "") -> Container:
 
 
 def _name(*names: str) -> str:
-    # A name with a second slash is a link of another container.
+    # A name with a second slash is a link from another container.
     return next((name[1:] for name in names if name.count("/") == 1), "")
 
 

@@ -3,7 +3,7 @@
 An ending is written before the first signal. Without it, another replica, or this one after a restart, would
 diagnose the stop as a failure. Labels of containers cannot be changed, so an ending is an empty volume, named
 after the group. Its labels say which ranks had ended before the stop, and until when their containers are
-kept. It is removed last: an ending without containers belongs to an interrupted stop.
+kept. The ending is removed last, so an ending without containers belongs to an interrupted stop.
 """
 
 import logging
@@ -50,9 +50,10 @@ class Endings:
         self._instance = instance
 
     async def write(self, ending: Ending, algorithm: str) -> Ending:
-        """Write the ending, and return the written one: an existing ending is not changed.
+        """Write the ending and return it.
 
-        `algorithm` is that of the job. The name of the group is made from it.
+        An existing ending is not changed, and is returned instead. `algorithm` is the job's algorithm, which
+        is a part of the group's name.
         """
         labels = {
             MANAGED_BY: MANAGER,
@@ -67,7 +68,11 @@ class Endings:
         volume = await self._client.create_volume(ending_name(ending.group.name), labels)
         written = _read(volume)
         if written is None or not are_ours(volume.get("Labels") or {}, self._instance):
-            log.warning("after a restart, the stop of %s would be a failure: %s", ending.group.name, _TAKEN)
+            log.warning(
+                "if the service restarts now, the stop of %s will count as a failure: %s",
+                ending.group.name,
+                _TAKEN,
+            )
             return ending
         return written
 

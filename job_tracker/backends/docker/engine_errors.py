@@ -15,7 +15,7 @@ class EngineError(BackendUnavailable):
 
 
 class Unreachable(EngineError):
-    """The engine did not answer, or not in time. The call may have had its effect."""
+    """The engine did not answer in time. The call may have taken effect."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, message)

@@ -36,14 +36,14 @@ class ContainerGroup(LiveGroup):
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the group was stopped, and its containers are only kept for inspection."""
+        """Return whether the group was stopped and its containers are only kept for inspection."""
         if self.held or self.ending is None or self.ending.keep_until is None:
             return False
         return all(rank in self.ending.ended_before for rank in self.living)
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether time alone may change the observation."""
+        """Return whether the observation may change just because time passes."""
         return not self.launching and self.ending is None and len(self.containers) < self.instances
 
     def restarts_of(self, rank: int) -> int:
@@ -52,7 +52,7 @@ class ContainerGroup(LiveGroup):
         return known.restarts if known else 0
 
     def take(self, rank: int, container: Container) -> bool:
-        """Record the state of a container. Return whether it is new: a late message changes nothing."""
+        """Record the state of a container. Return whether it has changed: a late message changes nothing."""
         known = self.containers.get(rank)
         if known is not None and known.restarts > container.restarts:
             return False  # a late message about an earlier container
@@ -60,7 +60,7 @@ class ContainerGroup(LiveGroup):
             if rank in self.gone or known.progress > container.progress or known == container:
                 return False
             if known.has_ended:
-                return False  # it is being removed, and its end does not change
+                return False  # it is being removed, which does not change its end
         else:
             self._ended.pop(rank, None)
         self.containers[rank] = container
@@ -89,7 +89,10 @@ class ContainerGroup(LiveGroup):
 
 
 class Groups(LiveGroups[ContainerGroup]):
-    """See LiveGroups. Endings are kept apart from groups, as they may be seen before the containers."""
+    """See LiveGroups.
+
+    Endings are stored separately from groups, since they may be seen before the containers.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__(ContainerGroup)
@@ -122,7 +125,7 @@ class Groups(LiveGroups[ContainerGroup]):
                 self._touch(group)
 
     def end(self, endings: Iterable[Ending]) -> None:
-        """Record all written endings, also those of groups that are not known yet."""
+        """Record all written endings, including those of groups that are not known yet."""
         self._endings = {ending.group: ending for ending in endings}
         for ref, ending in self._endings.items():
             group = self._groups.get(ref)

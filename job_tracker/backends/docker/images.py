@@ -22,8 +22,8 @@ class Images:
     async def ensure(self, image: str, pull: Pull) -> None:
         """Ensure that the engine has the image. `pull` says when to pull it.
 
-        Raises LaunchFailed if that fails. Raises BackendUnavailable if the pull takes more than some seconds:
-        it goes on, the launch is repeated, and the job can be cancelled meanwhile.
+        Raises LaunchFailed if that fails. Raises BackendUnavailable if the pull takes more than a few
+        seconds. The pull then goes on, the launch is repeated, and the job can be cancelled in the meantime.
         """
         running = self._pulls.get(image)
         if running is None:

@@ -4,9 +4,9 @@ The replica that creates the master carries out the launch. A replica that finds
 a restart, waits two seconds for it to start, and then continues the launch: starting a container that has
 already ended would run it twice.
 
-All containers are created before the first is started. So a failed launch has run nothing, and a container
-that a started group lacks was removed, and is not created again. The network is created after the containers,
-so that a network without containers can be removed.
+All containers are created before the first is started. So a failed launch has run nothing. If a started group
+lacks a container, that container was removed, and it is not created again. The network is created after the
+containers, so that a network without containers can be removed.
 """
 
 import logging
@@ -83,7 +83,7 @@ class Launcher:
         )
 
     async def _claim(self, plan: DockerPlan, rank: int) -> tuple[Container, bool]:
-        """Create or adopt the container of the rank, and return it with whether it is new."""
+        """Create or adopt the container of the rank. Return it, and whether it is new."""
         wanted = plan.containers[rank]
 
         async def create_or_adopt() -> tuple[Container, bool]:
@@ -106,7 +106,10 @@ class Launcher:
         return await self._cache.look(made)
 
     async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container:
-        """Return the container with the wanted name. Raises NotYet if it is removed to be replaced."""
+        """Return the container with the wanted name.
+
+        Raises NotYet while it is being removed, to be replaced.
+        """
         found = await self._cache.look(wanted.name)
         not_yet = NotYet(f"an earlier {wanted.name} is still being removed")
         if found is None:
@@ -124,7 +127,7 @@ class Launcher:
             case Claim.OTHER_PLAN:
                 raise LaunchFailed(configuration_changed())
             case Claim.RESTART:
-                log.info("removing %s: its rank has failed and is restarted", wanted.name)
+                log.info("removing %s: its rank has failed and will be restarted", wanted.name)
                 await self._remove_lost(found)
                 raise not_yet
             case Claim.REPLACE:
@@ -139,7 +142,7 @@ class Launcher:
                 await self._client.kill(container.id, "SIGKILL")
             await self._client.remove(container.id)
         except (NotFound, Conflict):
-            return  # it is ending, or being removed
+            return  # it is about to end or to be removed
         self._cache.removed(container)
 
     async def _have_network(self, plan: DockerPlan, name: str) -> None:
@@ -172,7 +175,7 @@ class Launcher:
         try:
             await self._client.start(container.id)
         except NotFound as error:
-            # The container was removed, which the cache sees; or its network was.
+            # The container was removed, which the cache will see; or its network was removed.
             if await self._cache.look(container.id) is not None:
                 raise BackendUnavailable(f"{container.name} has lost its network: {error.message}") from error
         except EngineError as error:
@@ -183,7 +186,7 @@ class Launcher:
 def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
     """Return whether every container of the attempt has been started, as far as the cache knows.
 
-    They may have been created with another configuration: they run.
+    It does not matter whether they were created with another configuration, since they are running.
     """
     known = group.living
     return len(known) == plan.instances and all(
@@ -195,7 +198,7 @@ def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
 
 
 def _lost(group: ContainerGroup, plan: DockerPlan) -> set[int]:
-    """Return the ranks whose containers were removed, and must not be created again.
+    """Return the ranks whose containers were removed and must not be created again.
 
     Raises LaunchFailed if the group cannot continue without them.
     """

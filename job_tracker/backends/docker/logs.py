@@ -19,7 +19,7 @@ class ContainerLogs(EngineLogs[ContainerGroup, Container]):
     """See EngineLogs."""
 
     unreachable = Unreachable
-    gone = (NotFound, Conflict)  # it is removed, or being removed
+    gone = (NotFound, Conflict)  # it was removed, or is being removed
     retried = (Unreachable, Refused)
 
     def __init__(self, client: DockerClient, groups: Groups, spool: FolderSpool) -> None:
@@ -34,7 +34,7 @@ class ContainerLogs(EngineLogs[ContainerGroup, Container]):
         self, instance: Container, after: bytes, silence: float, *, follow: bool, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
         records = StreamRecords(after)
-        # Seconds since 1970. Lines that come twice are left out by their times.
+        # In seconds since 1970. Lines that come twice are recognized by their times and left out.
         since = nanoseconds(after) // 10**9 if after else None
         lines = self._client.logs(
             instance.id, follow=follow, since=since, tail_lines=tail_lines, silence=silence
@@ -46,7 +46,10 @@ class ContainerLogs(EngineLogs[ContainerGroup, Container]):
 
 
 def _record(records: StreamRecords, line: bytes) -> bytes:
-    """Make the record of a line, or of a part of a long line. Return b"" if it was seen or has no time."""
+    """Make the record of a line, or of a part of a long line.
+
+    Return b"" if it was seen before or has no time.
+    """
     if _LINE.match(line) is None or not records.is_new(line[:TIME]):
         return b""
     printed = line[TIME + 1 :]

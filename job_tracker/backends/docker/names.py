@@ -14,12 +14,12 @@ def network_name(group: str) -> str:
 
 
 def ending_name(group: str) -> str:
-    """Return the name of the volume that is the ending of the group: see endings.py."""
+    """Return the name of the volume that marks the ending of the group: see endings.py."""
     return f"{group}{ENDING}"
 
 
 def group_of_ending(volume: str) -> str | None:
-    """Return the name of the group whose ending this volume is; None if it is no ending."""
+    """Return the name of the group whose ending this volume marks; None if it does not mark one."""
     return volume.removesuffix(ENDING) if volume.endswith(ENDING) else None
 
 

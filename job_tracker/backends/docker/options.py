@@ -42,7 +42,7 @@ def _volume_source(source: str) -> str:
     plain = path.is_absolute() and ".." not in path.parts
     if not plain and not _VOLUME_NAME.fullmatch(source):
         raise ValueError(
-            f"{quoted(source)} is not a valid source of a volume; allowed are absolute paths on the engine's "
+            f"{quoted(source)} is not a valid source of a volume; allowed: absolute paths on the engine's "
             "machine and names of volumes"
         )
     return source
@@ -52,7 +52,7 @@ def _container_resources(resources: dict[str, str]) -> dict[str, str]:
     for name in resources:
         if name not in CONTAINER_RESOURCES:
             allowed = ", ".join(sorted(CONTAINER_RESOURCES))
-            raise ValueError(f"{quoted(name)} is not a resource of containers; allowed are {allowed}")
+            raise ValueError(f"{quoted(name)} is not a resource of containers; allowed: {allowed}")
     return resources
 
 
@@ -126,7 +126,7 @@ class ContainerOptions(Config):
 
     @property
     def identity(self) -> "ContainerOptions":
-        """The options with the user of containers. If they change, the change applies to queued jobs."""
+        """The options with the user of containers. A change of these options also applies to queued jobs."""
         return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property

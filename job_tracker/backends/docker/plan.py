@@ -51,7 +51,8 @@ class DockerPlan:
 
     `containers` are in the order of ranks, the master first. `network` is the name of the group's network, if
     it has several instances. `digest` identifies the plan, and is a label of each object: an object with one
-    of our names and another digest belongs to another plan. `was_launched`: all containers existed once.
+    of our names and another digest belongs to another plan. `was_launched` says that all containers existed
+    at one time.
     """
 
     group: GroupRef

@@ -29,7 +29,7 @@ class DockerPlugin(BackendPlugin):
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["docker"]
-        assert isinstance(recipe, DockerRecipe), "the registry made its field"
+        assert isinstance(recipe, DockerRecipe), "the registry has created this field"
         own = algorithm.roles.get(role)
         options = options_of_role(
             ContainerOptions,

@@ -24,7 +24,8 @@ def diagnose_refusal(error: EngineError, name: str) -> Diagnosis | None:
             category=Category.QUOTA_EXCEEDED,
             summary="The Docker engine has no addresses left for the network of another group.",
             resolution="Wait until other groups have ended, remove unused networks (docker network "
-            "prune), or give the engine more address pools (default-address-pools). Then submit it again.",
+            "prune), or give the engine more address pools (default-address-pools). Then submit the job "
+            "again.",
             detail=message,
             retryable=True,
         )
@@ -32,7 +33,8 @@ def diagnose_refusal(error: EngineError, name: str) -> Diagnosis | None:
         return Diagnosis(
             category=Category.CONTAINER_NOT_CREATED,
             summary=f"The Docker engine cannot give {name} the GPUs that it asks for.",
-            resolution="Install the NVIDIA Container Toolkit on its machine, or ask for no GPUs.",
+            resolution="Install the NVIDIA Container Toolkit on the engine's machine, or submit the job "
+            "without GPUs.",
             detail=message,
         )
     if _BAD_MOUNT.search(message):
@@ -46,8 +48,9 @@ def diagnose_refusal(error: EngineError, name: str) -> Diagnosis | None:
     if _HOST_GATEWAY in message:
         return Diagnosis(
             category=Category.CONTAINER_CONFIG,
-            summary="The Docker engine has no address of its machine for containers.",
-            resolution="Set one (dockerd --host-gateway-ip), or set docker.extra_hosts to addresses.",
+            summary="The Docker engine does not know an address under which containers can reach its "
+            "machine.",
+            resolution="Set one (dockerd --host-gateway-ip), or give addresses in docker.extra_hosts.",
             detail=message,
         )
     if error.status == _BAD_REQUEST or _BAD_LIMIT.search(message):
@@ -55,13 +58,14 @@ def diagnose_refusal(error: EngineError, name: str) -> Diagnosis | None:
             return Diagnosis(
                 category=Category.CONTAINER_NOT_CREATED,
                 summary=f"The Docker engine cannot run {name}.",
-                resolution="Its image lacks a file that it needs to start. See the detail.",
+                resolution="The image lacks a file that is needed to start. See the detail.",
                 detail=message,
             )
         return Diagnosis(
             category=Category.INVALID_OBJECT,
             summary=f"The Docker engine refuses {name}: it is not valid.",
-            resolution="Correct the options of the request or of the algorithm. The detail names them.",
+            resolution="Correct the options of the request or of the algorithm. The detail names the invalid "
+            "options.",
             detail=message,
         )
     return Diagnosis(
@@ -79,13 +83,14 @@ def image_missing(image: str, pull: str, detail: str) -> Diagnosis:
         return Diagnosis(
             category=Category.IMAGE_PULL_FAILED,
             summary=f"The Docker engine does not have the image {image}, and docker.pull is never.",
-            resolution="Build or load the image there, or set docker.pull to missing.",
+            resolution="Build or load the image on the engine, or set docker.pull to missing.",
         )
     return Diagnosis(
         category=Category.IMAGE_PULL_FAILED,
         summary=f"The image {image} cannot be pulled.",
         resolution="Check the name and tag in algorithms.NAME.docker.image, the engine's connection to the "
-        "registry, and its login (docker login as the account of the service). Or build it on the engine.",
+        "registry, and its login (docker login as the account of the service). Or build the image on the "
+        "engine.",
         detail=detail,
     )
 
@@ -94,7 +99,7 @@ def name_taken(name: str) -> Diagnosis:
     """Diagnose that a foreign object has a name of the group."""
     return Diagnosis(
         category=Category.NAME_TAKEN,
-        summary=f"Another {name}, which does not belong to this job, is on the Docker engine.",
+        summary=f"The Docker engine already has a {name} that does not belong to this job.",
         resolution="The service has not changed it. Remove it if it is not needed, or give the service its "
         "own engine. Then submit the job again.",
     )
@@ -105,6 +110,7 @@ def secret_missing(name: str, reason: str) -> Diagnosis:
     return Diagnosis(
         category=Category.CONTAINER_CONFIG,
         summary=f"The value of the variable {name} cannot be read.",
-        resolution="Correct secret_files in docker.container or algorithms.NAME.docker. Submit it again.",
+        resolution="Correct secret_files in docker.container or algorithms.NAME.docker, then submit the "
+        "job again.",
         detail=reason,
     )

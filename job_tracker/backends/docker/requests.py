@@ -9,7 +9,7 @@ from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9
 _LOG_FILES = 2
-# Exec, unlike the default: just-in-time compilers load their kernels from there.
+# Unlike the default, files here are executable: just-in-time compilers load their kernels from here.
 _SCRATCH = "rw,exec,nosuid,nodev,mode=1777"
 
 
@@ -28,8 +28,8 @@ def container(
 ) -> dict[str, Any]:
     """Return the whole request. Without a `command`, the container runs the command of its image.
 
-    On the network of its group, the other containers find it by its name. It has no such network if it
-    `is_alone`.
+    On the network of its group, the other containers find it by its name. A container that `is_alone` has no
+    such network.
     """
     return {
         "Hostname": name,
@@ -41,10 +41,10 @@ def container(
         "Env": [f"{variable}={value}" for variable, value in environment.items()],
         "Labels": {**options.labels, **labels},
         "HostConfig": {
-            "Init": True,  # otherwise signals that the program does not handle would not end it, as process 1
+            "Init": True,  # as process 1, a program is not ended by signals without a handler
             "NetworkMode": network,
             **_present("ExtraHosts", [f"{host}:{address}" for host, address in extra_hosts.items()]),
-            "RestartPolicy": {"Name": "no"},  # the other ranks wait for it in a collective operation
+            "RestartPolicy": {"Name": "no"},  # the others would wait for a restarted rank in a collective
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyRootfs": True,
@@ -54,7 +54,7 @@ def container(
             **_limits(options.resources),
             **_present("Mounts", _mounts(options)),
             "LogConfig": {
-                "Type": "json-file",  # readable with times, and bounded here
+                "Type": "json-file",  # this log can be read with times, and is bounded here
                 "Config": {"max-size": str(most_log // _LOG_FILES), "max-file": str(_LOG_FILES)},
             },
         },

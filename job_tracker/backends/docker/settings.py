@@ -48,7 +48,7 @@ class DockerSettings(RequestLimits):
     )
     extra_hosts: dict[_Host, _Address] = Field(
         default={HOST: "host-gateway"},
-        description="Further host names in the containers, with their addresses. `host-gateway` is the "
+        description="Additional host names in the containers, with their addresses. `host-gateway` is the "
         "engine's machine.",
     )
     pull: Pull = Field(default="missing", description="When the engine pulls an image.")

@@ -28,7 +28,7 @@ class _Life(NamedTuple):
 _LIVING = {
     "created": _Life(Phase.PENDING),
     "running": _Life(Phase.RUNNING),
-    "paused": _Life(Phase.RUNNING, "It is paused (docker pause), and not by this service"),
+    "paused": _Life(Phase.RUNNING, "It was paused (docker pause), but not by this service"),
     "restarting": _Life(Phase.RUNNING),
 }
 _TAKEN_AWAY = frozenset({"removing", "dead"})
@@ -40,7 +40,7 @@ def observe_rank(
     """Return the state of a rank, with a diagnosis if it failed.
 
     A missing container was removed from outside, unless we are `launching` or `stopping` the group.
-    `ended_before`: the rank had ended by itself before the stop.
+    `ended_before` says that the rank had ended by itself before the stop.
     """
     if container is None or container.status in _TAKEN_AWAY:
         return _missing(rank, container, launching=launching, stopping=stopping)
@@ -101,7 +101,7 @@ def _not_started(rank: int, container: Container, code: int) -> Diagnosis:
         container,
         Category.COMMAND_NOT_EXECUTABLE,
         f"The program of rank {rank} could not be executed.",
-        "Check its permissions and its format (also the processor that the image is for), and "
+        "Check the program's permissions and format, the processor architecture of the image, and "
         "algorithms.NAME.docker.command.",
     )
 
@@ -130,7 +130,7 @@ def removed(rank: int) -> Diagnosis:
     """Diagnose that the container of the rank was removed, but not by the service."""
     return Diagnosis(
         category=Category.CONTAINER_REMOVED,
-        summary=f"The container of rank {rank} was removed, and not by this service.",
+        summary=f"The container of rank {rank} was removed, but not by this service.",
         resolution="Submit the job again.",
         retryable=True,
         rank=rank,

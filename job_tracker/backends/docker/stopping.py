@@ -63,16 +63,16 @@ class Stopper:
         """End the group, and return how its ranks ended; None if the group does not exist.
 
         Containers that have ended by themselves stay until `keep_until`, if it is given. Concurrent stops of
-        one group share the work, which goes on if a caller gives up.
+        one group share the work, which goes on if one of the callers gives up.
         """
         work = partial(self._stop, ref, grace.total_seconds(), keep_until, keep_logs)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove kept containers whose time is over, and what interrupted stops have left.
+        """Remove containers that need not be kept any longer, and the remains of interrupted stops.
 
         Containers of `forgotten` groups are removed at once. Networks and endings are listed before
-        containers, so that those of a group which is being launched are not taken for leftovers.
+        containers. Otherwise those of a group that is being launched would look like leftovers.
         """
         networks = await self._client.networks(ours(self._instance))
         endings = await self._endings.list()
@@ -115,7 +115,7 @@ class Stopper:
     async def _stop(
         self, ref: GroupRef, grace: float, keep_until: datetime | None, keep_logs: bool
     ) -> Observation | None:
-        await self._cache.refresh()  # another replica may have launched the group a moment ago
+        await self._cache.refresh()  # another replica may just have launched the group
         group = self._groups.get(ref)
         if group is None or group.is_kept:
             await self._remove_networks(ref)
@@ -163,7 +163,7 @@ class Stopper:
         try:
             await self._client.kill(container.id, signal)
         except (Conflict, NotFound):
-            await self._cache.look(container.id)  # it has just ended by itself
+            await self._cache.look(container.id)  # the container has just ended by itself
 
     async def _keep_logs(self, group: ContainerGroup, ranks: Iterable[int]) -> None:
         """Keep the logs of the ranks. The part that a slow engine has not sent in time is lost."""

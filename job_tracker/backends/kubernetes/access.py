@@ -75,7 +75,7 @@ async def find_credentials(access: Access) -> Credentials:
     async def refresh() -> None:
         try:
             await loader.load_and_set(configuration)
-        except Exception as error:  # as above; a token file may be in the middle of being replaced
+        except Exception as error:  # as above; a token file may just be being replaced
             raise BackendUnavailable(f"kubernetes: {access}: {_one_line(error)}") from error
 
     return Credentials(configuration, refresh)

@@ -21,7 +21,7 @@ class ApiError(BackendUnavailable):
 
 
 class Unreachable(ApiError):
-    """No answer, or a temporary refusal. The call may have had its effect."""
+    """No answer, or a temporary refusal. The call may have taken effect."""
 
 
 class Unauthorized(ApiError):
@@ -29,7 +29,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """The permission is missing, or an admission controller refused the request."""
+    """The service lacks the permission, or an admission controller refused the request."""
 
 
 class QuotaExceeded(Forbidden):

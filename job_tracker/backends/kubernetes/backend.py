@@ -164,6 +164,6 @@ class KubernetesBackend:
         return plan(job, self._settings, self._extra_environment(job), self._stop_grace)
 
     async def _look(self) -> Mapping[GroupRef, Observation]:
-        await self._services.sync()  # first, since a missing Service changes the diagnosis of a failure
+        await self._services.sync()  # done first: a missing Service changes the diagnosis of a failure
         await self._cache.sync()
         return self._groups.observe_all()

@@ -67,13 +67,13 @@ class PodCache:
         self._on_change = on_change
         self._timing = timing or WatchTiming()
         self._pods: dict[str, Manifest] = {}
-        self._dead: dict[str, None] = {}  # uids, so that a late answer does not restore a deleted pod
+        self._dead: dict[str, None] = {}  # uids of deleted pods, so that a late answer does not restore one
         self._syncing = asyncio.Lock()
         self._catching_up = asyncio.Lock()
         self._caught_up_at = 0.0
         self._heard_at: float | None = None
         self._following: asyncio.Task[None] | None = None
-        self._version = ""  # of the last object or list that was seen
+        self._version = ""  # the version of the last object or list that was seen
         self._relist_at = 0.0
 
     @property

@@ -51,8 +51,8 @@ Resource = Literal["pods", "services", "secrets", "events"]
 Query = Sequence[tuple[str, str | int]]
 
 _LOG_STREAMS = 1024
-_WATCHES = 4  # more than are used, so that logs never block a watch
-_PATIENT_STREAMS = 128  # streams being opened; above a node's number of pods, so a hung node blocks no other
+_WATCHES = 4  # more connections than are used, so that logs never block a watch
+_PATIENT_STREAMS = 128  # streams being opened; more than a node has pods, so a hung node blocks no others
 # asyncio has a buffer of 256 KiB for each TLS connection, and each followed log has a connection. TLS records
 # are at most 16 KiB. This attribute is the only way to shrink the buffer; it applies to the whole process.
 SSLProtocol.max_size = 16 * 1024
@@ -133,7 +133,10 @@ class KubernetesClient:
             _gives_way.reset(token)
 
     async def connect(self) -> None:
-        """Check once that the cluster accepts us. Raises BackendRefused, but not if it is unreachable."""
+        """Check once that the cluster accepts us.
+
+        Raises BackendRefused if it does not; an unreachable cluster is accepted.
+        """
         try:
             from_json(await self._once("GET", self._path("pods"), "pods", [("limit", 1)]))
         except Unauthorized as error:
@@ -162,8 +165,8 @@ class KubernetesClient:
     async def create(self, resource: Resource, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create the object, and return it as stored.
 
-        Raises AlreadyExists also if an earlier try of this call created it and the answer was lost. The
-        caller has to read the object to find out.
+        Raises AlreadyExists, even if an earlier try of this call created the object and the answer was lost.
+        The caller has to read the object to find out.
         """
         name = manifest["metadata"]["name"]
 
@@ -199,7 +202,10 @@ class KubernetesClient:
         return await self._call("PATCH", resource, name, body={"metadata": {"uid": uid, **metadata}})
 
     async def record(self, event: Manifest) -> None:
-        """Create an Event. Its name identifies its content, so AlreadyExists means it is recorded."""
+        """Create an Event.
+
+        Its name identifies its content, so AlreadyExists means that it is already recorded.
+        """
         await self._call("POST", "events", body=event)
 
     async def delete(self, resource: Resource, name: str, uid: str, grace: int | None = None) -> None:
@@ -280,7 +286,8 @@ class KubernetesClient:
                     await self._once(method, self._path(resource, name), resource, query, body)
                 )
             except (Unreachable, Conflict) as error:
-                # The API server answers a create with a conflict if others use the same quota just then.
+                # The API server answers a create with a conflict if others use the same quota at the same
+                # moment.
                 if isinstance(error, AlreadyExists) or (isinstance(error, Conflict) and method != "POST"):
                     raise
                 wait = max(error.retry_after, backoff.next())

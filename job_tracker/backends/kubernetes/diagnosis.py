@@ -27,7 +27,7 @@ class Row:
     resolution: str
     retryable: bool = False
     may_recover: bool = True
-    """True if the problem may disappear by itself, so that the rank gets some time."""
+    """True if the problem may disappear by itself. The rank then gets some time."""
 
     def about(self, rank: int, detail: str = "", container: str = "") -> Diagnosis:
         """Return the diagnosis for a rank."""
@@ -101,7 +101,7 @@ _NODE_SHUT_DOWN = Row(
 _EVICTED = Row(
     Category.EVICTED,
     "Rank {rank} was evicted, since its node ran short of a resource.",
-    "Set the algorithm's resources to what it uses (memory, ephemeral-storage), then submit again.",
+    "Set the algorithm's resources to what it uses (memory, ephemeral-storage), then submit the job again.",
     retryable=True,
 )
 _OVER_ITS_LIMIT = Row(
@@ -136,7 +136,7 @@ DELETED = Row(
 )
 _SERVICE_DELETED = Row(
     Category.SERVICE_DELETED,
-    "Rank {rank} failed while Service {service} was missing, through which the ranks find each other.",
+    "Rank {rank} failed while Service {service}, through which the ranks find each other, was missing.",
     "Submit the job again. The Service was deleted, but not by this service, which recreates it. Find out "
     "what deletes Services in this namespace.",
     retryable=True,
@@ -226,7 +226,7 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
     return Row(
         Category.CRASHED,
         f"Rank {rank} exited with code {code}.",
-        "Read the end of its log, fix the training code or the parameters, and submit again.",
+        "Read the end of its log, fix the training code or the parameters, and submit the job again.",
     ).about(rank, message)
 
 
@@ -257,7 +257,8 @@ def _ended_by_signal(rank: int, number: int, message: str) -> Diagnosis:
         return Row(
             Category.KILLED,
             f"Rank {rank} was ended by {name}, which the service did not send.",
-            "A program on the node killed it, perhaps to free memory. Check the node, then submit again.",
+            "A program on the node killed it, perhaps to free memory. Check the node, then submit the job "
+            "again.",
             retryable=True,
         ).about(rank, message)
     return Row(

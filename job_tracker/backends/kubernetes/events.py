@@ -44,7 +44,7 @@ class JobEvent:
 
 
 def job_event(before: Job, after: Job) -> JobEvent | None:
-    """Return what is new about the group of the job's current attempt; None if that is not worth an Event.
+    """Return what is new about the group of the job's current attempt; None if it is not worth an Event.
 
     An end is reported when it is decided, since the pods still exist at that time.
     """
@@ -138,7 +138,7 @@ class EventRecorder:
         group = self._groups.get(ref)
         if group is not None and MASTER_RANK in group.pods:
             self._masters[ref] = group.pods[MASTER_RANK]["metadata"]["uid"]
-            if len(self._masters) > _MAX_MASTERS:  # of jobs whose end another replica has handled
+            if len(self._masters) > _MAX_MASTERS:  # for jobs whose end another replica has handled
                 del self._masters[next(iter(self._masters))]
         return self._masters.get(ref)
 

@@ -23,13 +23,16 @@ STOPPING = "training-service/stopping"
 # A group with missing pods may be in the middle of a launch, by another replica or by a service that was
 # killed. This is how long its pods may take to appear.
 _LAUNCH_TIME = timedelta(seconds=30)
-# Resolvers may cache the missing name for this long after the Service is back.
+# For this long after the Service is back, resolvers may still have cached that its name is missing.
 _RESOLVER_TIME = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time in which the group's Service was missing. `since` is None if unknown, `until` if it still is."""
+    """A time in which the group's Service was missing.
+
+    `since` is None if it is unknown, and `until` is None if the Service is still missing.
+    """
 
     service: str
     since: datetime | None
@@ -147,7 +150,7 @@ class PodGroup(LiveGroup):
     def may_change_by_itself(self) -> bool:
         """Return whether the observation may change without an event.
 
-        That is so for a pod that cannot start or has not appeared yet, and for one on a silent node.
+        This is true for a pod that cannot start or has not appeared yet, and for one on a silent node.
         """
         return self.last is not None and any(
             rank.status.note or (rank.status.phase is Phase.PENDING and rank.status.rank not in self.pods)
@@ -165,7 +168,7 @@ class Groups(LiveGroups[PodGroup]):
     ) -> None:
         super().__init__(PodGroup)
         self.on_found: Callable[[PodGroup], None] = lambda _: None
-        """Called with a new group after its first pod was seen, before the group is observed."""
+        """Called with each new group, after its first pod was seen and before the group is observed."""
         self._settings = settings or KubernetesSettings()
         self._clock = clock
 
@@ -206,7 +209,10 @@ class Groups(LiveGroups[PodGroup]):
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
-        """Observe all groups that have or had a pod. Changes by time alone are covered by timers."""
+        """Observe all groups that have or had a pod.
+
+        Timers cover changes that happen just because time passes.
+        """
         return {group.ref: self.observe(group, changed_only=True) for group in self if group.pods}
 
 
@@ -216,7 +222,7 @@ def has_started(pod: Manifest) -> bool:
 
 
 def is_running(pod: Manifest) -> bool:
-    """Return whether the pod's training container is running, by its node's last report."""
+    """Return whether the pod's training container is running, according to its node's last report."""
     return any("running" in state for state in _training_states(pod))
 
 
@@ -238,10 +244,10 @@ def has_ended(pod: Manifest) -> bool:
 
 
 def has_stopped(pod: Manifest) -> bool:
-    """Return whether a pod that is being deleted has no process left, by its node's report."""
+    """Return whether a pod that is being deleted has no process left, according to its node."""
     status = pod.get("status") or {}
     each_state = [each["state"] for each in status.get("containerStatuses") or ()]
-    # The phase is enough if the containers were removed before their end was reported.
+    # If the containers were removed before their end was reported, only the phase shows that they have ended.
     is_over = status.get("phase") in ("Succeeded", "Failed")
     is_over = is_over or (bool(each_state) and all("terminated" in state for state in each_state))
     return is_over and "deletionTimestamp" in pod["metadata"]

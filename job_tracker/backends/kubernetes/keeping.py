@@ -1,11 +1,11 @@
 """Keeps pods of stopped groups for a while, for inspection.
 
-A label removes them from the selection of live groups, so the service, and every other one, ignores them.
-All information is on the pod, so any replica removes it when its time is over.
+A label removes them from the selection of live groups, so every replica ignores them. All information is on
+the pod, so any replica can remove it when its time is over.
 
-Only pods that ended by themselves can be kept, since a running pod is ended by deleting it. A deadline
-would end it too, but early kubelets (seen with 1.20) report such a pod as Failed while its processes run,
-and never report their end (kubernetes/kubernetes issue 88613).
+Only pods that ended by themselves can be kept, since a running pod is ended by deleting it. A deadline would
+end it too, but early kubelets (seen with 1.20) report such a pod as Failed while its processes run, and never
+report their end (kubernetes/kubernetes issue 88613).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """Keeps pods of the service named `instance`, and removes them when their time is over."""
+    """Keeps pods of the service named `instance`, and removes them after a time."""
 
     def __init__(self, client: KubernetesClient, cache: PodCache, *, instance: str) -> None:
         self._client = client
@@ -55,11 +55,11 @@ class Keeper:
         except (Forbidden, Invalid) as error:
             log.warning("pod %s cannot be kept for inspection; deleting it: %s", metadata["name"], error)
             return False
-        self._cache.remove(pod)  # ahead of the watch, which reports it, too
+        self._cache.remove(pod)  # before the watch reports it
         return True
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove the pods whose time is over at `now`, and those of `forgotten` groups."""
+        """Remove the pods that need not be kept at `now` any longer, and those of `forgotten` groups."""
         listing = await self._client.list("pods", selector(self._instance, kept=True))
         ours = ((group_of(pod), pod) for pod in listing.items)  # None: a foreign pod with our label
         over = [pod for ref, pod in ours if ref and (ref in forgotten or _until(pod) <= now)]

@@ -68,7 +68,10 @@ def digest_of(manifest: Manifest) -> str | None:
 
 
 def submission_of(manifest: Manifest) -> str | None:
-    """Return the submission time of the object's job. It separates jobs of two stores with equal ids."""
+    """Return the submission time of the object's job.
+
+    It distinguishes jobs that have the same id in different stores.
+    """
     return _annotations(manifest).get(SUBMITTED_AT)
 
 

@@ -1,8 +1,8 @@
 """Creates or adopts the objects of a plan: the master first, since it owns the others.
 
-No object of an attempt is created twice, since the first may have run. If any pod of the attempt is known
-and the master is missing, the attempt has failed. A worker is not created again if it was ever seen or if
-the group was complete once. The exception is a restart of its rank.
+No object of an attempt is created twice, since the first one may have run. If any pod of the attempt is known
+and the master is missing, the attempt has failed. A worker is not created again if it was ever seen or if the
+group was complete once. The exception is a restart of its rank.
 """
 
 import logging
@@ -44,7 +44,8 @@ _POLL_SECONDS = 0.25
 class _Attempt:
     """The attempt to launch: its plan, and all pods that were ever seen, by rank.
 
-    `digest` is that of the master's plan: the current plan, or one of an earlier configuration.
+    `digest` is the digest of the master's plan, which is the current plan or one from an earlier
+    configuration.
     """
 
     plan: KubernetesPlan
@@ -57,7 +58,7 @@ class _Attempt:
         return self.digest != self.plan.digest
 
     def may_create(self, wanted: Manifest) -> bool:
-        """Return whether it is certain that the object never existed, in this start of its rank."""
+        """Return whether the object has certainly never existed in this start of its rank."""
         rank = rank_of(wanted)
         if self.has_other_plan:
             return False
@@ -116,7 +117,7 @@ class Launcher:
         await gathered(claims)
 
     async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
-        """Create or adopt the object, and return it; None if it is gone, and must not be created again."""
+        """Create or adopt the object, and return it; None if it is gone and must not be created again."""
         claim = partial(self._create_or_adopt, resource, wanted, attempt)
         return await repeated(claim, _DELETION_SECONDS, _POLL_SECONDS)
 
@@ -192,7 +193,7 @@ class Launcher:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)
-        return found  # its deletion from outside, if any, is observed as a failure later
+        return found  # if it is being deleted from outside, that is observed as a failure later
 
 
 def _not_yet(wanted: Manifest) -> NotYet:

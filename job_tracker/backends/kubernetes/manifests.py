@@ -56,8 +56,8 @@ def service(
 def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
     """Rebuild the Service of a launched group from its master pod.
 
-    `port` is for groups whose ranks do not use the master's port. The master is addressed by the pod's own
-    name if every rank is.
+    `port` is for groups whose ranks do not use the master's port. If every rank is addressed by its pod's own
+    name, so is the master.
     """
     of_master, name = master["metadata"], master["spec"]["subdomain"]
     labels, annotations = of_master["labels"], of_master["annotations"]
@@ -90,7 +90,7 @@ def token_secret(job: Job, namespace: str, instance: str, tokens: Mapping[str, s
             "labels": group_labels(job, instance),
             "annotations": group_annotations(job),
         },
-        "immutable": True,  # spares the kubelets a watch
+        "immutable": True,  # so that kubelets need not watch the Secret
         "type": "Opaque",
         "stringData": dict(tokens),
     }
@@ -174,7 +174,7 @@ def pod(
                 **_present("runAsUser", options.run_as_user),
                 **_present("runAsGroup", options.run_as_group or options.run_as_user),
                 **_present("fsGroup", options.fs_group),
-                # By default each mount of a volume changes the owner of all its files again.
+                # By default, each mount of a volume changes the owner of all its files again.
                 **_present("fsGroupChangePolicy", "OnRootMismatch" if options.fs_group else None),
             },
             **_present("serviceAccountName", options.service_account),

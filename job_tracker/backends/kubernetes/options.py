@@ -108,7 +108,7 @@ class PodOptions(RequestedPodOptions):
         for volume in self.volumes:
             if volume.mount_path in taken:
                 raise ValueError(
-                    f"volumes: {volume.mount_path} is used already; mount each volume at its own path"
+                    f"volumes: {volume.mount_path} is already used; mount each volume at its own path"
                 )
             taken.add(volume.mount_path)
         return self

@@ -30,10 +30,10 @@ _ALONE = "127.0.0.1"
 class KubernetesPlan:
     """The objects of a group, complete except for the owner's uid, which the API server assigns.
 
-    `pods` are in order of rank, the master first. There is a `service` if there are several instances, and
-    a `secret` if the pods must not contain the tokens. `digest` is the hash of the plan and is written
-    on each object. An object with the right name but another digest belongs to another plan.
-    `was_launched` is true if the whole group existed once.
+    `pods` are in order of rank, the master first. There is a `service` if there are several instances, and a
+    `secret` if the pods must not contain the tokens. `digest` is the hash of the plan and is written on each
+    object. An object with the right name but another digest belongs to another plan. `was_launched` is true
+    if the whole group existed at one time.
     """
 
     group: GroupRef

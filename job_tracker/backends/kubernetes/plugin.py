@@ -27,7 +27,7 @@ class KubernetesPlugin(BackendPlugin):
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["kubernetes"]
-        assert isinstance(recipe, KubernetesRecipe), "the registry made its field"
+        assert isinstance(recipe, KubernetesRecipe), "the registry has created this field"
         own = algorithm.roles.get(role)
         options = options_of_role(
             PodOptions,

@@ -30,7 +30,10 @@ class DryRun:
         self._asking: SharedWork[Key, None] = SharedWork()
 
     async def check(self, spec: JobSpec) -> None:
-        """Raise InvalidField if the API server would refuse the pod. Accept the job if it is unreachable."""
+        """Raise InvalidField if the API server would refuse the pod.
+
+        If the server is unreachable, the job is accepted.
+        """
         key = spec.algorithm, repr(spec.pod_options), spec.instances > 1
         if time.monotonic() - self._accepted.get(key, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
             return

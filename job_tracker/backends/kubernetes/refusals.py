@@ -11,8 +11,8 @@ def diagnose_refusal(error: ApiError, name: str, namespace: str) -> Diagnosis | 
             return Diagnosis(
                 category=Category.QUOTA_EXCEEDED,
                 summary=f"The namespace {namespace} has no quota left for {name}.",
-                resolution="Wait until other pods in it have ended, ask for fewer instances or resources, or "
-                "have the quota raised; then submit the job again.",
+                resolution="Wait until other pods in it have ended, request fewer instances or resources, "
+                "or ask for a higher quota; then submit the job again.",
                 detail=error.message,
                 retryable=True,
             )
@@ -24,8 +24,8 @@ def diagnose_refusal(error: ApiError, name: str, namespace: str) -> Diagnosis | 
                 # The message begins with the resource: pods is forbidden: User "x" cannot create …
                 summary=f"The service may not create {error.message.split(' ', 1)[0]} in namespace "
                 f"{namespace}.",
-                resolution="Give the service's account the rights in deploy/ (see the detail for which), "
-                "then submit the job again.",
+                resolution="Give the service's account the rights in deploy/ (the detail says which one is "
+                "missing), then submit the job again.",
                 detail=error.message,
             )
         case Forbidden():
@@ -54,7 +54,8 @@ def name_taken(name: str, namespace: str) -> Diagnosis:
     """Return the diagnosis for a group whose name is taken by a foreign object."""
     return Diagnosis(
         category=Category.NAME_TAKEN,
-        summary=f"Another object named {name} is in namespace {namespace}. It does not belong to this job.",
+        summary=f"Namespace {namespace} already has an object named {name}, which does not belong to this "
+        "job.",
         resolution="Delete that object if it is not needed, or give the service a separate namespace. Then "
         "submit the job again.",
     )

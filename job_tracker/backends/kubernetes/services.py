@@ -123,7 +123,7 @@ class MasterServices:
             wanted = manifests.service_of(master, self._port)
             self._cache.put(await self._client.create("services", owned_by(wanted, master)))
         except (AlreadyExists, NotFound):
-            pass  # a launch or another replica was first, or the master is gone
+            pass  # a launch or another replica has created it already, or the master is gone
         except (ApiError, BackendRefused) as error:
             name = naming.master_service_name(group.ref.name)
             log.warning("Service %s cannot be recreated: %s", name, error)

@@ -80,7 +80,8 @@ def observe_rank(
 
 
 def pending_reason(pod: Manifest) -> str | None:
-    """Return why the pod's training has not started, in the cluster's words; None if it is on its way."""
+    """Return why the pod's training has not started, in the cluster's words; None if it is starting
+    normally."""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         return _joined(scheduled.get("reason"), scheduled.get("message"))[:_MAX_NOTE]
@@ -134,7 +135,8 @@ def _never_started(rank: int, pod: Manifest) -> Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """The end of a pod from outside: its row, the cluster's words, and its begin if known."""
+    """The removal of a pod from outside: its row, the cluster's words, and the time when it began, if
+    known."""
 
     row: Row
     detail: str
@@ -219,7 +221,10 @@ def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
 
 
 def _tried_since(pod: Manifest, now: datetime) -> datetime:
-    """Return since when a node has been trying to start the pod: waiting states have no times."""
+    """Return since when a node has been trying to start the pod.
+
+    The waiting states themselves have no times.
+    """
     scheduled = _condition(pod, "PodScheduled")
     return _moment(_status(pod).get("startTime")) or _moment(scheduled.get("lastTransitionTime")) or now
 

@@ -138,9 +138,9 @@ class Stopper:
         return group
 
     async def _mark_stopping(self, group: PodGroup) -> None:
-        """Mark on the master that the group is being stopped, for a service that finds half of its pods.
+        """Mark on the master that the group is being stopped, for a service that finds only some of its pods.
 
-        The master is enough, since it is deleted last and so exists as long as any other pod.
+        Marking the master is enough: it is deleted last, so it exists as long as any other pod.
         """
         master = group.living.get(MASTER_RANK)
         if master is None or STOPPING in (master["metadata"].get("annotations") or {}):
@@ -153,12 +153,15 @@ class Stopper:
             pass  # the master is gone
         except Forbidden as error:
             log.warning(
-                "%s: not marked as stopping; a restart now would count as its failure: %s", ref, error
+                "%s: not marked as stopping; if the service restarts now, the stop will count as a "
+                "failure: %s",
+                ref,
+                error,
             )
 
     @asynccontextmanager
     async def _keeping_logs(self, group: PodGroup) -> AsyncIterator[None]:
-        """Save the output of the ranks up to now, and inside the block the rest of it.
+        """Save the output of the ranks up to now, and the rest of it during the block.
 
         A silent node delays this by at most _LOG_SECONDS. It is asked once more at the end, but not in
         between, since a thousand groups may be stopped at once.
@@ -166,7 +169,7 @@ class Stopper:
         started = [rank for rank, pod in group.living.items() if has_started(pod)]
         kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
         await within(_LOG_SECONDS, list(kept.values()))
-        # Include pods that are deleted by others: an evicted pod may print during its grace period.
+        # This includes pods that others delete: an evicted pod may print during its grace period.
         going_on = [rank for rank in started if is_running(group.living.get(rank, {}))]
         read = [rank for rank in going_on if _result_of(kept[rank])]
         rest = [asyncio.create_task(self._logs.keep(group, rank, follow=True)) for rank in read]
@@ -207,7 +210,8 @@ class Stopper:
         if group.living:
             names = ", ".join(pod["metadata"]["name"] for pod in group.living.values())
             raise BackendUnavailable(
-                f"pods {names} are deleted but still there: finalizers or an admission controller block that"
+                f"pods {names} are deleted but still exist: finalizers or an admission controller block "
+                "their removal"
             )
 
 

@@ -1,8 +1,9 @@
 """A strategic merge of an overlay into a pod, as in `kubectl patch` and kustomize. Pure.
 
-Objects merge key by key, and null deletes a key. The lists in _MERGE_KEYS merge element by element,
-matched by the key given there; an overlay replaces all other lists. `$patch: replace` and `$patch: delete`
-in an object or an element, and `$retainKeys`, work as in Kubernetes. Other directives are refused.
+Objects merge key by key, and null deletes a key. The lists in _MERGE_KEYS merge element by element, matched
+by the key given there. In all other lists, the overlay replaces the whole list. `$patch: replace` and
+`$patch: delete` in an object or an element, and `$retainKeys`, work as in Kubernetes. Other directives are
+refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ _PATCH, _RETAIN_KEYS = "$patch", "$retainKeys"
 
 
 class OverlayError(ValueError):
-    """The overlay is invalid. The message has the place and the reason."""
+    """The overlay is invalid. The message says where and why."""
 
 
 def merged(under: Mapping[str, Any], overlay: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -64,14 +65,14 @@ def _merged_list(
     for element, where in elements:
         if not isinstance(element, Mapping):
             raise OverlayError(f"{where}: must be an object with a {merge_key}")
-    # An element with nothing but this directive applies to the whole list.
+    # An element that has nothing but this directive applies to the whole list.
     replaces = any(dict(element) == {_PATCH: "replace"} for element, _ in elements)
     result = [] if replaces else [dict(element) for element in below]
     for element, where in elements:
         if replaces and dict(element) == {_PATCH: "replace"}:
             continue
         if merge_key not in element:
-            raise OverlayError(f"{where}: {merge_key} is missing, which identifies the element")
+            raise OverlayError(f"{where}: {merge_key}, which identifies the element, is missing")
         at = next((n for n, each in enumerate(result) if each[merge_key] == element[merge_key]), None)
         if _directive(element, where) == "delete":
             result = [each for each in result if each[merge_key] != element[merge_key]]

@@ -34,8 +34,9 @@ _MAX_NAMED = 10
 class ProcessBackend:
     """See Backend. The durable state is in files (files.py); this object only caches it.
 
-    Several services may share the files. All of them may read logs, which takes the files alone. Only
-    the replica that observes, launches or stops adopts a group and cleans up after a killed supervisor.
+    Several services may share the files. All of them may read logs, since only the files are needed for that.
+    A group is adopted, and cleaned up after a killed supervisor, only by the replica that observes, launches
+    or stops groups.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class ProcessBackend:
         try:
             group = self._groups.get(plan.group)
             if group is not None and group.folder.group.home != plan.group.home:
-                # Left from a job of that number from before stores had ids, which the store no longer has.
+                # A remnant from before stores had ids: the store no longer has the job with that number.
                 log.warning("stopping group %s: it belongs to another job store", group.folder.path)
                 await self.stop(group.folder.group, timedelta(0))
                 group = None
@@ -102,13 +103,16 @@ class ProcessBackend:
         except OSError as error:
             raise BackendUnavailable(f"group {group.name} cannot be stopped yet: {error}") from error
         seen = known.observe()
-        if self._groups.pop(group, None) is not None:  # otherwise a concurrent stop was first
+        if self._groups.pop(group, None) is not None:  # otherwise a concurrent stop has already removed it
             await known.close()
             await self._retire(known, keep_until)
         return seen
 
     async def _find(self, group: GroupRef) -> ProcessGroup | None:
-        """Find a group that another service may have launched, or remove the remains of any other."""
+        """Find the group, which another service may have launched.
+
+        If there is none, remove the remains of an earlier one.
+        """
         folder = await asyncio.to_thread(self._folders.find, group)
         if folder is None:
             await asyncio.to_thread(self._folders.remove_unrecorded, group)
@@ -164,9 +168,9 @@ class ProcessBackend:
         try:
             await asyncio.to_thread(self._folders.retire, group.folder, keep_until)
         except FileNotFoundError:
-            pass  # another service has moved it
+            pass  # another service has already moved it
         except OSError as error:
-            self._groups[group.folder.group] = group  # its folder is still among the live ones
+            self._groups[group.folder.group] = group  # its folder is still among the live folders
             raise BackendUnavailable(f"folder {group.folder.path} cannot be moved: {error}") from error
 
     async def _create(self, plan: ProcessPlan) -> GroupFolder:
@@ -174,7 +178,7 @@ class ProcessBackend:
         ports = free_ports(
             plan.ports, self._settings.first_port, self._settings.last_port, taken | self._reserved_ports
         )
-        self._reserved_ports.update(ports)  # until the group is known, so that no other group gets them
+        self._reserved_ports.update(ports)  # until the group is known: no other group may get them
         try:
             folder = await asyncio.to_thread(self._folders.create, plan.group, plan.roles, ports)
             return (self._groups.get(plan.group) or self._adopt(folder)).folder
@@ -209,7 +213,8 @@ class ProcessBackend:
             for folder in unknown:
                 if folder.group not in self._groups:
                     self._adopt(folder)
-            # Known groups, too: another service may have completed a launch that was interrupted here.
+            # This includes known groups: another service may have completed a launch that was interrupted
+            # here.
             await asyncio.gather(*(self._follow(group) for group in list(self._groups.values())))
             self._has_refreshed = True
 
@@ -221,12 +226,15 @@ class ProcessBackend:
             )
 
     async def _handle_missing(self, group: ProcessGroup) -> None:
-        """Handle a group without a folder: it was stopped, or its folder was removed while it runs."""
+        """Handle a group without a folder: it was stopped, or its folder was removed while it was running."""
         if not group.is_running:
             await self._groups.pop(group.folder.group).close()
         elif not group.damage:
             group.damage = f"{group.folder.path} was removed"
-            log.error("%s was removed while the group's processes run; stopping the group", group.folder.path)
+            log.error(
+                "%s was removed while the group's processes were running; stopping the group",
+                group.folder.path,
+            )
             self._changes.publish(group.folder.group, group.observe())
 
     async def _follow(self, group: ProcessGroup) -> None:

@@ -51,7 +51,8 @@ def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnos
     return Diagnosis(
         category=Category.CRASHED,
         summary=f"Rank {rank} exited with code {end.code}.",
-        resolution="Read the end of its log, fix the training code or the parameters, and submit again.",
+        resolution="Read the end of its log, fix the training code or the parameters, and submit the job "
+        "again.",
         detail=log_tail,
         rank=rank,
     )

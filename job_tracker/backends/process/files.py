@@ -96,7 +96,7 @@ class RankFolder:
         except OSError as error:
             if hinders_reading(error):
                 raise
-            return True  # training has removed our access, so nothing is started there again
+            return True  # training code has removed our access, so nothing is started there again
 
     def restarts(self) -> int:
         """Read how often the rank was restarted."""
@@ -112,8 +112,8 @@ class RankFolder:
 
     def forget_end(self) -> None:
         """Reset the rank to "never started", but keep its output."""
-        # In this order: a crash in between leaves a rank that has ended. The other way round, it would
-        # leave one that can never start.
+        # In this order: a crash in between leaves a rank that has ended. In the other order, it would leave a
+        # rank that can never start.
         for name in ("exit.json", "process.json"):
             (self.place / name).unlink()
 
@@ -146,7 +146,7 @@ class GroupFolder:
     roles: tuple[str, ...]
     """The role of each rank."""
     ports: tuple[int, ...]
-    """A port for each rank, or the master's alone."""
+    """A port for each rank, or only the master's port."""
     damage: str = ""
     """The defect of the group's record, if any. The roles then come from the names of its folders."""
 
@@ -165,7 +165,7 @@ class GroupFolder:
         return self.place / "supervisors.log"
 
     def open_to_owner(self) -> None:
-        """Give the service its access to the folders back, in case training has removed it."""
+        """Restore the service's access to the folders, in case training code has removed it."""
         self.place.open_to_owner()
         for name in _names(self.place):
             with suppress(FileNotFoundError, Suspicious):
@@ -195,7 +195,7 @@ class Folders:
         """Return the live groups that are not in `known`, and the known groups that are no longer live."""
         there = set(self._own(self._live))
         names = {_folder_name(group) for group in known}
-        # A folder without a record is left from an interrupted launch, of which nothing ever ran.
+        # A folder without a record is left from an interrupted launch that never ran anything.
         found = (self._read_group(self._live / name) for name in sorted(there - names))
         gone = [group for group in known if not (self._live / _folder_name(group)).is_folder()]
         return [folder for folder in found if folder is not None], gone
@@ -230,7 +230,7 @@ class Folders:
         return self._read_group(place) or GroupFolder(place, group, tuple(roles), tuple(ports))
 
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
-        """Move a stopped group out of the live ones and clean it up, or leave that to a later sweep."""
+        """Move a stopped group out of the live groups and clean it up, or leave that to a later sweep."""
         if keep_until is not None:
             try:
                 folder.order_to_keep(keep_until)
@@ -247,7 +247,8 @@ class Folders:
             log.warning("%s is left to the next sweep: %s", kept.path, error)
 
     def sweep(self, now: datetime) -> None:
-        """Clean up groups whose time is over, and those that a killed service did not clean up."""
+        """Clean up groups that need not be kept any longer, and those that a killed service did not clean
+        up."""
         for name in self._own(self._kept):
             place = self._kept / name
             try:
@@ -256,7 +257,7 @@ class Folders:
                 if record is None or record.until <= now.timestamp():
                     self._clean_up(place)
             except FileNotFoundError:
-                continue  # a concurrent stop was first
+                continue  # a concurrent stop has already moved it
             except Suspicious as error:
                 log.warning("removing %s: it is not a group's folder: %s", place.path, error)
                 _remove(place)

@@ -37,7 +37,7 @@ class ProcessGroup:
         """Reset the ranks that are due for a restart to "never started", once they have ended."""
         for rank, process in enumerate(self._ranks):
             if process.restarts < restarts[rank] and not process.is_pending:
-                await process.ended.wait()  # the end includes the sweep after a killed supervisor
+                await process.ended.wait()  # this includes the sweep after a killed supervisor
                 await asyncio.to_thread(process.folder.forget_end)
                 self._ranks[rank] = self._rank(rank)
 
@@ -60,7 +60,8 @@ class ProcessGroup:
         return any(rank.is_running for rank in self._ranks)
 
     def ended_of(self, rank: int) -> asyncio.Event | None:
-        """Return the event that is set when the rank's latest start has ended; None for no such rank."""
+        """Return the event that is set when the rank's latest start has ended; None if there is no such
+        rank."""
         return self._ranks[rank].ended if rank < len(self._ranks) else None
 
     def observe(self) -> Observation:
@@ -86,7 +87,8 @@ class ProcessGroup:
                 rank.signal(signal.SIGKILL)  # the kernel then kills the rank; the sweep kills the rest
             await self._all_ended(within=None)
         if self.damage or any(rank.left_no_record for rank in self._ranks):
-            # A rank without a record may never have run, or may run still with its record deleted.
+            # A rank without a record may never have run, or may still be running after its record was
+            # deleted.
             await asyncio.to_thread(sweeping.kill_all_below, self.folder.path)
 
     async def close(self) -> None:

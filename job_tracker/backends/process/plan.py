@@ -39,7 +39,7 @@ class ProcessPlan:
 
     @property
     def ports(self) -> int:
-        """The number of ports that the group needs: one for each rank, or the master's alone."""
+        """The number of ports that the group needs: one for each rank, or one for the master."""
         return len(self.roles) if FRAMEWORKS[self.framework].traits.addresses_every_rank else 1
 
     def layout(self, ports: Sequence[int]) -> GroupLayout:

@@ -27,7 +27,7 @@ class ProcessPlugin(BackendPlugin):
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["process"]
-        assert isinstance(recipe, ProcessRecipe), "the registry made its field"
+        assert isinstance(recipe, ProcessRecipe), "the registry has created this field"
         own = recipe.model_dump_json(include=set(OwnOptions.model_fields), exclude_defaults=True)
         return InstanceSpec(
             command=algorithm.command_of(role, recipe.command),

@@ -60,7 +60,7 @@ class RankProcess:
         """The number of restarts of the rank; known once it is followed."""
         self.ended = asyncio.Event()
         self.left_no_record = False
-        """True if the rank has ended, or was given up, without a record of that."""
+        """True if the rank has ended or was given up, and no record says how."""
         self._errors = group.supervisors_log
         self._on_end = on_end
         self._pidfd: int | None = None
@@ -105,7 +105,7 @@ class RankProcess:
             await asyncio.sleep(0.01)
         self.restarts = max(self.restarts, found.restarts)
         if not self.is_pending or not found.was_started:
-            # A concurrent call was first, or there is nothing to follow yet.
+            # A concurrent call already follows it, or there is nothing to follow yet.
             if found.pidfd is not None:
                 os.close(found.pidfd)
         elif found.pidfd is None:
@@ -185,10 +185,10 @@ class RankProcess:
                 if end is None:
                     self.left_no_record = True
                     await asyncio.to_thread(sweeping.kill_all_below, self.folder.path, session)
-                    # A supervisor that was still alive has written the record by now.
+                    # A supervisor that was still alive during the sweep has written the record by now.
                     end = await asyncio.to_thread(lambda: self._read_end() or self._lost())
                 self._end = end
-            except Exception as error:  # the group could never be stopped if this task ended
+            except Exception as error:  # if this task ended, the group could never be stopped
                 is_passing = isinstance(error, OSError)
                 message = "%s: the end of the rank cannot be read yet; trying again: %s"
                 log.warning(message, self.folder.path, error, exc_info=None if is_passing else error)

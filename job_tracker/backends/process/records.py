@@ -30,7 +30,8 @@ class _Record(BaseModel):
 
 
 class GroupRecord(_Record):
-    """The launched group: the role of each rank, and either a port for each rank or the master's alone."""
+    """The launched group: the role of each rank, and either a port for each rank or only the master's
+    port."""
 
     name: str
     job_id: int = Field(gt=0)
@@ -54,7 +55,7 @@ class ProcessRecord(_Record):
 
 
 class ExecError(_Record):
-    """The error that kept the rank's command from being executed, and the file concerned."""
+    """The error that prevented the execution of the rank's command, and the file concerned."""
 
     errno: int = Field(ge=0, lt=4096)
     file: str = Field(max_length=4096)

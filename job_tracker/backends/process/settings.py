@@ -10,7 +10,8 @@ class ProcessSettings(Config):
 
     path: str = Field(
         default=DEFAULT_PATH,
-        description="PATH of the processes. Default: the folder of the service's Python first.",
+        description="PATH of the processes. Default: the folder of the service's Python, then the system's "
+        "default PATH.",
     )
     inherit: tuple[str, ...] = Field(
         default=("LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES"),

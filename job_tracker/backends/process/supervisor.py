@@ -56,7 +56,7 @@ def main(folder: str) -> None:
     status, stopped = _wait(child.pid)
     _end_descendants(child.pid, grace=0.0)
     output.finish()
-    import json  # late, since nothing waits for this process any longer
+    import json  # done last, since nothing waits for this process any longer
 
     end = {
         "code": os.waitstatus_to_exitcode(status),
@@ -260,7 +260,7 @@ def _grace() -> float:
         with open("../stop.json") as file:
             return float(json.load(file)["grace"])
     except (OSError, ValueError, KeyError):
-        return _DEFAULT_GRACE  # SIGTERM came from another program than the service
+        return _DEFAULT_GRACE  # SIGTERM did not come from the service
 
 
 def _reserve(name: str) -> None:

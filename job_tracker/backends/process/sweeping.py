@@ -1,4 +1,4 @@
-"""Kills processes that no supervisor can end, since it was killed itself or its files are gone."""
+"""Kills processes whose supervisor cannot end them, since it was killed or its files are gone."""
 
 import os
 from contextlib import suppress
@@ -33,7 +33,7 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
             return
         # A supervisor ends with its rank and records how the rank ended, so give it the chance to.
         for process in ranks if ranks and number == 0 else (*ranks, *supervisors):
-            with suppress(psutil.Error):  # gone, or another user's: a setuid program, for example
+            with suppress(psutil.Error):  # the process is gone, or another user owns it (a setuid program)
                 process.kill()
         psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # the next round finds new children
 

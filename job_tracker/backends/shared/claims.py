@@ -1,19 +1,19 @@
-"""Claims: what a launch does with a pod or container that has a name which it wants."""
+"""Claims: what a launch does with an existing pod or container that has the name of one that it creates."""
 
 from enum import Enum, auto
 
 
 class Claim(Enum):
-    """The action of a launch for the object that has the wanted name."""
+    """What the launch does with an existing object that has the wanted name."""
 
     TAKEN = auto()
-    """It is not ours. Leave it, and fail the launch."""
+    """The object is not ours. Leave it, and fail the launch."""
     REPLACE = auto()
-    """No program of this job has run in it. Remove it, and create the wanted one."""
+    """No program of this job has run in the object. Remove it, and create the wanted one."""
     OTHER_PLAN = auto()
-    """It may have run with another configuration. Fail the launch."""
+    """The object may have run with another configuration. Fail the launch."""
     RESTART = auto()
-    """Its rank is to be restarted. Remove it, and create the wanted one."""
+    """The object's rank is to be restarted. Remove the object, and create the wanted one."""
     ADOPT = auto()
     """Use it: it is the wanted one."""
 
@@ -23,8 +23,8 @@ def claim_of(
 ) -> Claim:
     """Decide by the labels of the object.
 
-    An object of the group, but not of the job, belongs to a job with the same id in another store. `is_lost`:
-    the job wants more restarts of its rank than it has.
+    An object of the group, but not of the job, belongs to a job with the same id in another store. `is_lost`
+    says that the object belongs to an earlier start of its rank.
     """
     if not is_of_group:
         return Claim.TAKEN

@@ -16,7 +16,7 @@ from job_tracker.logs.records import BEGINNING, last_time, nanoseconds
 from job_tracker.logs.spool import FolderSpool
 from job_tracker.logs.writing import time_at
 
-_SILENCE = 300.0  # seconds; then the connection of a quiet stream may be dead, and it is opened again
+_SILENCE = 300.0  # seconds; after that, the connection of a quiet stream may be dead, so it is opened again
 _SHORT_SILENCE = 10.0  # the same for a stream that does not follow its log
 _FIRST_PAUSE = 1.0
 _TRIES_AFTER_END = 5
@@ -30,7 +30,7 @@ class StreamRecords:
     """Makes records from the lines of one stream, and leaves out lines that were read before."""
 
     def __init__(self, after: bytes) -> None:
-        """Leave out lines up to the time `after`."""
+        """Leave out lines up to and including the time `after`."""
         self.last = after
         """The time of the last record."""
         self._is_new = False
@@ -91,7 +91,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
     async def keep(self, group: AGroup, rank: int, *, follow: bool = False, again: bool = True) -> bool:
         """Copy the log since the last restart of the rank to the spool. Return whether all of it was read.
 
-        With `again`, try again if the engine does not answer.
+        With `again`, repeat the copy if the engine does not answer.
         """
         read = partial(self.read_live, group, rank, follow=follow, for_stop=True)
         errors = (self.unreachable,) if again else ()
@@ -110,8 +110,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         """Read the log since the last restart of the rank from the engine, in pieces of whole records.
 
         With `follow`, wait until the rank starts, and open the stream again if it breaks. Lines have times,
-        so none is lost or repeated. Some engines do not open a broken stream again while the group is being
-        stopped; with `for_stop`, they do. Raises NoLiveLog and the errors of the engine.
+        so none is lost or repeated. On some engines, a broken stream is not opened again while the group is
+        being stopped, except with `for_stop`. Raises NoLiveLog and the errors of the engine.
         """
         instance = await self._once_started(group, rank) if follow else self._started(group, rank)
         if instance is None or (rank in group.gone and not follow):
@@ -164,8 +164,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
     def _is_gone(self, error: BackendUnavailable, *, had_ended: bool, gave_up: bool) -> bool:  # noqa: ARG002
         """Return whether the error means that the log is gone.
 
-        `had_ended`: the rank had ended before the stream was opened. `gave_up`: the stream is not opened
-        again.
+        `had_ended` says that the rank had ended before the stream was opened. `gave_up` says that the stream
+        is not opened again.
         """
         return isinstance(error, self.gone)
 
@@ -181,7 +181,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return self._started(group, rank)
 
     def _has_changed(self, group: AGroup, rank: int) -> Callable[[AGroup], bool]:
-        """Return a condition: the rank has ended, or its instance has changed since now."""
+        """Return a condition that holds once the rank has ended, or its instance has changed since this
+        call."""
         before = self._started(group, rank)
         return lambda _: self._started(group, rank) is not before or self._has_ended(group, rank)
 

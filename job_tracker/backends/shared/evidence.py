@@ -7,7 +7,7 @@ import signal
 OUT_OF_MEMORY = re.compile(
     r"\bMemoryError\b|std::bad_alloc|[Cc]an(?:'|no)t allocate memory|CUDA out of memory"
 )
-# Messages of programs that lost a process of their group, or waited for it in vain. They are not the cause.
+# Messages of programs that lost a process of their group, or timed out in waiting. They are not the cause.
 LOST_PEER = re.compile(
     r"\b[Pp]eers?\b"  # Gloo: Connection closed by peer
     r"|[Cc]onnection (?:reset|aborted|refused|lost|closed)|[Bb]roken pipe|[Ss]ocket closed|EOFError"

@@ -32,11 +32,11 @@ def options_of_role(
     configured: tuple[Options, Options],
     own: Any,
 ) -> Options:
-    """Merge the options of a role: configuration for all, of the algorithm, then the request.
+    """Merge the options of a role: those of all algorithms, then of the algorithm, then of the request.
 
-    A request sets resources and processes of training roles only. A role with its `own` options has the other
-    configured ones, and its own resources replace those of the algorithm. Raises ValueError if options
-    contradict each other.
+    The resources and processes of a request apply only to roles that train. If a role has its `own` options,
+    they override the configured ones, and its own resources replace all resources of the algorithm. Raises
+    ValueError if options contradict each other.
     """
     request = requested(sent)
     options = overlay(kind, *configured)

@@ -44,7 +44,7 @@ def rank_labels(rank: int, role: str) -> dict[str, str]:
 def group_annotations(job: Job) -> dict[str, str]:
     """Return values that labels of pods cannot hold.
 
-    The time of submission tells jobs with the same id in different stores apart.
+    The time of submission distinguishes jobs that have the same id in different stores.
     """
     return {
         ALGORITHM: job.spec.algorithm,

@@ -18,17 +18,17 @@ class LiveGroup(ABC):
     ref: GroupRef
     instances: int
     gone: set[int] = field(default_factory=set)
-    """Ranks whose pod or container existed, and is gone."""
+    """Ranks whose pod or container existed and is gone."""
     launching: bool = False
     held: bool = False
-    """True while a stop waits for the end of the group. The stop then drops it."""
+    """True while a stop waits for the end of the group. The stop drops the group afterwards."""
     timer: asyncio.TimerHandle | None = None
-    """Set if time alone may change the observation: when to observe the group again."""
+    """Set if the observation may change just because time passes: the time to observe the group again."""
     last: Observation | None = None
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the group was stopped, and what is left of it is only kept for inspection."""
+        """Return whether the group was stopped and its remains are only kept for inspection."""
         return False
 
     @abstractmethod
@@ -43,7 +43,7 @@ class LiveGroups(ABC, Generic[AGroup]):
     """All live groups. New observations are published to `feed`, and changes of instances to `touched`."""
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
-        """`make` creates a group with a number of instances, and no known one."""
+        """`make` creates a group with a number of instances, none of which is known yet."""
         self.feed: Broadcast[GroupRef, Observation] = Broadcast()
         self.touched: Broadcast[GroupRef, None] = Broadcast()
         self._make = make
@@ -87,7 +87,7 @@ class LiveGroups(ABC, Generic[AGroup]):
         return True
 
     def close(self) -> None:
-        """Drop all groups. They run on."""
+        """Drop all groups. They continue to run."""
         for group in self:
             self.drop(group.ref)
 
@@ -104,7 +104,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             self.feed.publish(group.ref, seen)
 
     def _look_again(self, group: AGroup, look: Callable[[AGroup], object], after: float | None) -> None:
-        """Schedule another observation in so many seconds, in place of an earlier one; None: do not."""
+        """Schedule another observation in so many seconds. It replaces a scheduled one. None cancels that."""
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None

@@ -7,8 +7,8 @@ READ_LINES, READ_BYTES = 200, 32 * 1024
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 
 _TRACEBACK = "Traceback (most recent call last):"
-# If torchrun starts several processes, it fails after them. Its log lines, its traceback and a table then
-# follow the error of the training.
+# If torchrun has started several processes, it fails after they have failed. Its log lines, its traceback and
+# a table then follow the error of the training.
 _OF_LAUNCHER = re.compile(r"[WEI]\d{4} \S+ +\d+ \S*torch/distributed/")
 _CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _ROOT_CAUSE = "Root Cause (first observed failure):"
@@ -24,7 +24,7 @@ _BESIDES = re.compile(
 
 
 def evidence_of(log_end: str) -> str:
-    """Return the last lines of the training, or of its launcher if there are no others."""
+    """Return the last lines that the training printed, or those of its launcher if there are no others."""
     lines = _of_training(log_end.splitlines()) or log_end.splitlines()
     return "\n".join(lines[-_KEPT_LINES:])[-_KEPT_CHARACTERS:]
 
@@ -46,7 +46,7 @@ def line_of_cause(evidence: str) -> str:
 
 
 def _of_training(lines: list[str]) -> list[str]:
-    """Return the lines without those of a launcher about the end of its processes."""
+    """Return the lines except those in which a launcher reports the end of its processes."""
     failed = [place for place, line in enumerate(lines) if line.startswith((_CHILD_FAILED, _ROOT_CAUSE))]
     if not failed:
         return lines

@@ -12,8 +12,8 @@ async def watched(
 ) -> Watch:
     """Watch the groups that `look` returns: see Backend.watch.
 
-    Changes before the return of `look` are left out: one of them could be about a group that has been stopped
-    since. So `look` must not await anything between its observation and its return.
+    Changes from before the return of `look` are left out: one of them could be about a group that was stopped
+    afterwards. So `look` must not await anything between its observation and its return.
     """
     found = await look()
     with feed.subscribe() as changes:

@@ -35,12 +35,12 @@ _CANCEL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Write:
-    """A write of this process. Its message is ignored, unless the answer to the write never came."""
+    """A write of this process. The message about it is ignored, unless the answer to the write never came."""
 
     token: str
     published: bool = False
     heard: tuple[int, JobState] | None = None
-    """Its message, if that came before the answer."""
+    """The message about the write, if it came before the answer."""
 
 
 class ChangeFeed:
@@ -76,7 +76,8 @@ class ChangeFeed:
     def writing(self) -> Iterator[Write]:
         """Hold a token for a write, which sends it in its message. Call `publish` after the answer.
 
-        Then the message is ignored. Without an answer, also if the caller was cancelled, the message counts.
+        Then the message is ignored. If there is no answer, for example because the caller was cancelled, the
+        message counts.
         """
         write = Write(next(self._tokens))
         self._writes[write.token] = write
@@ -99,7 +100,7 @@ class ChangeFeed:
         while True:
             try:
                 await self._follow(channel)
-            except Exception as error:  # any: without this task, changes of other replicas are missed
+            except Exception as error:  # any error: without this task, changes of other replicas are missed
                 log.warning("%s: changes are not received: %s", self._connection.address, explain(error))
             finally:
                 await _release(channel)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 async def open_checked(connection: Connection, memory: Path | None) -> str:
-    """Return the id of the store on the server; make the store if there is none. Raises StoreRefused.
+    """Return the id of the store on the server; create the store if there is none. Raises StoreRefused.
 
     A refusal changes nothing. `memory` is a file with the id of the store that was opened there last. It lets
     a restarted service refuse a server that has lost its data.
@@ -41,13 +41,16 @@ async def open_checked(connection: Connection, memory: Path | None) -> str:
 
 
 def problem_of(info: Mapping[str, Any], save: str | None) -> str | None:
-    """Return why a server with this `info` is refused, if it is. `save` is its RDB schedule, if known."""
+    """Return why a server with this `info` is refused; None if it is not.
+
+    `save` is its RDB schedule, if known.
+    """
     if info.get("role", "master") != "master":
         return "is a read-only replica; give the address of its primary"
     policy = info.get("maxmemory_policy", "noeviction")
     if int(info.get("maxmemory", 0)) and policy != "noeviction":
         return (
-            f"evicts keys, and so loses jobs, when its memory is full (maxmemory-policy {policy}); "
+            f"evicts keys when its memory is full, and so loses jobs (maxmemory-policy {policy}); "
             "set maxmemory-policy noeviction"
         )
     if not int(info.get("aof_enabled", 0)) and save == "":
@@ -69,7 +72,7 @@ async def _check_server(connection: Connection) -> None:
             save = (await client.config_get("save")).get("save", "")
         except ResponseError as error:
             log.warning(
-                "%s has no AOF, and it is unknown whether it takes snapshots: %s",
+                "%s has no AOF, and the service cannot find out whether it takes snapshots: %s",
                 *(connection.address, error),
             )
         else:

@@ -1,7 +1,7 @@
 """The connection to the server: calls with a time limit, and failures as errors of the domain.
 
 Waiting calls are sent together, so that many callers share one round trip. No call is retried here: a call
-without an answer may have been done, and only its caller knows whether to repeat it.
+without an answer may have taken effect, and only its caller knows whether to repeat it.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.redis import keys
 from job_tracker.store.redis.scripts import Script
 
-# While one batch is under way the next one gathers. With several batches, a slow list delays few other calls.
+# While one batch is under way, the next one is collected. With several batches, a slow list delays few other
+# calls.
 _LARGEST_BATCH, _BATCHES = 128, 4
 
 
@@ -72,7 +73,7 @@ class Connection:
         """Run the script for the opened store, and return its answer. Raises StoreUnavailable.
 
         It takes at most twice `answer_seconds`: if a batch gets no answer, all waiting calls fail with it. A
-        cancelled call may still be done.
+        cancelled call may still take effect.
         """
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(script, (self.store_id, *arguments), done))
@@ -107,13 +108,13 @@ class Connection:
             try:
                 async with asyncio.timeout(self.answer_seconds):
                     answers = await self._answers(calls)
-            except Exception as error:  # any: otherwise the callers would wait for ever
+            except Exception as error:  # any error: otherwise the callers would wait for ever
                 answers = [error] * (len(calls) + len(self._waiting))
                 calls += self._waiting
                 self._waiting.clear()
             for call, answer in zip(calls, answers, strict=True):
                 self._settle(call, answer)
-        # Without an await since the last check, so that no call relies on a batch that has ended.
+        # There is no await since the last check, so no call relies on a batch that has ended.
         self._batches.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _answers(self, calls: list[_Call]) -> list[Any]:

@@ -11,7 +11,7 @@ from job_tracker.store import encoding, specs
 
 
 def job_of(pairs: Sequence[bytes]) -> Job | None:
-    """Return the job in the answer of HGETALL (alternating names and values); None if that is empty."""
+    """Return the job in the answer of HGETALL (alternating names and values); None if the answer is empty."""
     if not pairs:
         return None
     row = {name.decode(): value for name, value in zip(pairs[::2], pairs[1::2], strict=True)}

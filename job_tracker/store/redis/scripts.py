@@ -15,7 +15,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script, and its digest, by which a server knows it once it has run."""
+    """A script and its digest. A server that has run the script knows it by the digest."""
 
     name: str
     text: str

@@ -41,7 +41,8 @@ from job_tracker.store.redis.scripts import Script
 
 _DELETED_AT_ONCE = 100
 
-# The states from which each state may be written: by TRANSITIONS, or the same state unless it is terminal.
+# The states from which each state may be written: those in TRANSITIONS, and the same state unless it is
+# terminal.
 _SOURCES = {
     target: "".join(
         f",{source}"
@@ -66,7 +67,7 @@ class RedisStore:
     async def open(
         cls, address: Address, *, answer_seconds: float = 5.0, memory: Path | None = None
     ) -> "RedisStore":
-        """Connect, and make the store if there is none. Raises StoreRefused (checks.py)."""
+        """Connect, and create the store if there is none. Raises StoreRefused (checks.py)."""
         connection = Connection(address, answer_seconds)
         try:
             connection.store_id = await open_checked(connection, memory)
@@ -227,11 +228,15 @@ class RedisStore:
             await self._run_fenced(scripts.DELETE, term, *job_ids[start : start + _DELETED_AT_ONCE])
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
-        """Follow changes. After a lost connection, all jobs that may have changed are put."""
+        """Follow changes. After a lost connection, every job that may have changed counts as changed."""
         return self._changes.feed.subscribe(job_id)
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
-        """Win or renew the lease. After a loss of the last second a number may recur, a token never does."""
+        """Win or renew the lease.
+
+        If the server loses its last second of writes, the number of a term may recur, but its token never
+        does.
+        """
         outcome, *rest = await self._run(
             *(scripts.LEAD, holder, round(lifetime.total_seconds() * 1000)),
             *(term.token if term else "", uuid.uuid4().hex),
@@ -242,7 +247,7 @@ class RedisStore:
         await self._run(scripts.RESIGN, term.token)
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """Yield an item also after a lost connection."""
+        """See LeaseStore. Also yields an item after a lost connection."""
         return self._changes.resignations.subscribe()
 
     async def close(self) -> None:
@@ -270,7 +275,7 @@ class RedisStore:
                 try:
                     found[job_id] = (await self.get(job_id)).state
                 except JobNotFound:
-                    found[job_id] = JobState.CANCELLED  # its watchers read it, and find it gone
+                    found[job_id] = JobState.CANCELLED  # its watchers read the job and find that it is gone
         return list(found.items())
 
 

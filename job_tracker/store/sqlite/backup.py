@@ -1,4 +1,4 @@
-"""Backups of a store: made while a service writes it, and restored in place of a lost one."""
+"""Backups of a store: made while a service uses the store, and restored in place of a lost store."""
 
 import os
 import sqlite3
@@ -34,7 +34,7 @@ def stage(backup: Path, path: Path) -> Path:
     """Copy a backup beside the store that it will replace, and return the copy. Raises StoreRefused."""
     staged = path.with_name(f"{path.name}.restoring")
     if not backup.is_file():
-        raise StoreRefused(f"{backup}: is not a file; name one that training-service backup has made")
+        raise StoreRefused(f"{backup}: is not a file; name a file that `training-service backup` has made")
     try:
         discard(staged)
         _copy(backup, staged)
@@ -47,10 +47,10 @@ def stage(backup: Path, path: Path) -> Path:
 
 
 def last_given_beside(path: Path, store_id: str) -> int:
-    """Return the highest id that the store at `path`, or one that was replaced there, may have given.
+    """Return the highest job id that the store at `path`, or an earlier one that it replaced, may have given.
 
-    Only stores with this id count; 0 if there is none. When a backup is restored again, it lacks the ids that
-    were given after the first restore.
+    Only stores with this store id count; 0 if there is none. When a backup is restored again, it lacks the
+    ids that were given after the first restore.
     """
     stores = (path, *path.parent.glob(f"{path.name}{_REPLACED}*/{path.name}"))
     given = [0]
@@ -72,7 +72,8 @@ def put_in_place(staged: Path, path: Path) -> Path | None:
     """Put a prepared, closed copy in place of the store at `path`, which must be locked.
 
     The old files are moved into a folder, which is returned: SQLite would apply an old write-ahead log to the
-    copy. After an interruption either store is whole, or the service refuses to start.
+    copy. After an interruption, the old or the new store is in place and whole, or the service refuses to
+    start.
     """
     aside = None
     if there := [file for file in files.all_of(path) if file.exists()]:
@@ -95,6 +96,6 @@ def _copy(source: Path, target: Path) -> None:
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
     with closing(reading), closing(sqlite3.connect(target)) as writing:
         reading.backup(writing)
-        writing.execute("PRAGMA journal_mode = DELETE")  # a single file, readable also in a read-only folder
+        writing.execute("PRAGMA journal_mode = DELETE")  # a single file, readable even in a read-only folder
     with target.open("rb") as file:
         os.fsync(file.fileno())

@@ -19,14 +19,15 @@ _INDEX = struct.Struct("=14xHII8x8s8x")
 class OpenContents:
     """Compares the sizes and first bytes of database and write-ahead log with SQLite's own index.
 
-    SQLite would keep appending behind the hole in a truncated log, and find none of it at the next start. Its
-    index of the log, in shared memory, says what the files must have after the checkpoints of any process.
+    After a truncation, SQLite would keep appending to the log behind the hole, and would find none of these
+    commits at the next start. Its index of the log, in shared memory, says what the files must have after the
+    checkpoints of any process.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         """Open the files once: closing a descriptor of database or index would free SQLite's locks on them.
 
-        Later checks then need no new descriptor, of which none may be left.
+        Later checks then work even if no descriptors are left.
         """
         self._path, self._wal = path, files.wal_of(path)
         self._size = path.stat().st_size
@@ -37,7 +38,8 @@ class OpenContents:
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
         self._identity_page = 0
-        # It may still be in the log, if another process reads an older state. Then it is not checked.
+        # The id may still be only in the log, if another process reads an older state. Then it is not
+        # checked.
         self._has_identity = self._shows_identity()
 
     def lost(self) -> dict[Path, Loss]:

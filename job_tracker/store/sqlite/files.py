@@ -38,12 +38,12 @@ def index_of(path: Path) -> Path:
 
 
 def mark_of(path: Path) -> Path:
-    """Return the mark, a file with the store's id and the ids that may have been given."""
+    """Return the mark: a file with the store's id and the highest job id that may be in use."""
     return path.with_name(path.name + ".mark")
 
 
 def all_of(path: Path) -> tuple[Path, ...]:
-    """Return the database and the files beside it with parts of its content."""
+    """Return the database and the files beside it that hold parts of its content."""
     return (path, wal_of(path), index_of(path), mark_of(path))
 
 
@@ -75,7 +75,7 @@ def lock_of(path: Path) -> Path:
 
 
 class OpenFiles:
-    """Checks that the opened files still are at their paths.
+    """Checks that the opened files are still at their paths.
 
     SQLite keeps committing to files that were removed, and these commits are lost when the process ends.
     """
@@ -92,7 +92,7 @@ class OpenFiles:
         }
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the lost files, within microseconds. Raises OSError if that cannot be determined."""
+        """Return the lost files. This takes microseconds. Raises OSError if that cannot be determined."""
         found = {}
         for file, identity in self._opened.items():
             try:
@@ -106,8 +106,8 @@ class OpenFiles:
 def lock(path: Path) -> int:
     """Lock the store at `path` for this process, and return the descriptor of the lock. Raises StoreRefused.
 
-    The kernel frees the lock when the process ends. The folder is created if needed, and closed to other
-    users: anyone who reads the secret in the store can forge reports.
+    The kernel frees the lock when the process ends. The folder is created if needed, and other users lose
+    access to it: anyone who reads the secret in the store can forge reports.
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():
@@ -132,7 +132,10 @@ def lock(path: Path) -> int:
 
 
 def make_private(path: Path) -> None:
-    """Close all files of the store to other users; create the database if needed. SQLite copies its mode."""
+    """Remove other users' access to all files of the store; create the database if needed.
+
+    SQLite copies its mode.
+    """
     # An existing database is not opened: closing a descriptor would free SQLite's locks on it.
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE_FILE))
@@ -164,16 +167,16 @@ def _tighten(path: Path, mode: int) -> None:
         return
     try:
         if status.st_mode & stat.S_ISVTX:  # a shared folder such as /tmp
-            raise PermissionError(f"{path} is a folder that users share")
+            raise PermissionError(f"{path} is a folder that is shared by several users")
         path.chmod(mode)
     except OSError as error:
         log.warning(
-            "%s is open to other users (mode %o), and this user cannot change that (%s). Whoever reads the "
-            "job store can forge reports of training: set mode %o, or choose another storage.data_dir",
+            "%s is open to other users (mode %o), and this user cannot change that (%s). Anyone who can "
+            "read the job store can forge training reports: set mode %o, or choose another storage.data_dir",
             *(path, stat.S_IMODE(status.st_mode), error, mode),
         )
     else:
-        log.info("%s had mode %o, and is now closed to other users", path, stat.S_IMODE(status.st_mode))
+        log.info("%s had mode %o; other users can no longer access it", path, stat.S_IMODE(status.st_mode))
 
 
 def _identity(status: os.stat_result) -> Identity:

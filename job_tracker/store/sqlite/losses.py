@@ -26,7 +26,7 @@ class LossWatch:
         self.is_whole = True
         """Whether all acknowledged jobs are in existing files, or will be once SQLite has closed them."""
         self.is_cut = False
-        """Whether a file was truncated. Then a checkpoint would damage the database."""
+        """Whether a file was truncated. If so, a checkpoint would damage the database."""
 
     def close(self) -> None:
         """Close the watched files, after SQLite has closed its own."""
@@ -36,7 +36,7 @@ class LossWatch:
         """Raise StoreLost if a file is lost, and StoreUnavailable if that cannot be determined."""
         if not (lost := self._lost()):
             return
-        # A folder is removed file by file. The explanation has to be right after the last one.
+        # A folder is removed file by file, so wait: the explanation must be based on the final state.
         time.sleep(_SETTLE_SECONDS)
         lost = self._lost() or lost
         self.is_whole = False

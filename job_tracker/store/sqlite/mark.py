@@ -1,4 +1,4 @@
-"""The mark, a file beside the database: its store's id, and the ids that may have been given."""
+"""The mark, a file beside the database. It has the store's id and the highest job id that may be in use."""
 
 import json
 import logging
@@ -23,7 +23,10 @@ class Mark:
     last_id: int
     """No higher id was given."""
     is_exact: bool
-    """Whether that id was given. If not, up to 1000 ids before it may be unused, since the store is open."""
+    """Whether that id was certainly given.
+
+    If not, the store is open, and up to 1000 ids below it may be unused.
+    """
 
     @property
     def surely_given(self) -> int:
@@ -58,11 +61,12 @@ def refuse_a_mixture(path: Path, mark: Mark | None) -> None:
     if mark is None or not has_content(wal) or not has_content(path):
         return
     found = _identity_without_log(path)
-    if found is None or found == mark.store_id:  # None: it is only in the log, as at a first start
+    if found is None or found == mark.store_id:  # None: the id is only in the log, as at a first start
         return
     raise StoreRefused(
-        f"{path}: is not the database that {wal.name} belongs to. That is of job store {mark.store_id}, this "
-        f"one is of {found}; SQLite would mix both. Nothing was changed. Restore the earlier {path.name}; "
+        f"{path}: is not the database that {wal.name} belongs to. The log belongs to job store "
+        f"{mark.store_id}, and the database to {found}; SQLite would mix both. Nothing was changed. "
+        f"Restore the earlier {path.name}; "
         f"or, to use this one, move {wal.name} and {files.mark_of(path).name} away"
     )
 
@@ -88,7 +92,7 @@ class Marker:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """Record durably that the next id may be given, so that it is known even if the log is lost."""
+        """Record durably that the next id may be in use, so that this is known even if the log is lost."""
         following = self._last_id(connection) + 1
         if following <= self._mark.last_id and not self._mark.is_exact:
             return
@@ -124,8 +128,9 @@ def _skip_ids(path: Path, connection: sqlite3.Connection, last: int, given: int)
     log.critical(
         "%s: jobs %d to %d may have been acknowledged, and are missing: the file is older than the last "
         "given id, or %s was removed while the service was down. They are lost unless there is a backup; "
-        "their files in the storage are kept. If another program, such as sqlite3, has opened the file, "
-        "it has moved the log into it, and no job is lost. New jobs get ids from %d on, so that no job "
+        "their files in the storage are kept. If another program, such as sqlite3, has opened the file in "
+        "the meantime, it has moved the log into the file, and no job is lost. New jobs get ids from %d "
+        "on, so that no job "
         "continues from the files of another.",
         *(path, last + 1, given, files.wal_of(path).name, given + 1),
     )

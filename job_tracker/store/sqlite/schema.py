@@ -152,8 +152,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
     """Open the file, and create or migrate its tables.
 
     Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
-    written by a newer version, is beside the write-ahead log of another database, or never had a job although
-    there are folders that jobs have `used`.
+    written by a newer version, has the write-ahead log of another database beside it, or never had a job
+    although there are folders that jobs have `used`.
     """
     try:
         before = mark.read(path)
@@ -204,8 +204,9 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
     wal = files.wal_of(path)
     if not mark.has_content(path) and mark.has_content(wal):
         raise StoreRefused(
-            f"{path}: is gone, but {wal.name} is there with the last writes. Nothing was changed. "
-            f"Restore the {path.name} that it belongs to; or move {wal.name} away to start without its jobs."
+            f"{path}: is gone, but {wal.name} still exists and has the last writes. Nothing was changed. "
+            f"Restore the {path.name} to which it belongs; or move {wal.name} away to start without its "
+            "jobs."
         )
     if not used or has_had_jobs(path):
         return

@@ -285,7 +285,7 @@ class SqliteStore:
         won: Term | None = None
 
         def lead(_: sqlite3.Connection) -> Term | None:
-            nonlocal won  # the writer repeats it if another operation of the batch fails
+            nonlocal won  # the writer repeats this operation if another one of the batch fails
             won = self._lease.lead(lifetime, won or term)
             return won
 
@@ -302,9 +302,10 @@ class SqliteStore:
         await self._writer.close()
         async with self._listing:
             if self._watch.is_whole:
-                with suppress(OSError, sqlite3.Error):  # the mark stays inexact, as after a kill
+                with suppress(OSError, sqlite3.Error):  # the mark then stays as it was, as after a kill
                     self._marker.settle(self._connection)
-            # The connection that is closed last makes a checkpoint. After a truncation that must be a reader.
+            # The connection that is closed last makes a checkpoint. After a truncation, that must be a
+            # reader, which makes none.
             order = (self._reader, self._lister, self._connection)
             for connection in reversed(order) if self._watch.is_cut else order:
                 connection.close()
@@ -348,9 +349,9 @@ class SqliteStore:
 
 @cache
 def _insertion(columns: tuple[str, ...]) -> str:
-    """The statement that inserts a job with these columns, unless as many are queued as the last argument.
-
-    It is one statement, since the event loop may have to wait for the GIL several times in each.
+    """The statement that inserts a job with these columns, unless the number of queued jobs has reached the
+    last argument. It is a single statement, since in each statement the event loop may have to wait for the
+    GIL several times.
     """
     # Only column names of our own are in the text; every value is bound.
     return (

@@ -28,7 +28,10 @@ class _Pending:
     outcome: Any = None
     error: Exception | None = None
     is_written: bool = False
-    """Whether readers may see it already, although its caller gets an error since it may not be durable."""
+    """Whether readers may see the write already.
+
+    Its caller gets an error all the same, since it may not be durable.
+    """
 
 
 class GroupCommitter:
@@ -39,9 +42,10 @@ class GroupCommitter:
     """
 
     def __init__(self, connection: sqlite3.Connection, check: Callable[[], None] = lambda: None) -> None:
-        """Call `check` before each commit, and after it before any caller is answered.
+        """Call `check` before each commit, and again after the commit, before any caller is answered.
 
-        It raises StoreUnavailable if this commit may not be durable, and StoreLost if no commit can be.
+        It raises StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be,
+        either.
         """
         self._connection = connection
         self._check = check
@@ -102,7 +106,7 @@ class GroupCommitter:
             problem = self._lost = error
         except StoreUnavailable as error:
             problem = error
-        except Exception as error:  # otherwise this thread would end, and callers would wait for ever
+        except Exception as error:  # if this thread ended, callers would wait for ever
             log.exception("a commit failed unexpectedly")
             problem = StoreUnavailable(f"the job store cannot write: {error!r}")
         for pending in batch:
@@ -113,7 +117,7 @@ class GroupCommitter:
         try:
             self._transact(batch)
         except Exception:
-            # Repeat each alone, so that one failure does not affect the others.
+            # Repeat each operation alone, so that the failure of one does not affect the others.
             for pending in batch:
                 try:
                     self._transact([pending])
@@ -155,7 +159,7 @@ def _settle(batch: list[_Pending]) -> None:
     for pending in batch:
         if pending.error is None or pending.is_written:
             pending.committed(pending.outcome)
-        if pending.done.cancelled():  # its caller has gone away, which does not undo what is committed
+        if pending.done.cancelled():  # its caller has gone away, but the write is committed
             continue
         if pending.error is not None:
             pending.done.set_exception(pending.error)

@@ -80,7 +80,7 @@ async def test_every_attempt_has_a_separate_log(world: World, kept: bool) -> Non
     await backend.launch(second)
     assert await printed(backend, second.group) == "attempt 2\n"
     for each in (backend, world.open()):
-        # The log of an attempt that is over ends, though its job goes on.
+        # The log of an ended attempt ends, although its job continues.
         assert await text_of(each.logs(first.group, 0, follow=True)) == "attempt 1\n"
         assert await text_of(each.logs(second.group, 0)) == "attempt 2\n"
     await backend.stop(second.group, GRACE)

@@ -52,7 +52,7 @@ async def test_a_group_that_is_gone_is_missing_from_the_next_snapshot(world: Wor
     async with aclosing(backend.watch()) as watch:
         assert set(await snapshot_of(watch)) == {first.group, second.group}
         await backend.stop(first.group, GRACE)
-        assert set(await groups_of(backend)) == {second.group}  # the first watch goes on meanwhile
+        assert set(await groups_of(backend)) == {second.group}  # while the first watch is open
         await backend.stop(second.group, GRACE)
         assert await groups_of(backend) == {}
 

@@ -1,4 +1,4 @@
-"""The trainings of every framework, as they are run on every engine: small, real, to a real accuracy."""
+"""Small but real trainings of every framework, the same for every engine."""
 
 import re
 import tomllib
@@ -16,19 +16,19 @@ from training_service.client import TrainingClient
 ALGORITHMS = Path(__file__).parents[3] / "trainer_images" / "algorithms.toml"
 DATASET = "1"
 GOOD = 0.75
-"""A test accuracy that no untrained model has: the largest of the six classes is under a quarter."""
+"""A test accuracy that only a trained model has: the largest of the six classes is under a quarter."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One training: of which algorithm, on how many instances, and what else is asked for."""
+    """The request of one training."""
 
     algorithm: str
     instances: int
     parameters: Mapping[str, str] = field(default_factory=dict)
     processes: int = 1
     others: int = 0
-    """Instances of other roles, which come on top."""
+    """The number of additional instances with other roles."""
 
     def __str__(self) -> str:
         of_each = f" of {self.processes}" if self.processes > 1 else ""
@@ -47,13 +47,13 @@ CASES = (
 
 
 def prepare_questions(storage: Path) -> str:
-    """The data that all of them learn from; its version."""
+    """Write the data of all trainings to storage, and return its version."""
     labelled = [(question.text, question.coarse) for question in questions.load()]
     return prepare(labelled, str(storage), DATASET).version
 
 
 def train(client: TrainingClient, case: Case, version: str) -> int:
-    """Submit it, once there is what it runs in; the job's id."""
+    """Submit the training after making its Python environment, and return the job's id."""
     process = tomllib.loads(ALGORITHMS.read_text())["algorithms"][case.algorithm]["process"]
     if environment := process.get("virtual_environment"):
         python_of(Path(environment).name)
@@ -69,7 +69,7 @@ def train(client: TrainingClient, case: Case, version: str) -> int:
 
 
 def check(client: TrainingClient, case: Case, job: int) -> float:
-    """That it trained, and all of its processes did; its test accuracy."""
+    """Check that all processes of the job succeeded, and return the test accuracy."""
     ended = client.status(job)
     text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
     assert ended.status == pb.succeed, (ended.diagnosis, text)

@@ -32,14 +32,16 @@ def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
 
 
 def agent(server: Server, job: int, node: int) -> psutil.Process:
-    """The torchrun of an instance, which its training processes descend from."""
+    """Return the torchrun process of an instance, the parent of its training processes."""
     for process in psutil.process_iter():
         try:
-            told = process.environ()
+            environment = process.environ()
         except psutil.Error:
             continue
-        ours = told.get("HOME", "").startswith(str(server.folder)) and told.get("JOB_ID") == str(job)
-        if ours and told.get("PET_NODE_RANK") == str(node) and "RANK" not in told:
+        ours = environment.get("HOME", "").startswith(str(server.folder)) and environment.get(
+            "JOB_ID"
+        ) == str(job)
+        if ours and environment.get("PET_NODE_RANK") == str(node) and "RANK" not in environment:
             return process
     raise AssertionError(f"instance {node} of job {job} does not run")
 
@@ -51,9 +53,8 @@ def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, ve
     with server.start() as client:
         job = train(client, case, version)
         before = seen(client, job, step=1)
-        lines = client.logs(
-            job, all_ranks=True, follow=True
-        )  # which of them is rank 0, they agree on themselves
+        # The processes choose rank 0 themselves, so the line may be in the log of any instance.
+        lines = client.logs(job, all_ranks=True, follow=True)
         assert any("checkpoint of step" in piece.text for piece in lines)
         agent(server, job, 2).kill()
         after = seen(client, job, step=before.progress.step, restarts=1)

@@ -44,6 +44,6 @@ async def service(serve: Serve) -> Service:
 
 
 @pytest.fixture
-async def door(serve: Serve) -> Service:
+async def untracked(serve: Serve) -> Service:
     """A service whose jobs stay queued."""
     return await serve(tracked=False)

@@ -13,36 +13,36 @@ from training_service._generated import training_service_pb2 as pb
 SHORTLY = Duration(nanos=300_000_000)
 
 
-async def test_a_job_without_a_policy_gets_the_configured_one(door: Service) -> None:
-    job = await door.store.get(await door.train())
+async def test_a_job_without_a_policy_gets_the_configured_one(untracked: Service) -> None:
+    job = await untracked.store.get(await untracked.train())
     assert job.spec.retry == RetryPolicy(max_attempts=3)
     assert job.spec.deadlines == Deadlines(start=timedelta(hours=1))
 
 
-async def test_values_of_a_request_override_the_configured_ones(door: Service) -> None:
+async def test_values_of_a_request_override_the_configured_ones(untracked: Service) -> None:
     request = pb.TrainRequest(
         metadata=metadata(),
         retry_policy=pb.RetryPolicy(max_attempts=7, retry_on=["killed", "crashed", "crashed"]),
         deadlines=pb.Deadlines(start=Duration(), run=Duration(seconds=90)),
     )
-    job = await door.store.get((await door.stub.Train(request)).job_id)
+    job = await untracked.store.get((await untracked.stub.Train(request)).job_id)
     assert job.spec.retry == RetryPolicy(max_attempts=7, retry_on=(Category.CRASHED, Category.KILLED))
     assert job.spec.deadlines == Deadlines(run=timedelta(seconds=90))
-    assert (await door.status(job.id)).max_attempts == 7
+    assert (await untracked.status(job.id)).max_attempts == 7
 
 
-async def test_retry_on_any_covers_every_failure(door: Service) -> None:
+async def test_retry_on_any_covers_every_failure(untracked: Service) -> None:
     request = pb.TrainRequest(metadata=metadata(), retry_policy=pb.RetryPolicy(retry_on=["any"]))
-    job = await door.store.get((await door.stub.Train(request)).job_id)
+    job = await untracked.store.get((await untracked.stub.Train(request)).job_id)
     assert job.spec.retry.retry_on == tuple(Category)
 
 
-async def test_a_repeated_request_must_have_the_same_policy(door: Service) -> None:
+async def test_a_repeated_request_must_have_the_same_policy(untracked: Service) -> None:
     first = pb.TrainRequest(metadata=metadata(), request_key="k", retry_policy=pb.RetryPolicy(max_attempts=2))
-    job = (await door.stub.Train(first)).job_id
-    assert (await door.stub.Train(first)).job_id == job
+    job = (await untracked.stub.Train(first)).job_id
+    assert (await untracked.stub.Train(first)).job_id == job
     other = pb.TrainRequest(metadata=metadata(), request_key="k", retry_policy=pb.RetryPolicy(max_attempts=3))
-    details = await door.refuses(door.stub.Train(other), grpc.StatusCode.ALREADY_EXISTS)
+    details = await untracked.refuses(untracked.stub.Train(other), grpc.StatusCode.ALREADY_EXISTS)
     assert f"job {job}" in details
 
 

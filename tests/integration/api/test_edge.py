@@ -102,35 +102,37 @@ async def request_id_of(service: Service, given: str | None) -> str:
     return str(dict(caught.value.trailing_metadata())["x-request-id"])
 
 
-async def test_a_request_id_is_returned_as_sent(door: Service) -> None:
+async def test_a_request_id_is_returned_as_sent(untracked: Service) -> None:
     for given in ("order-66", "a", "x" * 64, "%s {0} \\n"):
-        assert await request_id_of(door, given) == given
+        assert await request_id_of(untracked, given) == given
 
 
-async def test_a_successful_call_returns_its_request_id(door: Service) -> None:
-    call = door.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), metadata=(("x-request-id", "order-66"),))
+async def test_a_successful_call_returns_its_request_id(untracked: Service) -> None:
+    call = untracked.stub.ListTrainingJobs(
+        pb.ListTrainingJobsRequest(), metadata=(("x-request-id", "order-66"),)
+    )
     await call
     trailing = await call.trailing_metadata()
     assert [value for key, value in trailing or () if key == "x-request-id"] == ["order-66"]
 
 
-async def test_a_request_without_an_id_gets_one(door: Service) -> None:
-    first, second, of_empty = [await request_id_of(door, given) for given in (None, None, "")]
+async def test_a_request_without_an_id_gets_one(untracked: Service) -> None:
+    first, second, of_empty = [await request_id_of(untracked, given) for given in (None, None, "")]
     for request_id in (first, second, of_empty):
         assert re.fullmatch("[0-9a-f]{32}", request_id)
     assert len({first, second, of_empty}) == 3
 
 
-async def test_a_long_request_id_is_shortened(door: Service) -> None:
-    assert await request_id_of(door, "x" * 1000) == "x" * 64
+async def test_a_long_request_id_is_shortened(untracked: Service) -> None:
+    assert await request_id_of(untracked, "x" * 1000) == "x" * 64
 
 
 async def test_every_request_is_logged_with_its_own_id(
-    door: Service, log_lines: Callable[[], list[Any]]
+    untracked: Service, log_lines: Callable[[], list[Any]]
 ) -> None:
     ids = [f"request-{number}-of-a-client" for number in range(16)]
     await asyncio.gather(
-        *(door.stub.Train(pb.TrainRequest(), metadata=(("x-request-id", each),)) for each in ids),
+        *(untracked.stub.Train(pb.TrainRequest(), metadata=(("x-request-id", each),)) for each in ids),
         return_exceptions=True,
     )
     lines = [line for line in log_lines() if line["logger"] == "training_service.access"]
@@ -142,25 +144,27 @@ async def test_every_request_is_logged_with_its_own_id(
         )
 
 
-async def test_a_request_cannot_forge_a_log_line(door: Service, log_lines: Callable[[], list[Any]]) -> None:
+async def test_a_request_cannot_forge_a_log_line(
+    untracked: Service, log_lines: Callable[[], list[Any]]
+) -> None:
     forged = "x\n2026-11-21 ERROR root: the disk is on fire\r\n\x1b[2J\u2028\x85"
     for changes in ({"algorithm": forged}, {"dataset_id": forged}, {"name": forged}):
         with pytest.raises(grpc.aio.AioRpcError):
-            await door.train(**changes)
+            await untracked.train(**changes)
     for parameters in ({forged: "1"}, {"NOTE": forged}, {"OPTIMISER": forged}):
         with pytest.raises(grpc.aio.AioRpcError):
-            await door.train(parameters)
+            await untracked.train(parameters)
     with pytest.raises(grpc.aio.AioRpcError):
-        await door.train({}, forged)
+        await untracked.train({}, forged)
     lines = [line for line in log_lines() if line["logger"] == "training_service.access"]
     assert len(lines) == 7
     assert all(line["message"].isprintable() for line in lines)
 
 
-async def test_only_changes_are_logged(door: Service, log_lines: Callable[[], list[Any]]) -> None:
-    job_id = await door.train()
-    await door.status(job_id)
-    await door.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
+async def test_only_changes_are_logged(untracked: Service, log_lines: Callable[[], list[Any]]) -> None:
+    job_id = await untracked.train()
+    await untracked.status(job_id)
+    await untracked.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
     messages = [line["message"] for line in log_lines() if line["logger"] == "training_service.access"]
     assert [message.split(" ")[:2] for message in messages] == [
         [f"/{SERVICE}/Train", "OK"],
@@ -168,10 +172,15 @@ async def test_only_changes_are_logged(door: Service, log_lines: Callable[[], li
     ]
 
 
-async def test_a_log_line_has_the_job_of_the_call(door: Service, log_lines: Callable[[], list[Any]]) -> None:
-    first, second = await door.train(), await door.train()
+async def test_a_log_line_has_the_job_of_the_call(
+    untracked: Service, log_lines: Callable[[], list[Any]]
+) -> None:
+    first, second = await untracked.train(), await untracked.train()
     await asyncio.gather(
-        *(door.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id)) for job_id in (second, first))
+        *(
+            untracked.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
+            for job_id in (second, first)
+        )
     )
     lines = [line for line in log_lines() if line["logger"] == "training_service.access"]
     assert [line["job"] for line in lines[:2]] == [first, second]
@@ -179,11 +188,11 @@ async def test_a_log_line_has_the_job_of_the_call(door: Service, log_lines: Call
 
 
 async def test_a_log_line_has_the_attempt_of_the_report(
-    door: Service, log_lines: Callable[[], list[Any]]
+    untracked: Service, log_lines: Callable[[], list[Any]]
 ) -> None:
-    authorization = f"Bearer {door.tokens.issue(7, 2)}"
+    authorization = f"Bearer {untracked.tokens.issue(7, 2)}"
     with pytest.raises(grpc.aio.AioRpcError):
-        await TrainingReporterStub(door.channel).Report(
+        await TrainingReporterStub(untracked.channel).Report(
             reporter_pb.ReportRequest(), metadata=(("authorization", authorization),)
         )
     (line,) = [line for line in log_lines() if line["logger"] == "training_service.access"]
@@ -221,8 +230,8 @@ async def test_a_call_cancelled_by_its_client_is_counted_as_cancelled(service: S
             pass
 
 
-async def test_reflection_shows_the_service_and_its_messages(door: Service) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(door.channel)
+async def test_reflection_shows_the_service_and_its_messages(untracked: Service) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(untracked.channel)
 
     async def questions() -> AsyncIterator[Any]:
         yield reflection_pb2.ServerReflectionRequest(list_services="")
@@ -238,13 +247,13 @@ async def test_reflection_shows_the_service_and_its_messages(door: Service) -> N
     assert {"Train", "GetTrainingStatus"} <= {method.name for method in service.method}
 
 
-async def test_health_is_known_for_the_service_and_not_for_others(door: Service) -> None:
-    stub = health_pb2_grpc.HealthStub(door.channel)
-    await door.health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+async def test_health_is_known_for_the_service_and_not_for_others(untracked: Service) -> None:
+    stub = health_pb2_grpc.HealthStub(untracked.channel)
+    await untracked.health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     answer = await stub.Check(health_pb2.HealthCheckRequest(service=SERVICE))
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
     unknown = stub.Check(health_pb2.HealthCheckRequest(service="nope"))
-    await door.refuses(unknown, grpc.StatusCode.NOT_FOUND)
+    await untracked.refuses(unknown, grpc.StatusCode.NOT_FOUND)
 
 
 async def test_streams_end_with_unavailable_when_the_service_stops(service: Service) -> None:

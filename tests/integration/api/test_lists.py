@@ -25,12 +25,10 @@ class CountingStore(SqliteStore):
     reads = 0
 
     async def get(self, job_id: int) -> Job:
-        """See JobReader."""
         self.reads += 1
         return await super().get(job_id)
 
     async def list_jobs(self, *arguments: Any, **options: Any) -> Listing:
-        """See JobStore."""
         self.lists += 1
         return await super().list_jobs(*arguments, **options)
 
@@ -39,12 +37,12 @@ async def large_jobs(service: Service, count: int) -> list[int]:
     return [await service.train({f"P{n}": "x" * 4_000 for n in range(15)}) for _ in range(count)]
 
 
-async def test_a_page_of_large_jobs_is_shorter(door: Service) -> None:
-    ids = await large_jobs(door, 40)
+async def test_a_page_of_large_jobs_is_shorter(untracked: Service) -> None:
+    ids = await large_jobs(untracked, 40)
     found: list[int] = []
     request = pb.ListTrainingJobsRequest(page_size=1000)
     while True:
-        page = await door.stub.ListTrainingJobs(request)
+        page = await untracked.stub.ListTrainingJobs(request)
         assert page.ByteSize() < LARGEST_LIST
         found += [job.job_id for job in page.jobs]
         if not page.next_page_token:

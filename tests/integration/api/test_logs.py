@@ -80,7 +80,7 @@ async def test_reading_begins_after_a_time_or_a_position(service: Service, job: 
     [
         ({"position": "x"}, "position: 'x' is not allowed; send the position of an earlier response"),
         ({"position": "1", "tail_lines": 3}, "tail_lines: 3 is not allowed with position"),
-        ({"position": "7"}, "position: '7' is of another attempt than the request"),
+        ({"position": "7"}, "position: '7' belongs to a different attempt than the request"),
         *(({"position": text}, f"position: {quoted(text)} is not allowed") for text in NO_POSITIONS),
         (
             {"position": f"1 0={TIME} 2={TIME}"},

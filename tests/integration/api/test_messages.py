@@ -33,15 +33,15 @@ async def failed(service: Service, why: Diagnosis) -> str:
     return (await service.status(job.id)).message
 
 
-async def test_the_message_of_a_failure_has_the_last_line_of_the_log(door: Service) -> None:
-    message = await failed(door, replace(CRASHED, detail=TRACEBACK))
+async def test_the_message_of_a_failure_has_the_last_line_of_the_log(untracked: Service) -> None:
+    message = await failed(untracked, replace(CRASHED, detail=TRACEBACK))
     assert message == (
         'Rank 1 exited with code 1. Last line: "ValueError: LR is 40,\\x1b[2J which diverges". '
         "Mend the training code."
     )
-    assert len(await failed(door, replace(CRASHED, detail="x" * 10_000))) < 300
+    assert len(await failed(untracked, replace(CRASHED, detail="x" * 10_000))) < 300
     for nothing in ("", "\n \n", "Rank 1 exited with code 1."):
-        assert "Last line" not in await failed(door, replace(CRASHED, detail=nothing))
+        assert "Last line" not in await failed(untracked, replace(CRASHED, detail=nothing))
 
 
 async def test_the_message_says_if_there_is_no_model(service: Service) -> None:

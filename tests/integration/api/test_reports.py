@@ -83,7 +83,7 @@ async def test_a_report_of_an_ended_attempt_is_refused(service: Service) -> None
     await service.seen(job_id, pb.cancelled)
     request = reporter_pb.ReportRequest(step=9)
     details = await service.refuses(send(service, request, token=service.tokens.issue(job_id, 1)), OVER)
-    assert details == f"attempt 1 of job {job_id} no longer runs; its reports are not kept"
+    assert details == f"attempt 1 of job {job_id} is no longer running; its reports are not kept"
 
 
 async def test_invalid_values_are_dropped_and_named(service: Service) -> None:

@@ -117,8 +117,8 @@ REQUEST: Mapping[str, Any] = {
 }
 
 
-async def test_the_first_job_has_id_1_and_position_0(door: Service) -> None:
-    client = OldClient(door.channel)
+async def test_the_first_job_has_id_1_and_position_0(untracked: Service) -> None:
+    client = OldClient(untracked.channel)
     assert (await client.train(**REQUEST)).job_id == 1
     status = await client.status(1)
     assert (status.status, status.job_id, status.positionInQueue) == (STATUSES["queuing"], 1, 0)
@@ -126,8 +126,8 @@ async def test_the_first_job_has_id_1_and_position_0(door: Service) -> None:
     assert status.metadata == client.metadata(**REQUEST, output_model_name="test1")
 
 
-async def test_an_old_client_gets_the_position_in_the_queue(door: Service) -> None:
-    client = OldClient(door.channel)
+async def test_an_old_client_gets_the_position_in_the_queue(untracked: Service) -> None:
+    client = OldClient(untracked.channel)
     for _ in range(3):
         job_id = (await client.train(**REQUEST)).job_id
     status = await client.status(job_id)
@@ -145,13 +145,13 @@ async def test_an_old_client_sees_its_job_succeed(service: Service) -> None:
     assert status.message.startswith("Training succeeded")
 
 
-async def test_an_old_client_reads_every_state(door: Service) -> None:
-    client = OldClient(door.channel)
+async def test_an_old_client_reads_every_state(untracked: Service) -> None:
+    client = OldClient(untracked.channel)
     for end in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED):
-        job = await door.store.get((await client.train(**REQUEST)).job_id)
+        job = await untracked.store.get((await client.train(**REQUEST)).job_id)
         seen = [(await client.status(job.id)).status]
         for step in (admitted, running, partial(ended, state=end)):
-            job = await door.store.update(step(job))
+            job = await untracked.store.update(step(job))
             seen.append((await client.status(job.id)).status)
         last = {
             JobState.SUCCEEDED: STATUSES["succeed"],
@@ -161,10 +161,10 @@ async def test_an_old_client_reads_every_state(door: Service) -> None:
         assert seen == [STATUSES["queuing"], STATUSES["launch"], STATUSES["running"], last]
 
 
-async def test_an_old_client_survives_a_cancelled_job(door: Service) -> None:
-    client = OldClient(door.channel)
-    job = await door.store.get((await client.train(**REQUEST)).job_id)
-    await door.store.update(ended(job, JobState.CANCELLED))
+async def test_an_old_client_survives_a_cancelled_job(untracked: Service) -> None:
+    client = OldClient(untracked.channel)
+    job = await untracked.store.get((await client.train(**REQUEST)).job_id)
+    await untracked.store.update(ended(job, JobState.CANCELLED))
     status = await client.status(job.id)
     assert status.status == CANCELLED
     assert status.status not in STATUSES.values()
@@ -177,22 +177,22 @@ async def test_an_old_client_survives_a_cancelled_job(door: Service) -> None:
 async def test_a_setting_reports_cancelled_jobs_as_failures_to_old_clients(
     serve: Serve,
 ) -> None:
-    door = await serve(tracked=False, server={"cancelled_as_failure": True})
-    client = OldClient(door.channel)
-    job = await door.store.get((await client.train(**REQUEST)).job_id)
-    await door.store.update(ended(job, JobState.CANCELLED))
+    untracked = await serve(tracked=False, server={"cancelled_as_failure": True})
+    client = OldClient(untracked.channel)
+    job = await untracked.store.get((await client.train(**REQUEST)).job_id)
+    await untracked.store.update(ended(job, JobState.CANCELLED))
     status = await client.status(job.id)
     assert (status.status, status.message) == (STATUSES["failure"], "Cancelled on request.")
-    async with AsyncTrainingClient(door.address) as new:
+    async with AsyncTrainingClient(untracked.address) as new:
         known = await new.status(job.id)
         assert (known.status, known.moves[-1].status) == (CANCELLED, CANCELLED)
         assert [each.status async for each in new.list()] == [CANCELLED]
-    with TrainingClient(door.address) as blocking:
+    with TrainingClient(untracked.address) as blocking:
         assert (await asyncio.to_thread(blocking.status, job.id)).status == CANCELLED
 
 
-async def test_an_unknown_job_gives_the_old_message(door: Service) -> None:
-    client = OldClient(door.channel)
+async def test_an_unknown_job_gives_the_old_message(untracked: Service) -> None:
+    client = OldClient(untracked.channel)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.status(51)
     assert (caught.value.code(), caught.value.details()) == (
@@ -201,8 +201,8 @@ async def test_an_unknown_job_gives_the_old_message(door: Service) -> None:
     )
 
 
-async def test_an_old_client_gets_the_name_of_an_empty_field(door: Service) -> None:
-    client = OldClient(door.channel)
+async def test_an_old_client_gets_the_name_of_an_empty_field(untracked: Service) -> None:
+    client = OldClient(untracked.channel)
     for field in ("algorithm", "dataset_id", "train_data_version_hash"):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await client.train(**{**REQUEST, field: ""})
@@ -210,9 +210,9 @@ async def test_an_old_client_gets_the_name_of_an_empty_field(door: Service) -> N
         assert re.search(rf"\b{field}\b", caught.value.details() or "")
 
 
-async def test_json_of_a_notebook_is_a_valid_request(door: Service) -> None:
+async def test_json_of_a_notebook_is_a_valid_request(untracked: Service) -> None:
     # grpcurl and json_format do not accept numbers for string fields, so parameters are strings.
-    client = OldClient(door.channel)
+    client = OldClient(untracked.channel)
     text = (
         '{"metadata": {"algorithm": "program", "dataset_id": "1", "name": "test1",'
         ' "train_data_version_hash": "v1", "parameters": {"LR": "4", "EPOCHS": "15"}}}'
@@ -222,16 +222,16 @@ async def test_json_of_a_notebook_is_a_valid_request(door: Service) -> None:
     assert (await client.status(1)).metadata.parameters == {"LR": "4", "EPOCHS": "15"}
 
 
-async def test_parameters_may_be_left_out(door: Service) -> None:
-    client = OldClient(door.channel)
+async def test_parameters_may_be_left_out(untracked: Service) -> None:
+    client = OldClient(untracked.channel)
     assert (await client.train(**{**REQUEST, "parameters": {}})).job_id == 1
     assert (await client.status(1)).metadata.parameters == {}
 
 
-async def test_unknown_fields_are_ignored(door: Service) -> None:
-    client = OldClient(door.channel)
+async def test_unknown_fields_are_ignored(untracked: Service) -> None:
+    client = OldClient(untracked.channel)
     request = client._train_request(metadata=client.metadata(**REQUEST)).SerializeToString()
-    await door.call_raw("Train", request + b"\xfa\x3f\x03abc")  # field 1023
+    await untracked.call_raw("Train", request + b"\xfa\x3f\x03abc")  # field 1023
     assert (await client.status(1)).status == STATUSES["queuing"]
 
 

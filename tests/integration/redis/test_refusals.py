@@ -109,7 +109,7 @@ async def test_a_managed_server_that_hides_its_settings_gets_a_warning(
     redis_server.start("--rename-command", "CONFIG", "", aof=False)
     with caplog.at_level(logging.WARNING):
         await (await connect()).submit(spec(), NOON, None, 10)
-    assert "unknown whether it takes snapshots" in caplog.text
+    assert "cannot find out whether it takes snapshots" in caplog.text
 
 
 async def test_an_invalid_url_is_refused() -> None:

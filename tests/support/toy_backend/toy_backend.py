@@ -1,6 +1,6 @@
-"""A backend of another package: each rank is a child of the service. Groups end with it.
+"""A backend from another package: each rank is a child of the service, and ends with it.
 
-It shows what a backend needs to do, and that job_tracker and training_service need not know of it.
+It shows the duties of a backend, which neither job_tracker nor training_service needs to know.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class ToyRecipe(Config):
 
 @dataclass(slots=True)
 class Rank:
-    """A rank, and what it has printed."""
+    """A rank and its output."""
 
     status: RankStatus
     process: asyncio.subprocess.Process | None = None
@@ -61,13 +61,13 @@ class Rank:
 
     @property
     def observation(self) -> RankObservation:
-        """As the tracker wants it."""
+        """Return the current state for the tracker."""
         return RankObservation(self.status, self.diagnosis, self.ended_at)
 
 
 @dataclass(slots=True)
 class Group:
-    """A group that runs, or has run."""
+    """A group that runs or has run."""
 
     ref: GroupRef
     ranks: list[Rank]
@@ -76,13 +76,13 @@ class Group:
 
     @property
     def observation(self) -> Observation:
-        """As the tracker wants it."""
+        """Return the current state for the tracker."""
         return Observation(tuple(rank.observation for rank in self.ranks))
 
 
 @dataclass(slots=True)
 class World:
-    """All groups of this process, whichever backend has launched them."""
+    """All groups of this process, of all toy backends."""
 
     live: dict[GroupRef, Group] = field(default_factory=dict)
     stopped: dict[GroupRef, Group] = field(default_factory=dict)
@@ -91,15 +91,15 @@ class World:
     launching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def waiting(self) -> Sequence[GroupRef]:
-        """Stopped groups with logs; see Spool."""
+        """Return stopped groups that have logs."""
         return list(self.stopped)
 
     def read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
-        """What the rank printed; see Spool."""
+        """Yield the output of the rank."""
         return self.records(group, rank)
 
     async def drop(self, group: GroupRef) -> None:
-        """Forget what the group printed; see Spool."""
+        """Delete the output of the group."""
         self.stopped.pop(group, None)
 
     async def records(
@@ -111,7 +111,7 @@ class World:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The records of a rank."""
+        """Yield the records of a rank."""
         group = self.live.get(ref) or self.stopped.get(ref)
         if group is None or not 0 <= rank < len(group.ranks):
             raise LogsNotFound(f"rank {rank} of {ref.name} has no log")
@@ -132,7 +132,7 @@ class World:
 
 
 class ToyBackend:
-    """See Backend."""
+    """Starts ranks as child processes."""
 
     def __init__(self, world: World, niceness: int, extra_environment: ExtraEnvironment) -> None:
         self._world = world
@@ -274,11 +274,11 @@ class ToyBackend:
         return self._world.records(group, rank, follow=follow, after=after, tail_lines=tail_lines)
 
     async def close(self) -> None:
-        """Groups run on, as long as this process does."""
+        """Do nothing: groups run until this process ends."""
 
 
 class ToyPlugin:
-    """What the registry finds."""
+    """The entry point for the registry."""
 
     settings_model: ClassVar[type[Config]] = ToySettings
     recipe_model: ClassVar[type[Config] | None] = ToyRecipe
@@ -289,20 +289,20 @@ class ToyPlugin:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """Requests set no options of instances."""
+        """Return no limits: requests cannot set options of instances."""
         return None
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """The command is all there is."""
+        """Return the command of the recipe."""
         recipe = algorithm.recipes["toy"]
         return InstanceSpec(command=algorithm.command_of(role, recipe.command), nproc_per_node=1)
 
     def address_for_ranks(self, host: str, port: int) -> str | None:
-        """Ranks are on this machine."""
+        """Return the address unchanged: ranks run on this machine."""
         return f"{host}:{port}"
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        """There is nothing to connect to."""
+        """Open the backend, which has no engine to connect to."""
         world = World()
         backend = ToyBackend(world, self._settings.niceness, surroundings.extra_environment)
         return Opened(backend=backend, spool=world)

@@ -1,1 +1,1 @@
-"""Training processes: started as the service starts them, alone and in groups."""
+"""Training processes, alone and in groups, started as by the service."""

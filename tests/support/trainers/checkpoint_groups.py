@@ -10,7 +10,7 @@ from tests.support.trainers.launcher import Ended, Launcher
 
 PROGRAM = str(Path(launcher.__file__).parent / "programs" / "checkpoints.py")
 PATIENCE = 200
-"""Seconds: on a machine that others use too, starting PyTorch alone takes many."""
+"""Seconds. On a busy machine, the start of PyTorch alone takes many."""
 
 end_of = partial(launcher.end_of, within=PATIENCE)
 
@@ -24,23 +24,23 @@ class Job:
         self._attempt = 0
 
     def start(self, size: int, **variables: str) -> list[subprocess.Popen[str]]:
-        """The next attempt, by a group of so many processes."""
+        """Start the next attempt with a group of this size."""
         self._attempt += 1
         settings = {"CHECKPOINT_URI": self._uri, "JOB_ATTEMPT": str(self._attempt)}
         every = {"CHECKPOINT_EVERY_STEPS": "3"}
         return self._launcher.start_group(size, PROGRAM, **{**settings, **every, **variables})
 
     def run(self, size: int, **variables: str) -> list[Ended]:
-        """Another attempt, to its end, which must be good."""
+        """Run the next attempt, which must succeed, to its end."""
         ends = [end_of(process) for process in self.start(size, **variables)]
         assert [end.code for end in ends] == [0] * size, [end.stderr for end in ends]
         return ends
 
 
 def losses(lines: Iterable[str]) -> dict[int, str]:
-    """The loss of each step, to the last bit."""
-    told = [line.split() for line in lines]
-    return {int(words[0]): words[1] for words in told if words[0].isdecimal()}
+    """Return the loss of each step, exact to the last bit."""
+    printed = [line.split() for line in lines]
+    return {int(words[0]): words[1] for words in printed if words[0].isdecimal()}
 
 
 def weights(end: Ended) -> str:
@@ -48,7 +48,7 @@ def weights(end: Ended) -> str:
 
 
 def read_until(process: subprocess.Popen[str], step: int) -> list[str]:
-    """What the process says until it has told of this step."""
+    """Return the output of the process up to the line of this step."""
     assert process.stdout
     lines = []
     for line in process.stdout:

@@ -1,4 +1,4 @@
-"""A training small enough to run within a test, and a file system that fails when it is told to."""
+"""A training small enough to run within a test, and a file system that fails on request."""
 
 import errno
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from trainer_kit.checkpoints.folder import CheckpointFolder
 from trainer_kit.checkpoints.names import Checkpoint
 from trainer_kit.group import Group
 
-# PyTorch says so each time, and the kit passes over it; but here a warning is an error.
+# The kit ignores this warning of PyTorch, but in tests a warning is an error.
 ALONE_IS_FINE = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 ALONE = Group(0, 1, torch.device("cpu"))
 
@@ -30,7 +30,7 @@ class Training:
         self._optimizer = optimizer
 
     def steps(self, count: int) -> None:
-        """Does so many steps, and lets each be saved before the next."""
+        """Do this number of steps, and wait for the save of each before the next."""
         for _ in range(count):
             self._optimizer.zero_grad()
             torch.autograd.backward((self.model(torch.randn(4, 8)) - 1).square().mean())
@@ -40,22 +40,22 @@ class Training:
 
     @property
     def weights(self) -> list[float]:
-        """What the model has come to."""
+        """Return the weights of the model."""
         return [number for parameter in self.model.parameters() for number in parameter.flatten().tolist()]
 
 
 class Start:
-    """Starts trainings as the service does: with an environment."""
+    """Starts trainings with an environment, as the service does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
         self._monkeypatch = monkeypatch
         self.uri = uri
         self.outputs = 4
-        """Of the model."""
+        """The width of the model."""
 
     @contextmanager
     def attempt(self, attempt: int = 1, /, **settings: str) -> Iterator[Training]:
-        """One attempt, which saves after each step unless `settings` say otherwise."""
+        """Run one attempt, which saves after each step by default."""
         defaults = {"CHECKPOINT_URI": self.uri, "JOB_ATTEMPT": str(attempt), "CHECKPOINT_EVERY_STEPS": "1"}
         for name, value in {**defaults, **settings}.items():
             self._monkeypatch.setenv(name, value)
@@ -66,12 +66,12 @@ class Start:
 
     @property
     def published(self) -> list[Checkpoint]:
-        """What is there to go on from, newest first."""
+        """Return the published checkpoints, newest first."""
         return list(CheckpointFolder(self.uri).look().published)
 
     @property
     def published_steps(self) -> list[int]:
-        """After which steps."""
+        """Return the steps of the published checkpoints."""
         return [checkpoint.step for checkpoint in self.published]
 
 
@@ -96,7 +96,7 @@ class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no 
 
 
 class _FullFile:
-    """A file that has room for some bytes."""
+    """A file with room for a limited number of bytes."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -122,7 +122,7 @@ fsspec.register_implementation("faulty", FaultyFileSystem, clobber=True)
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All of them, in order."""
+    """Return the paths of all files in a folder and its subfolders, in order."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 

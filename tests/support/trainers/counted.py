@@ -1,4 +1,4 @@
-"""A disk on which one chosen call fails, before it has done its work or after."""
+"""A disk on which one chosen call fails, before or after its work."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 @dataclass
 class Faults:
-    """Which call fails, counted from the moment at which this is set."""
+    """The choice of the call that fails, counted from the moment at which this is set."""
 
     number: int
-    """From 1."""
+    """The number of the call, from 1."""
     after: bool
-    """Whether the call does its work first."""
+    """Whether the call does its work before it fails."""
     lasting: bool
-    """Whether all later calls fail, too."""
+    """Whether all later calls also fail."""
     calls: list[str] = field(default_factory=list)
-    """The calls so far, by name."""
+    """The names of the calls so far."""
 
     @property
     def have_struck(self) -> bool:
@@ -32,7 +32,7 @@ class Faults:
         return len(self.calls) >= self.number
 
     def call(self, name: str, action: Callable[[], T]) -> T:
-        """Does `action`, or fails."""
+        """Do `action`, or raise OSError."""
         self.calls.append(name)
         count = len(self.calls)
         if not (count == self.number or (self.lasting and self.have_struck)):
@@ -69,7 +69,7 @@ fsspec.register_implementation("counted", CountedFileSystem, clobber=True)
 
 @contextmanager
 def failing(faults: Faults) -> Iterator[Faults]:
-    """Lets `faults` strike the calls to the file system and to fsync within the block."""
+    """Apply `faults` to the calls to the file system and to fsync within the block."""
     fsync = os.fsync
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda number: faults.call("fsync", lambda: fsync(number)))

@@ -1,4 +1,4 @@
-"""Training processes of other frameworks, each example in the environment of its own."""
+"""Training processes of other frameworks, each example in its own environment."""
 
 import json
 import subprocess
@@ -13,29 +13,29 @@ from tests.support.ports import free_port
 from tests.support.trainers.launcher import Ended, Launcher, end_of
 
 GROUP_BATCH = 96
-"""Examples in a step of the whole group, so that groups of 1, 2 and 3 take the same ones."""
+"""Examples per step of the whole group, so that groups of 1, 2 and 3 take the same examples."""
 PATIENCE = 120
-"""Seconds until a training counts as stuck: it takes 4, and a busy machine's importing of TensorFlow 30."""
+"""Seconds until a training counts as stuck. It takes 4; on a busy machine, importing TensorFlow takes 30."""
 ENDLESS = {"EPOCHS": "100000"}
 
 Processes = list[subprocess.Popen[str]]
 
 
 class Trained(NamedTuple):
-    """What came of a training."""
+    """The result of a training."""
 
     model: Path
     ends: Sequence[Ended]
-    """How its processes ended, by rank."""
+    """The ends of its processes, by rank."""
 
     @property
     def losses(self) -> list[float]:
-        """Of each epoch, as the master told."""
+        """The loss of each epoch, as reported by the master."""
         return [json.loads(line)["metrics"]["loss"] for line in progress_of(self.ends[0].stdout)]
 
     @property
     def accuracy(self) -> float:
-        """On the test split, as the master told and as the manifest says."""
+        """The accuracy on the test split, which the master printed and the manifest contains."""
         manifest = json.loads((self.model / "manifest.json").read_text())
         accuracy: float = manifest["test_accuracy"]
         assert f"test accuracy {accuracy:.3f} on 504 questions" in self.ends[0].stdout
@@ -43,17 +43,17 @@ class Trained(NamedTuple):
 
 
 def launcher_of(example: str, folder: Path) -> Launcher:
-    """Starts processes in the environment of the example."""
+    """Return a launcher of processes in the environment of the example."""
     return Launcher(folder, python_of(example))
 
 
 def progress_of(stdout: str) -> list[str]:
-    """The content of each progress line."""
+    """Return the content of each progress line."""
     return [line.split(" ", 1)[1] for line in stdout.splitlines() if line.startswith("::progress::")]
 
 
 def cluster_of(**sizes: int) -> dict[str, list[str]]:
-    """Addresses for so many tasks of each role, and no entry for a role with none."""
+    """Return addresses for the tasks of each role. A role without tasks has no entry."""
     return {
         role: [f"127.0.0.1:{free_port()}" for _ in range(size)] for role, size in sizes.items() if size > 0
     }
@@ -62,7 +62,7 @@ def cluster_of(**sizes: int) -> dict[str, list[str]]:
 def start_tasks(
     launcher: Launcher, module: str, cluster: Mapping[str, Sequence[str]], **variables: str
 ) -> dict[str, Processes]:
-    """One process for each task of a TensorFlow cluster, by role."""
+    """Start one process for each task of a TensorFlow cluster, by role."""
 
     def start(role: str, index: int) -> subprocess.Popen[str]:
         config: dict[str, Any] = {"cluster": cluster, "task": {"type": role, "index": index}}
@@ -72,7 +72,7 @@ def start_tasks(
 
 
 def start_jax(launcher: Launcher, size: int, **variables: str) -> Processes:
-    """The processes of a JAX group, by rank."""
+    """Start the processes of a JAX group, by rank."""
     address = f"127.0.0.1:{free_port()}"
     return [
         launcher.start(
@@ -88,7 +88,7 @@ def start_jax(launcher: Launcher, size: int, **variables: str) -> Processes:
 
 
 def await_first_epoch(master: subprocess.Popen[str]) -> None:
-    """Returns when the group has learnt for an epoch; fails if the master ends before that."""
+    """Wait until the group has completed an epoch. Fail if the master ends first."""
     assert master.stdout
     for line in master.stdout:
         if line.startswith("::progress::"):
@@ -97,7 +97,7 @@ def await_first_epoch(master: subprocess.Popen[str]) -> None:
 
 
 def all_succeed(processes: Processes) -> list[Ended]:
-    """How they ended, which is well."""
+    """Wait for the processes, which must all succeed, and return their ends."""
     ends = [end_of(process, PATIENCE) for process in processes]
     assert [end.code for end in ends] == [0] * len(ends), [end.stderr for end in ends]
     return ends

@@ -1,9 +1,9 @@
-"""Groups of processes forked from one that has imported PyTorch, which costs more than what they do here.
+"""Groups of processes forked from one that has imported PyTorch, since importing takes longest here.
 
     python -m tests.support.trainers.groups PROGRAM SIZE...
 
-calls `main(group)` of the module PROGRAM in a group of each size, one after the other, and prints as JSON
-what it gave: a list by group of lists by rank.
+calls `main(group)` of the module PROGRAM in a group of each size, one after the other, and prints the
+results as JSON: a list by group of lists by rank.
 """
 
 import importlib
@@ -26,7 +26,7 @@ Outcome = list[list[Any]]
 
 
 def outcome_of(launcher: Launcher, program: str, *sizes: int) -> Outcome:
-    """What the module `program` gave, by group and rank; all must have ended well."""
+    """Return the results of the module `program` by group and rank. All processes must succeed."""
     path = f"{ROOT}:{ROOT / 'trainer_images'}"
     ended = end_of(launcher.start("-m", __name__, program, *map(str, sizes), PYTHONPATH=path), within=100)
     assert ended.code == 0, ended.stderr
@@ -35,7 +35,7 @@ def outcome_of(launcher: Launcher, program: str, *sizes: int) -> Outcome:
 
 
 def run(main: Callable[[Group], Any], size: int) -> list[Any]:
-    """What `main` gave in each process of a group."""
+    """Return the result of `main` in each process of a group."""
     start_processes(  # type: ignore[no-untyped-call]
         _be_a_rank, (main, size, free_port()), nprocs=size, start_method="fork"
     )

@@ -1,4 +1,4 @@
-"""Real training processes, as the service starts them: with an environment and nothing else."""
+"""Real training processes, started as by the service: controlled only by their environment."""
 
 import os
 import subprocess
@@ -10,8 +10,11 @@ from typing import NamedTuple
 from tests.support.ports import free_port
 
 TRAIN = ("-m", "intent_classification.train")
-PATIENCE = 60
-"""Seconds until a process that should end by itself counts as stuck."""
+PATIENCE = 240
+"""Seconds until a process that should end counts as stuck.
+
+The start of three processes of PyTorch took 14 to 46 s on 2 cores at a load of 12 to 20.
+"""
 
 
 class Ended(NamedTuple):
@@ -21,15 +24,15 @@ class Ended(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What came of a training."""
+    """The result of a training."""
 
     model: Path
     ends: list[Ended]
-    """How its processes ended, by rank."""
+    """The ends of its processes, by rank."""
 
 
 class Launcher:
-    """Starts processes of `python` with `folder` as their home, and ends what is left of them."""
+    """Starts processes of `python` with `folder` as their home, and ends those that remain."""
 
     def __init__(self, folder: Path, python: str = sys.executable) -> None:
         self._folder = folder
@@ -42,7 +45,7 @@ class Launcher:
             cwd=self._folder,
             env={
                 "PATH": os.environ["PATH"],
-                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # the code under test, wherever it lies
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # the code under test
                 "HOME": str(self._folder),
                 "OMP_NUM_THREADS": "1",
                 "GROUP_TIMEOUT": "60",
@@ -81,7 +84,7 @@ class Launcher:
 
 
 def train(launcher: Launcher, size: int, data: str, model: Path, **variables: str) -> list[Ended]:
-    """Trains in a group of `size` processes, all of which must succeed; tells how each ended."""
+    """Train in a group of `size` processes, which must all succeed."""
     group = launcher.start_group(size, *TRAIN, TRAINING_DATA_URI=data, MODEL_URI=str(model), **variables)
     ends = [end_of(process) for process in group]
     assert [end.code for end in ends] == [0] * size, [end.stderr for end in ends]
@@ -89,10 +92,9 @@ def train(launcher: Launcher, size: int, data: str, model: Path, **variables: st
 
 
 def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
-    """How the process ended, with what it said since it was last read from.
+    """Wait for the end of the process, and return it with the output that was not read yet.
 
-    Not by `communicate`: it reads past the buffers, and so loses the lines that a fast process
-    wrote ahead of its reader.
+    `communicate` would bypass the buffers, and lose lines that a fast process wrote ahead of its reader.
     """
     assert process.stdout
     assert process.stderr

@@ -1,4 +1,4 @@
-"""A parameter server and its workers in one process, in any order that a test says."""
+"""A parameter server and its workers in one process, in an order that the test chooses."""
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 RATE = 0.05
 SHARE = 4
-"""Examples of a worker's batch."""
+"""The number of examples in a worker's batch."""
 UPDATES = 12
-"""Of the groups of program.py."""
+"""The number of updates of the groups in programs/parameter_server.py."""
 SERVED: dict[str, dict[str, str]] = {
     "synchronous": {},
     "backup_workers": {"BACKUP_WORKERS": "1"},
@@ -21,7 +21,7 @@ SERVED: dict[str, dict[str, str]] = {
     "asynchronous": {},
     "delay_compensated": {},
 }
-"""What the language model is told there beside each synchrony."""
+"""Additional parameters of the language model for each synchrony."""
 
 
 def build() -> nn.Module:
@@ -39,13 +39,13 @@ def loss_on(model: nn.Module, batch: Tensor) -> Tensor:
 
 
 def batch_of(worker: int, number: int) -> Tensor:
-    """Batch number `number`, from 0, of this worker."""
+    """Return batch `number`, from 0, of this worker."""
     chance = torch.Generator().manual_seed(1000 * worker + number)
     return torch.randn(SHARE, 5, generator=chance, dtype=torch.float64)
 
 
 def single_process(batches: Iterable[Tensor]) -> Tensor:
-    """The weights after plain training with these batches."""
+    """Return the weights after training on these batches without a server."""
     model = build()
     optimizer = optimizer_of(model)
     for batch in batches:
@@ -60,7 +60,7 @@ def global_batch(workers: int, number: int) -> Tensor:
 
 
 class Play:
-    """A server, whose workers are numbered from 1."""
+    """A server with workers, which are numbered from 1."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class Play:
 
     @property
     def gradient_applied(self) -> Tensor:
-        """What the last update gave to the optimizer."""
+        """The gradient that the last update gave to the optimizer."""
         return flat.gradient_of(self.model)
 
     def push(self, *order: int) -> None:
-        """Has the workers push a gradient each, in this order; each must have weights."""
+        """Push a gradient of each worker, in this order. Each worker must have weights."""
         for worker in order:
             gradient, loss = self.gradient(worker)
             del self._held[worker]
@@ -97,7 +97,7 @@ class Play:
             self._held |= {free: self.server.hand_out(free) for free in ready}
 
     def gradient(self, worker: int) -> tuple[Tensor, float]:
-        """What this worker will push next, and its loss."""
+        """Return the gradient that this worker pushes next, and its loss."""
         model = deepcopy(self.model)
         flat.set_weights(model, self._held[worker])
         model.zero_grad()

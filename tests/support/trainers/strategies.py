@@ -1,4 +1,4 @@
-"""Every strategy, by the size of its group: what it is told beside the tiny model."""
+"""The parameters of every strategy, besides those of the tiny model, by the size of its group."""
 
 PIPELINE = {"PIPELINE": "2", "MICRO_BATCHES": "4"}
 TENSOR = {"TENSOR": "2"}
@@ -53,7 +53,7 @@ EXACT: dict[int, dict[str, dict[str, str]]] = {
         "pipeline x tensor": {**PIPELINE, **TENSOR},
     },
 }
-"""Those that differ from one process by the order of sums only."""
+"""Strategies that differ from one process only in the order of sums."""
 
 ROUNDED: dict[int, dict[str, dict[str, str]]] = {
     2: {
@@ -64,7 +64,7 @@ ROUNDED: dict[int, dict[str, dict[str, str]]] = {
         "gradients in bf16": {"GRADIENT_COMPRESSION": "bf16"},
     }
 }
-"""Those that round on purpose."""
+"""Strategies that round on purpose."""
 
 LOSSY: dict[int, dict[str, dict[str, str]]] = {2: {"powersgd": {"GRADIENT_COMPRESSION": "powersgd"}}}
-"""Those that leave something out, and learn all the same."""
+"""Strategies that omit information, but still learn."""

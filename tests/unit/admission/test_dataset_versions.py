@@ -61,7 +61,7 @@ async def test_a_check_without_a_turn_times_out_and_leaves_nothing(datasets: dic
     for version in ("v1", "v1", "v2"):
         with pytest.raises(StorageUnavailable, match=r"cannot be checked: no answer in 0\.2 s"):
             await uri_for(versions, "a", "hanging", version)
-    with pytest.raises(StorageUnavailable, match="1 other checks run or wait"):
+    with pytest.raises(StorageUnavailable, match="1 other checks are running or waiting"):
         await uri_for(versions, "b", "1", "v1")
     Hanging.let_go.set()
     async with asyncio.timeout(30):

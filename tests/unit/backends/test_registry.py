@@ -40,7 +40,7 @@ def test_the_example_is_configured_and_resolves_instances() -> None:
     command = ("python", "-m", "my_training")
     assert plugin.resolve(algorithm, "worker", sent) == InstanceSpec(command=command, nproc_per_node=2)
     assert plugin.resolve(algorithm, "worker", InstanceOptions()).processes == 1
-    with pytest.raises(InvalidField, match="allowed are nproc_per_node"):
+    with pytest.raises(InvalidField, match="allowed: nproc_per_node"):
         plugin.limits.check({"labels": {"team": "nlp"}})
 
 

@@ -61,12 +61,12 @@ def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
             {"resources": {"memory": "1Ti"}},
             "pod_options.resources.memory: '1Ti' is not allowed; at most 16Gi",
         ),
-        ({"resources": {"cpu": "much"}}, "pod_options.resources.cpu: 'much' is not a quantity; allowed are"),
+        ({"resources": {"cpu": "much"}}, "pod_options.resources.cpu: 'much' is not a quantity; allowed:"),
         ({"resources": {"cpu": "0.0001"}}, "pod_options.resources: '0.0001' of cpu is not allowed"),
         ({"resources": {"cpu": "0"}}, "pod_options.resources: '0' of cpu is not allowed"),
         ({"resources": {"memory": "1.5"}}, "pod_options.resources: '1.5' of memory is not allowed"),
         ({"resources": {"nvidia.com/gpu": "500m"}}, "pod_options.resources: '500m' of nvidia.com/gpu is not"),
-        ({"resources": {"gpu": "1"}}, "pod_options.resources.gpu: 'gpu' is not a resource; allowed are cpu"),
+        ({"resources": {"gpu": "1"}}, "pod_options.resources.gpu: 'gpu' is not a resource; allowed: cpu"),
         ({"resources": {"kubernetes.io/x": "1"}}, "pod_options.resources.kubernetes.io/x: 'kubernetes.io/x'"),
         ({"resources": {"cpu": True}}, "pod_options.resources.cpu: True is not allowed: it must be"),
         ({"resources": "all"}, "pod_options.resources: 'all' is not allowed: it must be"),
@@ -75,15 +75,15 @@ def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
             {"nproc_per_node": "x"},
             "pod_options.nproc_per_node: 'x' is not allowed: it must be a valid",
         ),
-        ({"labels": {"-a": "x"}}, "pod_options.labels.-a: '-a' is not a key; allowed are"),
-        ({"labels": {"a": "b c"}}, "pod_options.labels.a: 'b c' is not the value of a label; allowed are"),
+        ({"labels": {"-a": "x"}}, "pod_options.labels.-a: '-a' is not a key; allowed:"),
+        ({"labels": {"a": "b c"}}, "pod_options.labels.a: 'b c' is not the value of a label; allowed:"),
         ({"labels": {"training-service/rank": "0"}}, "'training-service/rank' is a reserved key"),
         ({"labels": {"app.kubernetes.io/instance": "x"}}, "'app.kubernetes.io/instance' is a reserved key"),
         ({"labels": {"app.kubernetes.io/managed-by": "x"}}, "is a reserved key, which the service sets"),
         *(
             (
                 {"labels": {key: "x"}},
-                f"pod_options.labels: {key!r} is not allowed: Services and network policies of ",
+                f"pod_options.labels: {key!r} is not allowed: other teams' Services and network policies ",
             )
             for key in (
                 *("app", "Team", "pod-template-hash", "app.kubernetes.io/part-of", "kubernetes.io/x"),
@@ -92,7 +92,7 @@ def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
         ),
         (
             {"labels": {"app": "x"}},
-            "allowed are keys with a prefix in allowed_key_prefixes (example.com, kubernetes.io) and the "
+            "allowed: keys with a prefix in allowed_key_prefixes (example.com, kubernetes.io) and the "
             "keys in allowed_labels (other.org/app, team, topology.kubernetes.io/zone)",
         ),
         ({"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}}, "is a reserved key"),
@@ -115,7 +115,7 @@ def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
         ),
         ({"priority_class": "High!"}, "pod_options.priority_class: 'High!' is not the name of an object"),
         ({"node_selector": {"a/b/c": "x"}}, "pod_options.node_selector.a/b/c: 'a/b/c' is not a key"),
-        ({"image": "mine"}, "pod_options.image: a request may not set this option; allowed are annotations"),
+        ({"image": "mine"}, "pod_options.image: a request may not set this option; allowed: annotations"),
         ({"service_account": "admin"}, "pod_options.service_account: a request may not set this option"),
         ({"volumes": [{"claim": "x", "mount_path": "/x"}]}, "pod_options.volumes: a request may not"),
         ({"runtime_class": "x"}, "pod_options.runtime_class: a request may not"),
@@ -134,7 +134,7 @@ def test_a_refused_option_is_named_with_its_value(sent: dict[str, Any], message:
     "sent", [{"node_selector": {"a": "b"}}, {"tolerations": []}, {"priority_class": "high"}]
 )
 def test_a_request_may_not_choose_nodes_or_priority_by_default(sent: dict[str, Any]) -> None:
-    assert "allowed are annotations, labels, nproc_per_node, resources" in refused(RequestLimits(), sent)
+    assert "allowed: annotations, labels, nproc_per_node, resources" in refused(RequestLimits(), sent)
 
 
 def test_by_default_only_annotations_without_a_prefix_are_allowed() -> None:
@@ -194,7 +194,7 @@ def test_options_override_those_of_lower_layers() -> None:
         ({"volumes": [{"claim": "a", "mount_path": "relative"}]}, "is not a path"),
         ({"volumes": [{"claim": "a", "mount_path": "/a/../b"}]}, "is not a path"),
         ({"volumes": [{"claim": "a", "mount_path": "/a", "sub_path": "../b"}]}, "is not a path in a volume"),
-        ({"volumes": [{"claim": "a", "mount_path": "/tmp"}]}, "/tmp is used already"),
+        ({"volumes": [{"claim": "a", "mount_path": "/tmp"}]}, "/tmp is already used"),
         ({"volumes": [{"host_path": "/", "mount_path": "/a"}]}, "Extra inputs"),
         ({"secret_environment": {"RANK": {"secret": "a", "key": "b"}}}, "is a reserved name"),
         ({"secret_environment": {"TRAINING_X": {"secret": "a", "key": "b"}}}, "is a reserved name"),
@@ -231,7 +231,7 @@ def test_options_override_those_of_lower_layers() -> None:
             {"pod_template": {"spec": {"containers": [{"name": "training", "env": [{"name": "JOB_ID"}]}]}}},
             "the service sets variable JOB_ID",
         ),
-        ({"pod_template": {"spec": {"containers": [{}]}}}, "name is missing"),
+        ({"pod_template": {"spec": {"containers": [{}]}}}, "name, which identifies the element, is missing"),
     ],
 )
 def test_invalid_configuration_is_refused(options: dict[str, Any], problem: str) -> None:

@@ -55,8 +55,8 @@ class Model(BaseModel):
     [
         ({"inner": {"size": 0}}, "inner.size: 0 is not allowed: it must be greater than or equal to 10"),
         ({"inner": {"size": 11}}, "inner.size: 11 is odd"),
-        ({"inner": {"size": 10, "sise": 1}}, "inner.sise: unknown name; allowed are size, token"),
-        ({"sizes": 1}, "sizes: unknown name; allowed are inner, plain, table"),
+        ({"inner": {"size": 10, "sise": 1}}, "inner.sise: unknown name; allowed: size, token"),
+        ({"sizes": 1}, "sizes: unknown name; allowed: inner, plain, table"),
         ({"plain": 3}, "plain: 3 is not allowed: it must be a table"),
         (
             {"plain": {"level": "x" * 99}},
@@ -66,7 +66,7 @@ class Model(BaseModel):
         ({"table": {"A": {}}}, "table.A: 'A' is not allowed: it must match pattern"),
         ({"table": {"a": {"size": "b"}}}, "table.a.size: 'b' is not allowed: it must be a valid integer"),
         ({"either": [{"level": 1}]}, "either.0.level: 1 is not allowed: it must be 'low' or 'high'"),
-        ({"either": [{"seize": 1}]}, "either.0.seize: unknown name; allowed are size, token"),
+        ({"either": [{"seize": 1}]}, "either.0.seize: unknown name; allowed: size, token"),
         ({"inner": "hunter2"}, "inner: it must be a table"),
         ({"inner": {"token": 12345}}, "inner.token: it must be a valid string"),
         ({"secret_names": [12345]}, "secret_names.0: it must be a valid string"),

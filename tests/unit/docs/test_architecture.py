@@ -1,4 +1,4 @@
-"""The tree of the architecture page shows every folder of the domain, and no file that is not there."""
+"""The tree of the architecture page shows every folder of the domain, and only existing files."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ LINE = re.compile(r"((?:  )*)([\w./]+) {2,}\S")
 
 
 def shown() -> list[Path]:
-    """What the lines of the tree begin with, below what they are indented to; NAME/ stands for any."""
+    """Return the path of each line of the tree, by its indentation, without NAME/, which stands for any."""
     [tree] = re.findall(r"^## Folders\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     above, found = [ROOT], []
     for line in tree.splitlines():
@@ -20,7 +20,7 @@ def shown() -> list[Path]:
     return [path for path in found if path.name != "NAME"]
 
 
-def test_all_that_the_tree_shows_is_there() -> None:
+def test_every_path_in_the_tree_exists() -> None:
     assert len(shown()) > 20
     assert [str(path.relative_to(ROOT)) for path in shown() if not path.exists()] == []
 

@@ -1,4 +1,4 @@
-"""What the pages of frameworks show is what there is: the examples whole, the configuration valid."""
+"""The pages of frameworks show whole, current examples and a valid configuration."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = sorted((ROOT / "docs" / "frameworks").glob("*.md"))
 EXAMPLE = re.compile(r"^\[(trainer_images/\S+)\]\(\S+\)\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONFIGURATION = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-MOST_LINES = 59
+MAX_LINES = 59
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -21,7 +21,7 @@ def test_an_example_is_the_whole_file_and_short(page: Path) -> None:
     assert examples
     for path, shown in examples:
         assert shown == (ROOT / path).read_text()
-        assert len(shown.splitlines()) <= MOST_LINES
+        assert len(shown.splitlines()) <= MAX_LINES
 
 
 @pytest.mark.parametrize(

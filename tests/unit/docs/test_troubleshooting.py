@@ -1,4 +1,4 @@
-"""The messages that the page of troubleshooting quotes are in the source."""
+"""The messages quoted on the troubleshooting page are in the source."""
 
 import ast
 import re
@@ -10,12 +10,12 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 SOURCES = ("job_tracker", "training_service", "trainer_images/trainer_kit")
 FOREIGN = {"Insufficient cpu"}
-"""Words of Kubernetes."""
+"""Messages of Kubernetes."""
 FIELD = re.compile(r"\{[^{}]*\}|%[.\d]*[sdrg]")
 
 
 def quoted() -> list[str]:
-    """Every message in the column of what one sees, behind the section on how to see more."""
+    """Return every message in the first columns of the tables after the introduction."""
     rows = PAGE.partition("## The service does not start")[2].splitlines()
     columns = [line.split("|") for line in rows if line.startswith("| ")]
     cells = {row[1] if "`" in row[1] and " " in row[1].strip() else row[2] for row in columns}
@@ -35,7 +35,7 @@ def is_in_source(message: str) -> bool:
 
 @cache
 def texts() -> list[str]:
-    """The strings of the source, with … in place of each value that is filled in."""
+    """Return the strings of the source, with … in place of each inserted value."""
     files = [file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")]
     return [text for file in files for text in strings_in(ast.parse(file.read_text()))]
 

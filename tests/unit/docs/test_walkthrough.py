@@ -1,4 +1,4 @@
-"""The walk of a parameter: each floor has the value that the page shows."""
+"""The walk of a parameter: each layer has the value that the page shows."""
 
 import json
 import re
@@ -65,7 +65,7 @@ async def test_each_floor_has_the_value_that_is_shown(storage: Path) -> None:
     algorithm = configured.algorithms[asked.algorithm]
     limits = configured.plugin.limits
     assert limits is not None
-    door = Admission(
+    admission = Admission(
         configured.algorithms,
         default_datasets(str(storage)),
         make_resolver(configured),
@@ -74,7 +74,7 @@ async def test_each_floor_has_the_value_that_is_shown(storage: Path) -> None:
         models_uri="/storage/models",
         checkpoints_uri="/storage/checkpoints",
     )
-    spec = await door.check(BUILT_IN, asked)
+    spec = await admission.check(BUILT_IN, asked)
     assert [eval(each, WORDS) for each in shown("python")] == [
         asked,
         algorithm.resolve(asked.parameters),
@@ -90,7 +90,7 @@ async def test_each_floor_has_the_value_that_is_shown(storage: Path) -> None:
 
 
 def assert_holds(whole: Any, part: Any) -> None:
-    """Fail unless all that is in the part is in the whole, too."""
+    """Fail unless `whole` contains everything in `part`."""
     match part:
         case dict():
             for key, value in part.items():

@@ -17,7 +17,7 @@ LOST = Diagnosis(category=Category.NODE_LOST, summary="Node a is gone.", resolut
 BROKEN = Diagnosis(category=Category.CRASHED, summary="Exited with 1.", resolution="Mend it.")
 
 
-class Story:
+class History:
     """The history of a job, with each change passed to the metrics."""
 
     def __init__(self, max_attempts: int = 2, waited: timedelta = timedelta(0)) -> None:
@@ -50,109 +50,111 @@ class Story:
 
 
 def test_the_wait_in_the_queue_is_measured_at_the_first_launch_only() -> None:
-    story = Story(waited=timedelta(hours=1))
-    story.launches()
-    assert story.value("queue_wait_seconds_sum") == pytest.approx(3600, abs=5)
-    story.fails(LOST)
-    story.moves(lambda job: job.queued_again(story.at))
-    story.launches()
-    assert story.value("queue_wait_seconds_count") == 1
-    assert story.value("attempts_total") == 2
+    history = History(waited=timedelta(hours=1))
+    history.launches()
+    assert history.value("queue_wait_seconds_sum") == pytest.approx(3600, abs=5)
+    history.fails(LOST)
+    history.moves(lambda job: job.queued_again(history.at))
+    history.launches()
+    assert history.value("queue_wait_seconds_count") == 1
+    assert history.value("attempts_total") == 2
 
 
 def test_a_launch_is_measured_until_the_master_runs() -> None:
-    story = Story()
-    story.launches()
-    assert story.value("launch_seconds_count") == 0
-    story.runs()
-    assert story.value("launch_seconds_count") == 1
+    history = History()
+    history.launches()
+    assert history.value("launch_seconds_count") == 0
+    history.runs()
+    assert history.value("launch_seconds_count") == 1
 
 
 def test_a_launch_begun_by_another_replica_is_measured_from_its_beginning() -> None:
-    story = Story()
-    story.job = story.job.admitted(story.at - timedelta(seconds=50))
-    story.runs()
-    assert story.value("launch_seconds_sum") == pytest.approx(50, abs=5)
+    history = History()
+    history.job = history.job.admitted(history.at - timedelta(seconds=50))
+    history.runs()
+    assert history.value("launch_seconds_sum") == pytest.approx(50, abs=5)
 
 
 def test_a_launch_without_a_stored_time_is_not_measured() -> None:
-    story = Story()
-    story.job = replace(story.job.admitted(story.at), history=())
-    story.runs()
-    assert story.value("launch_seconds_count") == 0
+    history = History()
+    history.job = replace(history.job.admitted(history.at), history=())
+    history.runs()
+    assert history.value("launch_seconds_count") == 0
 
 
 def test_a_run_is_measured_from_its_beginning_also_after_a_restart_of_the_service() -> None:
     for state, outcome in ((JobState.SUCCEEDED, "succeeded"), (JobState.CANCELLED, "cancelled")):
-        story = Story()
-        story.launches()
-        story.runs(for_seconds=100)
-        story.ends(state)
-        assert story.value("run_seconds_sum", outcome=outcome) == pytest.approx(100, abs=5)
-        assert story.value("jobs_ended_total", outcome=outcome) == 1
-        assert story.value("jobs_ended_total", outcome="failed") == 0
+        history = History()
+        history.launches()
+        history.runs(for_seconds=100)
+        history.ends(state)
+        assert history.value("run_seconds_sum", outcome=outcome) == pytest.approx(100, abs=5)
+        assert history.value("jobs_ended_total", outcome=outcome) == 1
+        assert history.value("jobs_ended_total", outcome="failed") == 0
 
 
 def test_a_clock_that_was_set_back_gives_no_negative_times() -> None:
-    story = Story(waited=timedelta(hours=-1))
-    story.launches()
-    story.runs(for_seconds=-100)
-    story.ends(JobState.SUCCEEDED)
-    assert story.value("queue_wait_seconds_sum") == 0
-    assert story.value("run_seconds_sum", outcome="succeeded") == 0
+    history = History(waited=timedelta(hours=-1))
+    history.launches()
+    history.runs(for_seconds=-100)
+    history.ends(JobState.SUCCEEDED)
+    assert history.value("queue_wait_seconds_sum") == 0
+    assert history.value("run_seconds_sum", outcome="succeeded") == 0
 
 
 def test_failures_are_counted_by_category_for_each_attempt() -> None:
-    story = Story()
-    story.launches()
-    story.runs()
-    story.fails(LOST)
-    assert story.value("run_seconds_count", outcome="retried") == 1
-    assert story.value("failures_total", category="node_lost") == 1
-    assert story.value("jobs_ended_total", outcome="failed") == 0
-    story.moves(lambda job: job.queued_again(story.at))
-    story.launches()
-    story.fails(LOST)
-    assert story.value("failures_total", category="node_lost") == 2
-    assert story.value("jobs_ended_total", outcome="failed") == 1
+    history = History()
+    history.launches()
+    history.runs()
+    history.fails(LOST)
+    assert history.value("run_seconds_count", outcome="retried") == 1
+    assert history.value("failures_total", category="node_lost") == 1
+    assert history.value("jobs_ended_total", outcome="failed") == 0
+    history.moves(lambda job: job.queued_again(history.at))
+    history.launches()
+    history.fails(LOST)
+    assert history.value("failures_total", category="node_lost") == 2
+    assert history.value("jobs_ended_total", outcome="failed") == 1
 
 
 def test_attempts_are_exhausted_only_if_another_would_have_followed() -> None:
-    given_up, broken, never_tried_again = Story(), Story(), Story(max_attempts=1)
-    for story, last in ((given_up, LOST), (broken, BROKEN)):
-        story.launches()
-        story.fails(LOST)
-        story.moves(lambda job, story=story: job.queued_again(story.at))  # type: ignore[misc]
-        story.launches()
-        story.fails(last)
+    given_up, broken, never_tried_again = History(), History(), History(max_attempts=1)
+    for history, last in ((given_up, LOST), (broken, BROKEN)):
+        history.launches()
+        history.fails(LOST)
+        history.moves(lambda job, history=history: job.queued_again(history.at))  # type: ignore[misc]
+        history.launches()
+        history.fails(last)
     never_tried_again.launches()
     never_tried_again.fails(LOST)
-    counts = [story.value("attempts_exhausted_total") for story in (given_up, broken, never_tried_again)]
+    counts = [history.value("attempts_exhausted_total") for history in (given_up, broken, never_tried_again)]
     assert counts == [1, 0, 0]
 
 
 def test_every_category_starts_at_zero() -> None:
-    story = Story()
-    assert [story.value("failures_total", category=category) for category in Category] == [0] * len(Category)
+    history = History()
+    assert [history.value("failures_total", category=category) for category in Category] == [0] * len(
+        Category
+    )
 
 
 def test_changes_of_ranks_do_not_count() -> None:
-    story = Story()
-    story.launches()
-    story.runs()
-    story.moves(lambda job: job.observed(()))
-    story.moves(lambda job: job.decided(Ending(JobState.SUCCEEDED, story.at)))
-    assert story.value("run_seconds_count", outcome="succeeded") is None
+    history = History()
+    history.launches()
+    history.runs()
+    history.moves(lambda job: job.observed(()))
+    history.moves(lambda job: job.decided(Ending(JobState.SUCCEEDED, history.at)))
+    assert history.value("run_seconds_count", outcome="succeeded") is None
 
 
 def test_restarts_of_ranks_are_counted_within_their_attempt() -> None:
-    story = Story()
-    story.launches()
-    story.runs()
-    story.moves(lambda job: job.observed((RankStatus(0, Phase.RUNNING),)))
-    assert story.value("rank_restarts_total") == 0
-    story.moves(lambda job: job.restarting(0, LOST, NOON))
-    story.moves(lambda job: job.restarting(0, LOST, NOON))
-    assert story.value("rank_restarts_total") == 2
-    story.fails(LOST)
-    assert story.value("rank_restarts_total") == 2
+    history = History()
+    history.launches()
+    history.runs()
+    history.moves(lambda job: job.observed((RankStatus(0, Phase.RUNNING),)))
+    assert history.value("rank_restarts_total") == 0
+    history.moves(lambda job: job.restarting(0, LOST, NOON))
+    history.moves(lambda job: job.restarting(0, LOST, NOON))
+    assert history.value("rank_restarts_total") == 2
+    history.fails(LOST)
+    assert history.value("rank_restarts_total") == 2

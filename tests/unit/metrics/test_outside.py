@@ -25,13 +25,12 @@ class CornerShop:
         return "hello"
 
     async def buy(self, what: str, *, number: int = 1) -> str:
-        """See Shop."""
         if self.trouble is not None:
             raise self.trouble
         return f"{number} {what}"
 
     async def close(self) -> None:
-        """See Market."""
+        pass
 
 
 class Calls(list[tuple[str, Result]]):
@@ -97,7 +96,6 @@ class OneGroup:
         self.marks = marks
 
     async def watch(self) -> Watch:
-        """See Backend."""
         yield SEEN
         if self.marks:
             yield Mark.END_OF_SNAPSHOT

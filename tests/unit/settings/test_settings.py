@@ -21,8 +21,6 @@ class Recipe(Config):
 
 
 class Plugin(FakePlugin):
-    """See BackendPlugin."""
-
     recipe_model: ClassVar[type[Config] | None] = Recipe
 
 

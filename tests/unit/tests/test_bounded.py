@@ -46,6 +46,10 @@ def test_all_tests_run_round_by_round_and_a_failure_names_its_round(tmp_path: Pa
 
 
 def test_no_test_begins_when_time_is_up(tmp_path: Path) -> None:
-    shown = run(tmp_path, "--repeat", "2", "--seconds", "0")
-    assert "6 skipped" in shown
+    shown = run(tmp_path, "--seconds", "0")
+    assert "3 skipped" in shown
     assert "time is up: left to the gate" in shown
+
+
+def test_no_round_begins_when_time_is_up_and_it_is_said_how_far_they_came(tmp_path: Path) -> None:
+    assert "2 rounds: 0 of 6 tests had time" in run(tmp_path, "--repeat", "2", "--seconds", "0")

@@ -53,7 +53,7 @@ def test_a_program_that_is_started_by_its_name_is_used() -> None:
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(changed, "ROOT", tmp_path)
-    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
     git(tmp_path, "init", "-q", "-b", "main")
     return tmp_path
 
@@ -64,7 +64,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 def commit(folder: Path, text: str) -> None:
-    (folder / "tests" / "test_x.py").write_text(text)
+    (folder / "tests" / "unit" / "test_x.py").write_text(text)
     git(folder, "add", ".")
     git(folder, "commit", "-qm", "A change")
 
@@ -72,10 +72,10 @@ def commit(folder: Path, text: str) -> None:
 def test_single_tests_that_are_new_or_edited_are_found(repository: Path) -> None:
     commit(repository, "def test_same(): pass\ndef test_edited(): pass\n")
     commit(repository, "def test_same(): # a comment\n    pass\ndef test_edited(): assert 1\n")
-    (repository / "tests" / "test_new.py").write_text("def test_new(): pass\ndef helper(): pass\n")
+    (repository / "tests" / "unit" / "test_new.py").write_text("def test_new(): pass\ndef helper(): pass\n")
     since = changed.base()
     found = list(changed.changed_tests(changed.changed_files(since), since))
-    assert found == ["tests/test_new.py::test_new", "tests/test_x.py::test_edited"]
+    assert found == ["tests/unit/test_new.py::test_new", "tests/unit/test_x.py::test_edited"]
 
 
 def test_a_branch_is_compared_with_where_it_left_main(repository: Path) -> None:

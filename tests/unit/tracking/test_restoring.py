@@ -53,7 +53,7 @@ def test_a_job_moves_to_its_newest_existing_attempt(
     assert path(before, there) == moves
 
 
-def test_another_attempt_follows_an_unknown_end_whatever_the_policy() -> None:
+def test_another_attempt_follows_an_unknown_end_with_any_policy() -> None:
     assert RUNNING.spec.retry.max_attempts == 1
     moved = caught_up(RUNNING, set(), LATER)
     assert moved is not None

@@ -57,7 +57,10 @@ class Exchange:
 
 @dataclass(frozen=True)
 class _Outcome(Generic[T]):
-    """The result or TrainingError of an action. Not every other exception can be sent to a process."""
+    """The result or TrainingError of an action.
+
+    Other exceptions are not passed on, since not all can be sent to a process.
+    """
 
     result: T | None = None
     error: TrainingError | None = None

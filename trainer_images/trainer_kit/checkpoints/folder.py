@@ -132,16 +132,16 @@ class CheckpointFolder:
         """Remove all but the newest `keep` checkpoints, those in `unusable`, and leftovers of earlier runs.
 
         Call this only after `publish` has returned, since until then the older checkpoints are the only ones.
-        Raises SupersededError, and removes nothing, if a later run has started, since that may be reading. A
-        single listing shows both the checkpoints and the runs: a run that starts after it finds the newest
-        checkpoint in place.
+        Raises SupersededError, and removes nothing, if a later run has started, since that run may be
+        reading. A single listing shows both the checkpoints and the runs: a run that starts after it finds
+        the newest checkpoint in place.
         """
         listing = self.check_not_superseded(run)
         kept = [checkpoint for checkpoint in listing.published if checkpoint not in unusable][:keep]
         with storage_errors(self.uri):
             for checkpoint in listing.published:
                 if checkpoint not in kept:
-                    # The manifest first, so that a partly removed checkpoint does not count.
+                    # The manifest is removed first, so that a partly removed checkpoint does not count.
                     self.filesystem.rm_file(f"{self.path}/{checkpoint.manifest}")
                     self._remove_parts(checkpoint)
             self._remove_leftovers(listing, run)

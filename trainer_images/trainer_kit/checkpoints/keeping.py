@@ -27,7 +27,8 @@ from trainer_kit.termination import Terminated
 log = logging.getLogger(__name__)
 
 _STORAGE_PATIENCE = timedelta(days=1)
-"""The time-out of exchanges between saving threads: large files take long, and the training does not wait."""
+"""The time-out of exchanges between saving threads: large files take long, but the training does not wait for
+them."""
 
 
 class Kept:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from trainer_kit.checkpoints.settings import Settings
 
 LOOK_SECONDS = 0.2
-"""The approximate time between two exchanges, which cost under a millisecond each. SIGTERM waits as long."""
+"""The approximate time between two exchanges, which cost under a millisecond each.
+
+The reaction to SIGTERM may be delayed by as much.
+"""
 
 
 class Pace:

@@ -18,7 +18,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAUSES = (1.0, 2.0, 4.0, 8.0)
-"""Seconds between retries of storage. Then the run fails, since a new start would lose all progress."""
+"""Seconds between retries of storage.
+
+After the last one, the run fails, since starting anew would lose all progress.
+"""
 
 
 class Resumed(NamedTuple):

@@ -79,7 +79,7 @@ class Saver:
             self._failed(checkpoint, str(error))
         except CheckpointException as error:
             self._failed(checkpoint, reason_of(error))
-        except Exception as error:  # a lost peer or a bug: the training notices it by itself
+        except Exception as error:  # a lost peer or a bug, which the training itself will notice
             self._failed(checkpoint, f"{type(error).__name__}: {error}")
         else:
             self._saved(checkpoint)
@@ -88,7 +88,7 @@ class Saver:
     def _write(self, checkpoint: Checkpoint, state: StateDict) -> None:
         writer = PartsWriter(self._folder.filesystem, self._folder.path_of(checkpoint))
         group = self._exchange.process_group
-        # A single process may save although there are others, such as the workers of a parameter server.
+        # A single process may save even if there are others, such as the workers of a parameter server.
         save(state, storage_writer=writer, process_group=group, no_dist=group is None)
         parts = self._exchange.all(writer.written)
         self._exchange.by_first(lambda: self._publish(checkpoint, parts))
@@ -97,7 +97,7 @@ class Saver:
         all_parts = {name: part for of_rank in parts for name, part in of_rank.items()}
         self._in_doubt = checkpoint
         self._folder.publish(checkpoint, Manifest(world_size=len(parts), parts=all_parts))
-        # Before the other processes know: the checkpoint exists even if they are gone.
+        # This comes before the other processes know: the checkpoint exists even if they are gone.
         self._saved(checkpoint)
         try:
             self._folder.tidy(self._run, self._keep, self._unusable)
@@ -136,7 +136,7 @@ class Saver:
             "could not save the checkpoint of step %d (%d in a row; a restart would resume from %s): %s",
             checkpoint.step, self.failures, self._restart_point(), reason,
         )  # fmt: skip
-        with contextlib.suppress(StorageError):  # free its space, which may be the missing resource
+        with contextlib.suppress(StorageError):  # free the space of the parts, since the disk may be full
             self._folder.discard(checkpoint)
             # Storage may still execute the delayed write of the manifest, now without the parts.
             self._unusable.add(checkpoint)

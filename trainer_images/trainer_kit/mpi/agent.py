@@ -21,7 +21,7 @@ class Daemon(NamedTuple):
 
     arguments: list[str]
     relocated: bool
-    """Whether Open MPI is not in its build-time folder, so that it needs OPAL_PREFIX."""
+    """Whether Open MPI was moved from its build-time folder, so that it needs OPAL_PREFIX."""
 
 
 def environment_of(place: Place) -> dict[str, str]:

@@ -14,7 +14,10 @@ from trainer_kit.mpi.channel import LONGEST_LINE, Channel, Message, StrangerErro
 from trainer_kit.mpi.place import Place
 
 LOST = 1
-"""The exit code that an agent gets for a lost host. Mpirun takes it for a failed daemon, and ends."""
+"""The exit code that an agent gets for a lost host.
+
+Mpirun then assumes that the daemon has failed, and ends.
+"""
 
 
 async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
@@ -38,7 +41,7 @@ async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
 
 
 def hostfile_of(place: Place) -> str:
-    """Return a line per host. No name is that of a machine, so mpirun uses an agent for each host."""
+    """Return a line per host. The names are not those of machines, so mpirun uses an agent for each host."""
     return "".join(
         f"{agent.HOST_PREFIX}{instance} slots={slots}\n" for instance, slots in place.hosts.items()
     )

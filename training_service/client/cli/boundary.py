@@ -23,7 +23,7 @@ _START_OR_FIND = (
 def errors_reported() -> Iterator[None]:
     """Print errors of the client in the block and exit with their exit code.
 
-    A bug of trainctl passes with its traceback.
+    An error that is a bug of trainctl is raised further, with its traceback.
     """
     try:
         try:

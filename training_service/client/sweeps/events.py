@@ -22,7 +22,7 @@ class Proposed(_Event):
 
 
 class Refused(_Event):
-    """The service has refused the trial for a reason that applies to all trials: it has no job."""
+    """The service has refused the trial, for a reason that applies to all trials. The trial has no job."""
 
     event: Literal["refused"] = "refused"
     trial: int
@@ -47,7 +47,10 @@ class Reported(_Event):
 
 
 class Ended(_Event):
-    """The trial has ended. A complete trial has its value, a pruned one its last value, others a reason."""
+    """The trial has ended.
+
+    A complete trial has its value, a pruned trial its last value, and any other trial a reason.
+    """
 
     event: Literal["ended"] = "ended"
     trial: int

@@ -66,7 +66,7 @@ class RandomSearch:
 
 
 def method_of(sweep: Sweep) -> Method:
-    """Return the sweep's method. Raises InvalidRequest if it needs Optuna and that is not installed."""
+    """Return the sweep's method. Raises InvalidRequest if it needs Optuna and Optuna is not installed."""
     if sweep.method == "grid":
         return Grid(sweep.space)
     if sweep.method == "random":

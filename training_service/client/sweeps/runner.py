@@ -80,7 +80,7 @@ class Runner:
 
     @property
     def has_too_many_failures(self) -> bool:
-        """Whether so many trials have failed that the sweep submits no more."""
+        """Whether too many trials have failed, so that the sweep submits no more."""
         return self.history.failures >= self._max_failures
 
     def run(self) -> None:

@@ -58,7 +58,8 @@ class Pruning(BaseModel):
     """The settings of ASHA: at certain steps, the best 1/`reduction_factor` of the trials continue.
 
     The first of these steps is `min_steps`; each next one is `reduction_factor` times as large. The default
-    of `min_steps` is a hundredth of the steps of the first complete trial, before which no trial is pruned.
+    of `min_steps` is a hundredth of the steps of the first complete trial. Before that trial is complete, no
+    trial is pruned.
     """
 
     model_config = _STRICT

@@ -13,7 +13,7 @@ from training_service.client.requests import as_text
 
 def _plain(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str) or not _is_finite(value):
-        raise ValueError("it must be a text, a finite number, true or false")
+        raise ValueError("it must be text, a finite number, true or false")
     return value
 
 

@@ -1,1 +1,1 @@
-"""What the processes of such groups run."""
+"""The programs of training processes."""

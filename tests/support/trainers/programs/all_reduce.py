@@ -1,4 +1,4 @@
-"""Sums tensors by hand and by the library in a group, and tells what came of it."""
+"""Sums tensors in a group by our algorithms and by the library, and returns the results."""
 
 import hashlib
 
@@ -14,7 +14,7 @@ from trainer_kit.group import Group
 
 NODE_SIZE = 2
 COUNTED = 24 * 10
-"""Elements that every group here divides."""
+"""The number of elements, which is divisible by every group size here."""
 CASES = [
     *((torch.float32, count) for count in (0, 1, 5, 1001, COUNTED)),
     *((dtype, count) for dtype in (torch.float64, torch.bfloat16) for count in (7, COUNTED)),
@@ -23,18 +23,18 @@ STEPS = 3
 
 
 def main(group: Group) -> list[dict[str, object]]:
-    told: list[dict[str, object]] = [{"topology": Topology.LIBRARY, "losses": losses(group, None)}]
+    results: list[dict[str, object]] = [{"topology": Topology.LIBRARY, "losses": losses(group, None)}]
     for topology in BY_HAND:
         all_reduce = by_hand(topology, group.size, NODE_SIZE)
-        told += [
+        results += [
             {"topology": topology, **compared(all_reduce, group.rank, count, dtype)} for dtype, count in CASES
         ]
-        told.append({"topology": topology, "losses": losses(group, all_reduce)})
-    return told
+        results.append({"topology": topology, "losses": losses(group, all_reduce)})
+    return results
 
 
 def compared(all_reduce: AllReduce, rank: int, count: int, dtype: torch.dtype) -> dict[str, object]:
-    """One sum by hand, beside the library's."""
+    """Return the comparison of one sum with the library's."""
     own = torch.randn(count, generator=torch.Generator().manual_seed(rank)).to(dtype)
     wire, ours, theirs = Wire(), own.clone(), own.double()
     all_reduce(ours, wire)
@@ -51,7 +51,7 @@ def compared(all_reduce: AllReduce, rank: int, count: int, dtype: torch.dtype) -
 
 
 def losses(group: Group, all_reduce: AllReduce | None) -> list[float]:
-    """Of this process's share of the batches, over some steps with DistributedDataParallel."""
+    """Return the losses of some steps with DistributedDataParallel on this process's share of the batches."""
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(9, 17), nn.Tanh(), nn.Linear(17, 3)).double()
     replica = DistributedDataParallel(model)

@@ -1,8 +1,8 @@
-"""A training with dropout, momentum and chance of every kind, that tells each loss to the last bit.
+"""A training with dropout, momentum and every kind of randomness, which prints each loss exactly.
 
-SHARDED has every process hold its shard of the model only, and WAIT has each step wait for its save.
-With URIs of the form hindered://, HINDER=stall holds the writing of a manifest up for ever, HINDER=refuse
-lets rank 1 write nothing, and HINDER=hold waits, once a manifest is in its place, until something is
+With SHARDED, every process holds only its shard of the model. With WAIT, each step waits for its save.
+With URIs of the form hindered://, HINDER=stall stalls the writing of a manifest for ever, HINDER=refuse
+fails all writes of rank 1, and HINDER=hold waits after the publication of a manifest until data is
 written to the pipe HOLD.
 """
 

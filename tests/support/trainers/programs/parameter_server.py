@@ -1,7 +1,7 @@
-"""Trainings with a parameter server in a group, one after the other; tells what came of each.
+"""Trainings with a parameter server in a group, one after the other. Returns the result of each.
 
-Groups of 2 and 4 train a few weights in fp64, which can be compared bit by bit; groups of 1 and 3 the
-language model, alone and served.
+Groups of 2 and 4 train a few weights in fp64, which can be compared bit by bit. Groups of 1 and 3 train
+the language model without and with a server.
 """
 
 import os
@@ -46,8 +46,8 @@ def main(group: Group) -> dict[str, Outcome]:
     if group.size == 3:
         chosen = {"STRATEGY": "parameter_server"}
         outcomes = {
-            name: language_model(group, {**chosen, "SYNCHRONY": name, **told})
-            for name, told in SERVED.items()
+            name: language_model(group, {**chosen, "SYNCHRONY": name, **added})
+            for name, added in SERVED.items()
         }
         return {**outcomes, "growing": language_model(group, {**chosen, **GROWING})}
     workers = group.size - 1
@@ -61,7 +61,7 @@ def main(group: Group) -> dict[str, Outcome]:
 
 
 def few_weights(group: Group, rule: Rule, straggler: int | None = None) -> Outcome:
-    """The straggler finds its first gradient only after worker 1 has found three."""
+    """Train a few weights. The straggler computes its first gradient after worker 1 has computed three."""
     model = build()
     template = flat.weights_of(model)
     if group.rank == SERVER:
@@ -91,7 +91,7 @@ def few_weights(group: Group, rule: Rule, straggler: int | None = None) -> Outco
 
 
 class Losses(NullSink):
-    """Keeps the losses that are reported."""
+    """Records the reported losses."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -111,6 +111,6 @@ def language_model(group: Group, parameters: dict[str, str]) -> Outcome:
     text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
     sink = Losses()
     take_steps = parameter_server_loop.fit if layout.is_served else fit
-    told = take_steps(learner, layout, text.cumsum(1) // 7 % 64 + 32, group, Reporter(sink))
-    # Some of the weights: all would be a long line.
-    return {"losses": sink.losses, "told": told, "weights": flat.weights_of(learner.model)[::97].tolist()}
+    counts = take_steps(learner, layout, text.cumsum(1) // 7 % 64 + 32, group, Reporter(sink))
+    # A sample of the weights keeps the line short.
+    return {"losses": sink.losses, "told": counts, "weights": flat.weights_of(learner.model)[::97].tolist()}

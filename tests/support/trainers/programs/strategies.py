@@ -1,8 +1,8 @@
 """Trains a tiny model in each of the layouts that the variable LAYOUTS names, one after the other.
 
-Importing PyTorch takes longer than all of the trainings, so one group does them in turn. For each, rank 0
+Importing PyTorch takes longer than all trainings together, so one group does them in turn. For each, rank 0
 writes the losses, the cost of a step and the final weights to a file in the folder RESULTS. With SWITCH
-they are one training, of which each layout takes its part and goes on from the other's checkpoint.
+they are parts of one training: each layout resumes from the checkpoint of the one before.
 """
 
 import json

@@ -40,7 +40,7 @@ async def accepted(
     recipe = {"kubernetes": {"image": "i:1", "command": ["c"]}}
     algorithms = {name: ALGORITHM.model_validate({**recipe, **values}) for name, values in ALGORITHMS.items()}
     resolver = pod_resolver(algorithms)
-    door = Admission(
+    admission = Admission(
         algorithms,
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
         resolver,
@@ -50,7 +50,7 @@ async def accepted(
         checkpoints_uri="/checkpoints",
     )
     request = JobRequest(algorithm=algorithm, dataset_id="1", dataset_version="v1", parameters=sent)
-    return await door.check(BUILT_IN, replace(request, pod_options=options or {}))
+    return await admission.check(BUILT_IN, replace(request, pod_options=options or {}))
 
 
 async def test_a_group_is_a_master_and_its_workers(storage: Path) -> None:
@@ -155,14 +155,14 @@ async def test_processes_that_fit_are_kept(storage: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"framework": "caffe"}, "'caffe' is not a framework; allowed are horovod, jax, mpi, pytorch"),
+        ({"framework": "caffe"}, "'caffe' is not a framework; allowed: horovod, jax, mpi, pytorch"),
         (
             {"framework": "jax", "roles": {"ps": {}}},
-            "roles.ps: framework jax has no such role; allowed are none",
+            "roles.ps: framework jax has no such role; allowed: none",
         ),
         (
             {"framework": "tensorflow", "roles": {"chief": {"instances": 0}}},
-            "roles.chief: framework tensorflow has no such role; allowed are ps, evaluator",
+            "roles.chief: framework tensorflow has no such role; allowed: ps, evaluator",
         ),
         ({"framework": "tensorflow", "roles": {"evaluator": {"instances": 2}}}, "allows at most 1 instance"),
         (
@@ -171,7 +171,7 @@ async def test_processes_that_fit_are_kept(storage: Path) -> None:
         ),
         (
             {"framework": "tensorflow", "elastic": {}},
-            "framework tensorflow does not support it; allowed are pytorch",
+            "framework tensorflow does not support it; allowed: pytorch",
         ),
         (
             {"elastic": {"min_instances": 3}, "max_instances": 2},

@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {"resources": {"nvidia.com/gpu": "2"}, "labels": {"tea
 _BEFORE = "2696d8a04a002ac9a69d66acac01dc75d05c7abb596ca5a40b13bd134bcfb17c"
 
 
-def door(storage: Path, resolver: Resolver) -> Admission:
+def admission_of(storage: Path, resolver: Resolver) -> Admission:
     return Admission(
         {"a": algorithm()},
         {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
@@ -39,7 +39,7 @@ def door(storage: Path, resolver: Resolver) -> Admission:
 
 
 async def accepted(storage: Path, options: dict[str, Any], resolver: Resolver) -> JobSpec:
-    return await door(storage, resolver).check(BUILT_IN, replace(REQUEST, pod_options=options))
+    return await admission_of(storage, resolver).check(BUILT_IN, replace(REQUEST, pod_options=options))
 
 
 async def test_allowed_options_are_kept(storage: Path) -> None:
@@ -56,8 +56,8 @@ async def test_a_service_without_pods_refuses_options(storage: Path) -> None:
 
 
 def test_the_digest_of_a_request_includes_its_options(storage: Path) -> None:
-    at_the_door = door(storage, pod_resolver({"a": algorithm()}))
-    plain, other = at_the_door.key_of(REQUEST), at_the_door.key_of(replace(REQUEST, pod_options=OPTIONS))
+    admission = admission_of(storage, pod_resolver({"a": algorithm()}))
+    plain, other = admission.key_of(REQUEST), admission.key_of(replace(REQUEST, pod_options=OPTIONS))
     assert plain != other
     assert plain is not None
     # Unchanged from versions without options, so that stored keys still match.

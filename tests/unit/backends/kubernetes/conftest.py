@@ -41,7 +41,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Scripted]:
 async def client(server: Scripted, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
     def measured(request: str, code: str, seconds: float) -> None:
         assert 0 <= seconds < 60
-        server.told.append((request, code))
+        server.counted.append((request, code))
 
     access = Access(kubeconfig=tmp_path / "kubeconfig")
     made = KubernetesClient(access, "here", patience=IMPATIENT, on_request=measured)

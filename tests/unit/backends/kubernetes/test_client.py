@@ -56,7 +56,7 @@ async def test_a_permanent_error_is_not_retried(
 async def test_a_temporary_error_is_retried(client: KubernetesClient, server: Scripted, code: int) -> None:
     server.answers = [status(code), status(code), says(A_POD)]
     assert await client.read("pods", "a") == A_POD
-    assert server.told == [("GET pods", str(code))] * 2 + [("GET pods", "200")]
+    assert server.counted == [("GET pods", str(code))] * 2 + [("GET pods", "200")]
 
 
 async def test_retry_after_is_respected(client: KubernetesClient, server: Scripted) -> None:
@@ -185,7 +185,7 @@ async def test_a_silent_server_leads_to_a_time_out(client: KubernetesClient, ser
         await client.read("pods", "a")
     assert time.monotonic() - at < 5
     assert len(server.requests) > 3
-    assert set(server.told) == {("GET pods", "none")}
+    assert set(server.counted) == {("GET pods", "none")}
 
 
 async def test_many_calls_that_give_way_leave_room_for_others(server: Scripted, tmp_path: Path) -> None:

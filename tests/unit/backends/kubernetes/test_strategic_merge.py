@@ -83,7 +83,10 @@ def test_an_overlay_is_merged_into_a_pod(overlay: dict[str, Any], expected: dict
             "spec.$setElementOrder/containers: unknown directive",
         ),
         ({"spec": {"$patch": "remove"}}, "spec.$patch: is 'remove'; use merge"),
-        ({"spec": {"containers": [{"image": "x"}]}}, r"spec.containers\[0\]: name is missing"),
+        (
+            {"spec": {"containers": [{"image": "x"}]}},
+            r"spec.containers\[0\]: name, which identifies the element, is missing",
+        ),
         ({"spec": {"containers": ["x"]}}, r"spec.containers\[0\]: must be an object"),
         ({"$retainKeys": "x"}, "retainKeys: must be a list"),
     ],

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 GOAL = {"metric": "score", "direction": "maximize"}
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"colour": 1}, "colour: unknown name; allowed are algorithm, dataset,"),
+    ({"colour": 1}, "colour: unknown name; allowed: algorithm, dataset,"),
     ({"algorithm": None}, "algorithm: a value is required"),
     ({"space": None}, "space: a value is required"),
     ({"space": {}}, "space: it must have at least 1 item, not 0"),
     ({"space": {"X": []}}, "space.X.choices: it must have at least 1 item, not 0"),
     ({"space": {"X": 3}}, "space.X: 3 is not allowed: it must be a table"),
-    ({"space": {"X": [[1]]}}, "space.X.choices.0: it must be a text, a finite number, true or false"),
+    ({"space": {"X": [[1]]}}, "space.X.choices.0: it must be text, a finite number, true or false"),
     ({"space": {"X": {"low": 5, "high": 3}}}, "space.X: low 5 is above high 3"),
     ({"space": {"X": {"low": 5, "high": 5}}}, "space.X: low and high are both 5"),
     ({"space": {"X": {"low": 0, "high": 3, "log": True}}}, "space.X: low is 0; with log, it must be above 0"),
@@ -35,7 +35,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"space": {"X": {"low": 1, "high": 3, "step": 5}}},
         "space.X: step is 5; it must be above 0 and at",
     ),
-    ({"space": {"X": {"low": 1, "hgih": 3}}}, "space.X.hgih: unknown name; allowed are low, high, log"),
+    ({"space": {"X": {"low": 1, "hgih": 3}}}, "space.X.hgih: unknown name; allowed: low, high, log"),
     (
         {"space": {"X": {"low": "a", "high": 3}}},
         "space.X.low: 'a' is not allowed: it must be a finite number",
@@ -66,7 +66,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"instances": 2, "parameters": {"PARALLEL_INSTANCES": 2}},
         "give either instances or PARALLEL_INS",
     ),
-    ({"pruning": {"steps": 3}}, "pruning.steps: unknown name; allowed are min_steps, reduction_factor"),
+    ({"pruning": {"steps": 3}}, "pruning.steps: unknown name; allowed: min_steps, reduction_factor"),
     ({"pruning": 3}, "pruning: 3 is not allowed: it must be a table"),
     (
         {"pruning": True, "objective": {**GOAL, "value": "manifest"}},

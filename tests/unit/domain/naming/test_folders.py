@@ -1,4 +1,4 @@
-"""Folders of jobs: below the home that a job was accepted with."""
+"""Folders of jobs: inside the home with which a job was accepted."""
 
 from job_tracker.domain import naming
 from job_tracker.domain.group import GroupRef

@@ -53,16 +53,16 @@ def code(body: str) -> tuple[str, str]:
     )
 
 
-TRAIN_AND_TELL = (
+TRAIN_AND_PRINT = (
     "import hashlib, torch\n"
     "from horovod_questions import train\n"
     "from trainer_kit import process\n"
-    "class Told(torch.nn.Linear):\n"
+    "class Observed(torch.nn.Linear):\n"
     "    def __init__(self, *sizes):\n"
     "        super().__init__(*sizes)\n"
     "        models.append(self)\n"
     "models = []\n"
-    "torch.nn.Linear = Told\n"
+    "torch.nn.Linear = Observed\n"
     "def run():\n"
     "    train.train()\n"
     "    print(hashlib.sha256(models[0].weight.detach().numpy().tobytes()).hexdigest())\n"
@@ -76,7 +76,7 @@ def test_a_group_of_any_size_learns_to_classify_with_the_same_weights_in_all_pro
     horovod: Launcher, questions_uri: str, tmp_path: Path, size: int
 ) -> None:
     group = start_group(
-        horovod, size, "-c", TRAIN_AND_TELL,
+        horovod, size, "-c", TRAIN_AND_PRINT,
         TRAINING_DATA_URI=questions_uri, MODEL_URI=str(tmp_path / "model"),
         EPOCHS="6", BATCH_SIZE=str(GROUP_BATCH // size),
     )  # fmt: skip

@@ -31,16 +31,16 @@ def model(trained: Callable[[int], Trained], tmp_path: Path) -> Path:
 
 
 def test_a_saved_model_classifies_a_question(ask: Callable[..., str], model: Path) -> None:
-    told = ask("--model", str(model), "where is the eiffel tower ?")
-    assert re.fullmatch(r"LOC \(probability (0\.9\d\d|1\.000)\)\n", told)
+    answer = ask("--model", str(model), "where is the eiffel tower ?")
+    assert re.fullmatch(r"LOC \(probability (0\.9\d\d|1\.000)\)\n", answer)
 
 
 def test_a_model_of_a_group_is_read_by_one_process(
     ask: Callable[..., str], trained: Callable[[int], Trained]
 ) -> None:
-    told = json.loads(ask("--model", str(trained(3).model), "--json", "how many people live in rome ?"))
-    assert told["label"] == "NUM"
-    assert 0.8 < told["probability"] <= 1
+    answer = json.loads(ask("--model", str(trained(3).model), "--json", "how many people live in rome ?"))
+    assert answer["label"] == "NUM"
+    assert 0.8 < answer["probability"] <= 1
 
 
 @pytest.mark.parametrize("text", ["", "xyzzy", "?" * 100_000])

@@ -98,24 +98,24 @@ def test_each_real_question_is_there_once(questions_uri: str) -> None:
 
 
 def test_the_command_prints_json(command: Callable[..., str], tmp_path: Path) -> None:
-    told = command("--storage", str(tmp_path), "--dataset-id", "trec", "--fine", "--json")
-    prepared = json.loads(told)
+    output = command("--storage", str(tmp_path), "--dataset-id", "trec", "--fine", "--json")
+    prepared = json.loads(output)
     assert prepared["dataset_id"] == "trec"
     assert prepared["uri"] == f"{tmp_path}/versionedDatasets/trec/{prepared['version']}"
     assert prepared["classes"] == 50
     assert sum(prepared["examples"].values()) == 5380
-    assert command("--storage", str(tmp_path), "--dataset-id", "trec", "--fine", "--json") == told
+    assert command("--storage", str(tmp_path), "--dataset-id", "trec", "--fine", "--json") == output
 
 
 def test_the_command_prints_a_summary(
     command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = command("--storage", "storage")
-    version = re.search("version ([0-9a-f]{16})\n", told)
+    output = command("--storage", "storage")
+    version = re.search("version ([0-9a-f]{16})\n", output)
     assert version
-    assert "4,348 train, 528 validation, 504 test questions in 6 classes\n" in told
-    assert told.endswith(f"\n{tmp_path}/storage/versionedDatasets/1/{version[1]}\n")
+    assert "4,348 train, 528 validation, 504 test questions in 6 classes\n" in output
+    assert output.endswith(f"\n{tmp_path}/storage/versionedDatasets/1/{version[1]}\n")
 
 
 def test_a_damaged_file_in_the_cache_is_downloaded_again(

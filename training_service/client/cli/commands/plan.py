@@ -3,7 +3,7 @@
 A planner is an entry point of the group `trainctl.planners` in the package of its algorithm, with the
 algorithm's name. It is a function of the number of devices and the memory of each in bytes. Typer turns its
 further parameters into options. It returns the choices that fit, the best first, and the choice with the
-least memory, which is shown if none fits. Each choice has the attributes of Row. It raises ValueError for
+least memory. That one is shown if none fits. Each choice has the attributes of Row. It raises ValueError for
 contradictory options.
 """
 
@@ -47,7 +47,7 @@ class Row:
     bytes_sent: float
     """Bytes that a rank sends per step, on average."""
     bubble: float
-    """The share of time for which a rank waits for others."""
+    """The share of time that a rank waits for others."""
     recomputed: float
     """Recomputed work, as a share of a step's work."""
     slowdown: float

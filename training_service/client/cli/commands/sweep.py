@@ -72,7 +72,8 @@ def sweep(
         int | None, typer.Option(min=1, help="The maximum number of live jobs; by default 4.")
     ] = None,
     max_failures: Annotated[
-        int | None, typer.Option(min=1, help="Submit no more after this many failed trials; by default 10.")
+        int | None,
+        typer.Option(min=1, help="Submit no more trials after this many have failed; by default 10."),
     ] = None,
     every: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.01, help="The time between two checks of the jobs.")

@@ -8,7 +8,7 @@ class RankPrefixes:
         self._unfinished: int | None = None
 
     def prefixed(self, rank: int, text: str) -> str:
-        """Prefix the next output of a rank. First end a line of another rank that is incomplete."""
+        """Prefix the next output of a rank. If another rank's line is incomplete, end it first."""
         if not text:
             return ""
         prefix = f"[{rank}] "
