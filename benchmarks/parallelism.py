@@ -30,6 +30,8 @@ STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "DDP, activations recomputed": (2, {"CHECKPOINTING": "full"}),
     "ZeRO-1": (2, {"STRATEGY": "zero1"}),
     "ZeRO-2": (2, {"STRATEGY": "zero2"}),
+    "ZeroRedundancyOptimizer": (2, {"STRATEGY": "zero_redundancy_optimizer"}),
+    "SHARD_GRAD_OP": (2, {"STRATEGY": "shard_grad_op"}),
     "ZeRO-3": (2, {"STRATEGY": "zero3"}),
     "GPipe": (2, {**PIPELINE, "SCHEDULE": "gpipe"}),
     "1F1B": (2, PIPELINE),
@@ -37,6 +39,7 @@ STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "tensor": (2, {"TENSOR": "2"}),
     "tensor, sequence": (2, SEQUENCE),
     "tensor, sequence, loss": (2, {**SEQUENCE, "LOSS_PARALLEL": "true"}),
+    "ZeRO-2 x tensor": (4, {"STRATEGY": "zero2", "TENSOR": "2"}),
     "ZeRO-3 x tensor, sequence": (4, {"STRATEGY": "zero3", **SEQUENCE}),
     "1F1B x ZeRO-1": (4, {**PIPELINE, "STRATEGY": "zero1"}),
 }

@@ -32,6 +32,7 @@ TRAINED = (
     "interleaved 1F1B",
     "tensor, sequence, loss",
     "ZeRO-3 x tensor, sequence",
+    "ZeRO-2 x tensor",
     "1F1B x ZeRO-1",
     "parameter server",
     "all-reduce by hand, a ring",

@@ -34,7 +34,9 @@ class Learner:
     def learn(self, batch: Batch, learning_rate: float) -> float:
         """Take one step with the batch of the whole group. Return this process's share of the mean loss."""
         loss = self.find_gradients(self._own(batch))
-        if self._mesh.size(DATA) > 1 and not (uses_ddp(self._layout) or self._layout.is_sharded):
+        layout = self._layout
+        averages = uses_ddp(layout) or layout.is_sharded or layout.has_flat_buckets
+        if self._mesh.size(DATA) > 1 and not averages:
             data_parallel.average_gradients(self.model, self._mesh)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate

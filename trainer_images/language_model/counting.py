@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+from torch import Tensor
 from trainer_kit.group import Group
 
 from language_model import memory_meter
 from language_model.assembly import Learner
+from language_model.sharded_adamw import ShardedAdamW
 from language_model.traffic import Traffic
 from language_model.zero import own_share
 
@@ -32,7 +34,7 @@ def counting(learner: Learner) -> Iterator[StepCost]:
     kept = [*memory_meter.parameters_of(learner.model), *memory_meter.state_of(optimizer)]
 
     def before_the_step(*_: object) -> None:
-        cost.gradient_bytes = memory_meter.size_of(memory_meter.gradients_of(learner.model))
+        cost.gradient_bytes = memory_meter.size_of(gradients_of(learner))
 
     hook = optimizer.register_step_pre_hook(before_the_step)
     try:
@@ -43,6 +45,13 @@ def counting(learner: Learner) -> Iterator[StepCost]:
     cost.sent_bytes, cost.peak_bytes = traffic.bytes_sent, memory.peak
     cost.parameter_bytes = memory_meter.size_of(memory_meter.parameters_of(learner.model))
     cost.optimizer_bytes = memory_meter.size_of(memory_meter.state_of(optimizer))
+
+
+def gradients_of(learner: Learner) -> list[Tensor]:
+    """Return this process's share of the gradients."""
+    if isinstance(learner.optimizer, ShardedAdamW):
+        return learner.optimizer.gradients.held
+    return memory_meter.gradients_of(learner.model)
 
 
 def of_group(cost: StepCost, group: Group) -> StepCost:

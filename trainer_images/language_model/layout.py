@@ -190,7 +190,12 @@ class Layout:
     @property
     def is_sharded(self) -> bool:
         """Whether fully_shard divides the parameters."""
-        return self.strategy in (Strategy.ZERO2, Strategy.ZERO3)
+        return self.strategy in (Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
+
+    @property
+    def has_flat_buckets(self) -> bool:
+        """Whether gradients are reduced in flat buckets, which need several data ranks."""
+        return self.strategy in (Strategy.ZERO1, Strategy.ZERO2) and self.data > 1
 
     @property
     def recomputed_every(self) -> int:
@@ -302,40 +307,43 @@ def _memory_fits(layout: Layout) -> None:
         )
     if layout.offload is Offload.PARAMETERS and not layout.is_sharded:
         raise ParameterError(
-            f"OFFLOAD=parameters needs STRATEGY=zero2 or zero3, but STRATEGY is {layout.strategy}"
+            f"OFFLOAD=parameters needs STRATEGY=shard_grad_op or zero3, but STRATEGY is {layout.strategy}"
         )
     if layout.offload is Offload.PARAMETERS and layout.data == 1:
         raise ParameterError(
             "OFFLOAD=parameters needs several data ranks, but there is 1: WORLD_SIZE "
             f"{layout.world_size} / (PIPELINE {layout.pipeline} x TENSOR {layout.tensor})"
         )
-    if layout.offload is Offload.OPTIMIZER and (layout.is_sharded or layout.tensor > 1):
+    if layout.offload is Offload.OPTIMIZER and (
+        layout.is_sharded or (layout.tensor > 1 and not layout.has_flat_buckets)
+    ):
         raise ParameterError(
-            "OFFLOAD=optimizer needs whole parameters, STRATEGY=ddp or zero1 with TENSOR 1, but STRATEGY is "
-            f"{layout.strategy} and TENSOR {layout.tensor}; OFFLOAD=parameters also moves the optimizer"
+            "OFFLOAD=optimizer needs TENSOR 1 and STRATEGY=ddp or zero_redundancy_optimizer, or several data "
+            f"ranks and zero1 or zero2, but STRATEGY is {layout.strategy}, TENSOR {layout.tensor} and the "
+            f"number of data ranks {layout.data}; OFFLOAD=parameters also moves the optimizer"
         )
 
 
 def _data_parallel_fits(layout: Layout) -> None:
-    if layout.strategy is Strategy.ZERO1 and layout.tensor > 1:
+    if layout.strategy is Strategy.ZERO_REDUNDANCY_OPTIMIZER and layout.tensor > 1:
         raise ParameterError(
-            f"STRATEGY=zero1 needs whole parameters, but TENSOR {layout.tensor} divides them: "
-            "use zero2 or zero3"
+            f"STRATEGY=zero_redundancy_optimizer needs whole parameters, but TENSOR {layout.tensor} "
+            "divides them: use zero1"
         )
     if layout.gradient_compression is not Compression.NONE and not uses_ddp(layout):
         raise ParameterError(
             f"GRADIENT_COMPRESSION={layout.gradient_compression} is a hook of DistributedDataParallel: it "
-            "needs STRATEGY=ddp or zero1, PIPELINE 1, TENSOR 1 and several data ranks, but they are "
-            f"{layout.strategy}, {layout.pipeline}, {layout.tensor} and {layout.data}"
+            "needs STRATEGY=ddp or zero_redundancy_optimizer, PIPELINE 1, TENSOR 1 and several data ranks, "
+            f"but they are {layout.strategy}, {layout.pipeline}, {layout.tensor} and {layout.data}"
         )
     if layout.all_reduce is not Topology.LIBRARY and (
         layout.gradient_compression is not Compression.NONE or not uses_ddp(layout)
     ):
         raise ParameterError(
             f"ALL_REDUCE={layout.all_reduce} is a hook of DistributedDataParallel: it needs STRATEGY=ddp or "
-            f"zero1, PIPELINE 1, TENSOR 1, several data ranks and no GRADIENT_COMPRESSION, but they are "
-            f"{layout.strategy}, {layout.pipeline}, {layout.tensor}, {layout.data} and "
-            f"{layout.gradient_compression}"
+            "zero_redundancy_optimizer, PIPELINE 1, TENSOR 1, several data ranks and no "
+            f"GRADIENT_COMPRESSION, but they are {layout.strategy}, {layout.pipeline}, {layout.tensor}, "
+            f"{layout.data} and {layout.gradient_compression}"
         )
     if layout.is_served and layout.pipeline * layout.tensor > 1:
         raise ParameterError(
@@ -377,7 +385,7 @@ def uses_ddp(layout: Layout) -> bool:
     It supports neither tensor parallel models nor pipelines. There, gradients are averaged after the last
     micro-batch.
     """
-    shares_whole = not (layout.is_sharded or layout.is_served)
+    shares_whole = layout.strategy in (Strategy.DDP, Strategy.ZERO_REDUNDANCY_OPTIMIZER)
     return shares_whole and layout.pipeline * layout.tensor == 1 and layout.data > 1
 
 

@@ -48,10 +48,13 @@ class Pipelined:
         ]
         self._has_first, self._has_last = 0 in numbers, layout.stages - 1 in numbers
         self._context = context
+        scales = (
+            not layout.has_flat_buckets
+        )  # they scale gradients themselves, and leave none to the schedule
         self._schedule: Any = (
-            ScheduleInterleaved1F1B(list(stages), layout.micro_batches, loss_of)
+            ScheduleInterleaved1F1B(list(stages), layout.micro_batches, loss_of, scale_grads=scales)
             if layout.is_interleaved
-            else _SINGLE[layout.schedule](stages[0], layout.micro_batches, loss_of)
+            else _SINGLE[layout.schedule](stages[0], layout.micro_batches, loss_of, scale_grads=scales)
         )
 
     def learn(self, batch: Batch) -> float | None:

@@ -15,8 +15,11 @@ from language_model import theory
 from language_model.choices import Offload, Precision, Schedule, Strategy
 from language_model.layout import Layout
 
-SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
-"""The strategies that train the same model as one process. A parameter server is another algorithm."""
+SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
+"""The strategies to choose from, the simplest first. They train the same model as one process does.
+
+A parameter server is another algorithm, and ZeRO-1 is better than ZeroRedundancyOptimizer in all costs.
+"""
 
 RESERVE = 0.1
 """The share of a device's memory for the runtime: its context, gradient buckets and fragmentation."""
@@ -117,8 +120,8 @@ def plan(
 def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
     """Find all layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
 
-    The best layout loses the least time to waiting and recomputation, then has the least traffic. Of layouts
-    that differ only in measures to save memory, only the best is returned.
+    The best layout loses the least time to waiting and recomputation, then has the least traffic, then the
+    simplest strategy. Of layouts that differ only in measures to save memory, only the best is returned.
     """
     found: dict[tuple[object, ...], Choice] = {}
     for layout in _layouts(model, ranks):
@@ -140,7 +143,8 @@ def least(model: Layout, ranks: int) -> Choice | None:
 
 def _cost(choice: Choice) -> tuple[float, ...]:
     is_offloaded = choice.layout.offload is not Offload.NONE
-    return (is_offloaded, round(choice.slowdown, 3), choice.bytes_sent, choice.memory_bytes)
+    simplicity = SYNCHRONOUS.index(choice.layout.strategy)
+    return (is_offloaded, round(choice.slowdown, 3), choice.bytes_sent, simplicity, choice.memory_bytes)
 
 
 def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:

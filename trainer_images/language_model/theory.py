@@ -42,14 +42,19 @@ def parameters(layout: Layout) -> int:
 def memory(layout: Layout) -> Memory:
     """Return the memory of a rank for the model and its training.
 
-    In stage 2, too, a rank holds only its share of the parameters between steps, since fully_shard frees the
-    gathered ones. Stage 2 of the ZeRO paper keeps all parameters.
+    These are the gradients that the optimizer steps; see `gathered` for those of a backward pass. fully_shard
+    frees the gathered parameters, so with it a rank holds only its share of them between steps.
     """
     own = max(_of_rank(layout)) * FLOAT
     shared = own / layout.data
     held = shared if layout.is_sharded else own
-    shares_optimizer = layout.is_sharded or layout.strategy is Strategy.ZERO1
-    return Memory(held, held, ADAM_MOMENTS * (shared if shares_optimizer else own))
+    gradients = shared if layout.strategy is Strategy.ZERO2 else held
+    shares_optimizer = layout.is_sharded or layout.strategy in (
+        Strategy.ZERO1,
+        Strategy.ZERO2,
+        Strategy.ZERO_REDUNDANCY_OPTIMIZER,
+    )
+    return Memory(held, gradients, ADAM_MOMENTS * (shared if shares_optimizer else own))
 
 
 def bytes_sent(layout: Layout) -> float:
@@ -69,9 +74,13 @@ def data_parallel_bytes(layout: Layout) -> float:
     match layout.strategy:
         case Strategy.DDP:
             return 2 * share * own
-        case Strategy.ZERO1:  # an all-reduce of gradients, then a broadcast of the stepped parameters
+        case Strategy.ZERO1 | Strategy.ZERO2:  # a sum of gradients, each on one rank, then all parameters
+            return 2 * share * own
+        case (
+            Strategy.ZERO_REDUNDANCY_OPTIMIZER
+        ):  # an all-reduce of gradients, then a broadcast of the stepped parameters
             return 3 * share * own
-        case Strategy.ZERO2:  # parameters for the passes of a step, and sums of gradients
+        case Strategy.SHARD_GRAD_OP:  # parameters for the passes of a step, and sums of gradients
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
         case Strategy.PARAMETER_SERVER:  # weights to, and a gradient from, each worker whose gradient counts
             return 2 * layout.rule.gradients / layout.world_size * own
@@ -139,11 +148,18 @@ def activations(layout: Layout) -> float:
 
 
 def gathered(layout: Layout) -> float:
-    """Return the peak memory of gathered parameters in bytes: all of a rank, or two layers."""
-    if not layout.is_sharded:
-        return 0.0
+    """Return the peak memory in bytes that sharded tensors need during the passes.
+
+    fully_shard gathers all parameters of a rank, or two layers. In stage 2, gradients of several
+    micro-batches add up on each rank, or else two buckets, one of which is being reduced.
+    """
     own = max(_of_rank(layout)) * FLOAT
     if layout.strategy is Strategy.ZERO2:
+        rest = own - own / layout.data
+        return rest if layout.micro_batches > 1 else min(rest, 2 * layout.bucket_mb * 2**20)
+    if not layout.is_sharded:
+        return 0.0
+    if layout.strategy is Strategy.SHARD_GRAD_OP:
         return own
     return min(own, 2 * (12 * layout.width**2 / layout.tensor) * FLOAT)
 

@@ -3,7 +3,8 @@
 Each collective is counted where PyTorch calls it, by the size of its tensors. For S bytes among n ranks, the
 count is that of the bandwidth-optimal algorithm, a ring: 2 (n-1)/n S for an all-reduce, and (n-1)/n S for an
 all-gather or a reduce-scatter (P. Patarasuk and X. Yuan, "Bandwidth Optimal All-reduce Algorithms for
-Clusters of Workstations", 2009). A broadcast is counted at its root.
+Clusters of Workstations", 2009). A broadcast is counted at its root, as n-1 times S, and a reduce
+as S at each rank but its root.
 """
 
 from collections import defaultdict
@@ -55,6 +56,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             case "broadcast":
                 if args[2] == _group_of(args).rank():
                     self.sent["broadcast"] += _others(args) * _size_of(args[0])
+            case "reduce":
+                if args[3] != _group_of(args).rank():
+                    self.sent["reduce"] += _size_of(args[0])
             case "send":
                 self.sent["send"] += _size_of(args[0])
             case "alltoall_base" | "all_to_all_single":

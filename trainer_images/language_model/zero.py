@@ -15,6 +15,7 @@ from language_model.choices import Offload, Precision, Strategy
 from language_model.layout import Layout
 from language_model.mesh import DATA, Mesh
 from language_model.model import LanguageModel
+from language_model.sharded_adamw import ShardedAdamW
 
 BETAS, EPSILON, WEIGHT_DECAY = (0.9, 0.95), 1e-8, 0.1
 
@@ -46,10 +47,12 @@ def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
 def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
     """Return AdamW for the model's parameters, or for this data rank's share of them."""
     options: dict[str, Any] = {"lr": layout.lr, "betas": BETAS, "eps": EPSILON, "weight_decay": WEIGHT_DECAY}
-    if layout.strategy is Strategy.ZERO1 and layout.data > 1:
+    if layout.strategy is Strategy.ZERO_REDUNDANCY_OPTIMIZER and layout.data > 1:
         return ZeroRedundancyOptimizer(
             model.parameters(), AdamW, process_group=mesh.along(DATA).get_group(), **options
         )
+    if layout.has_flat_buckets:
+        return ShardedAdamW(model, layout, mesh.along(DATA).get_group(), **options)
     return AdamW(model.parameters(), **options)
 
 

@@ -67,7 +67,16 @@ from trainer_kit.errors import ParameterError
         ({"world_size": 2, "offload": Offload.PARAMETERS}, "OFFLOAD=parameters .* STRATEGY is ddp"),
         ({"strategy": Strategy.ZERO3, "offload": Offload.PARAMETERS}, "several data ranks, but there is 1"),
         ({"world_size": 2, "strategy": Strategy.ZERO3, "offload": Offload.OPTIMIZER}, "STRATEGY is zero3"),
-        ({"world_size": 2, "tensor": 2, "strategy": Strategy.ZERO1}, "STRATEGY=zero1 .* TENSOR 2"),
+        ({"world_size": 2, "tensor": 2, "strategy": Strategy.ZERO_REDUNDANCY_OPTIMIZER},
+         "STRATEGY=zero_redundancy_optimizer .* TENSOR 2"),
+        (
+            {"world_size": 2, "tensor": 2, "strategy": Strategy.ZERO1, "offload": Offload.OPTIMIZER},
+            "STRATEGY is zero1, TENSOR 2 and the number of data ranks 1",
+        ),
+        (
+            {"world_size": 2, "strategy": Strategy.ZERO1, "gradient_compression": Compression.FP16},
+            "GRADIENT_COMPRESSION=fp16 .* zero1, 1, 1 and 2",
+        ),
         (
             {"world_size": 2, "strategy": Strategy.ZERO3, "gradient_compression": Compression.FP16},
             "GRADIENT_COMPRESSION=fp16 .* zero3, 1, 1 and 2",
@@ -113,7 +122,8 @@ def test_every_layer_has_one_stage_and_every_stage_a_layer(layers: int, stages: 
         (
             "STRATEGY",
             "zero4",
-            "STRATEGY must be one of ddp, zero1, zero2, zero3, parameter_server, but is 'zero4'",
+            "STRATEGY must be one of ddp, zero1, zero2, zero_redundancy_optimizer, shard_grad_op, zero3, "
+            "parameter_server, but is 'zero4'",
         ),
         ("LOSS_PARALLEL", "yes", "LOSS_PARALLEL must be true, false, 1 or 0, but is 'yes'"),
         ("WORLD_SIZE", "0", "WORLD_SIZE must be a whole number"),

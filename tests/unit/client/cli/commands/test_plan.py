@@ -43,7 +43,7 @@ def test_choices_that_fit_are_printed_with_their_parameters(trainctl: Trainctl) 
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert rows
     assert all(row["memory_bytes"] < 16 << 30 for row in rows)
-    assert rows[0]["parameters"]["STRATEGY"] in ("ddp", "zero1", "zero2", "zero3")
+    assert rows[0]["parameters"]["STRATEGY"] in ("ddp", "zero1", "zero2", "shard_grad_op", "zero3")
     plain = trainctl("plan", "-n", "8", "-m", "16Gi", *MODEL)
     assert plain.stdout.splitlines()[0].startswith("STRATEGY=")
 

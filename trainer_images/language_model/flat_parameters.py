@@ -1,0 +1,53 @@
+"""A rank's parameters as views of one vector, of which collectives and optimizers take parts of any size."""
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from language_model.memory_meter import local
+
+
+class FlatParameters:
+    """The parameters of a rank's part of a model, in one vector.
+
+    They are in reverse order, since a backward pass computes the last gradients first. Of a parameter that is
+    divided among tensor ranks, the vector has the local share.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model: nn.Module, multiple_of: int) -> None:
+        """Replace each parameter of `model` by a view. Zeros fill the vector up to a multiple of a number."""
+        parameters = list(model.parameters())[::-1]
+        self.size = sum(local(parameter).numel() for parameter in parameters)
+        """The number of elements without the zeros."""
+        length = -(-self.size // multiple_of) * multiple_of
+        self.vector = torch.zeros(length, device=parameters[0].device)
+        self._places: dict[Tensor, range] = {}
+        start = 0
+        for parameter in parameters:
+            place = self._places[parameter] = range(start, start := start + local(parameter).numel())
+            self.vector[place.start : place.stop].copy_(local(parameter).flatten())
+        for module in model.modules():
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                view = nn.Parameter(self.view(self.vector, parameter))
+                self._places[view] = self._places.pop(parameter)
+                module.register_parameter(name, view)
+
+    def place(self, parameter: Tensor) -> range:
+        """Return the elements of the vector that are this parameter."""
+        return self._places[parameter]
+
+    def view(self, vector: Tensor, parameter: Tensor) -> Tensor:
+        """Return the part of a vector like this one that belongs to a parameter, in the parameter's shape."""
+        place = self._places[parameter]
+        part = vector[place.start : place.stop].view(local(parameter).shape)
+        if not isinstance(parameter, DTensor):
+            return part
+        return DTensor.from_local(
+            part,
+            parameter.device_mesh,
+            parameter.placements,
+            run_check=False,
+            shape=parameter.shape,
+            stride=parameter.stride(),
+        )

@@ -1,0 +1,175 @@
+"""Flat buckets of gradients that are summed over the data ranks during the backward pass.
+
+S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
+Buckets are as in S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
+VLDB 2020.
+"""
+
+import time
+from abc import ABC, abstractmethod
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from language_model.flat_parameters import FlatParameters
+
+
+class Bucket(ABC):
+    """The gradients of a range of the flat vector. Memory is allocated for the first of them."""
+
+    own: range
+    """The elements of the flat vector that this rank's optimizer steps, or an empty range."""
+
+    def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device) -> None:
+        self.place = place
+        self.gradient: Tensor | None = None
+        """The sum over this rank's micro-batches, and after `wait`, in the elements `own`, over all ranks."""
+        self.received = 0
+        """The number of elements that were added."""
+        self._group = group
+        self._device = device
+        self._work: dist.Work | None = None
+
+    @property
+    def own_gradient(self) -> Tensor:
+        """The gradient of the elements `own`, after `wait`."""
+        assert self.gradient is not None
+        return self.gradient[self.own.start - self.place.start : self.own.stop - self.place.start]
+
+    def add(self, values: Tensor, start: int, scale: float) -> None:
+        """Add those of the values from element `start` of the flat vector on that are in this bucket."""
+        first, last = max(start, self.place.start), min(start + len(values), self.place.stop)
+        if first < last:
+            there = self._allocated()[first - self.place.start : last - self.place.start]
+            there.add_(values[first - start : last - start], alpha=scale)
+            self.received += last - first
+
+    def send(self) -> None:
+        """Start to sum the bucket. Every rank must call this, in the same order of buckets."""
+        self._work = self._reduce(self._allocated())
+
+    def wait(self) -> None:
+        """Wait for the sum, and free a bucket that this rank no longer needs."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+
+    def clear(self) -> None:
+        """Free the memory."""
+        self.gradient, self.received = None, 0
+
+    def _allocated(self) -> Tensor:
+        if self.gradient is None:
+            self.gradient = torch.zeros(len(self.place), device=self._device)
+        return self.gradient
+
+    @abstractmethod
+    def _reduce(self, gradient: Tensor) -> dist.Work: ...
+
+
+class ScatteredBucket(Bucket):
+    """A bucket of ZeRO-1, of which each rank gets the sum of an equal part. It is kept for the whole step."""
+
+    def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device) -> None:
+        super().__init__(place, group, device)
+        share = len(place) // group.size()
+        start = place.start + group.rank() * share
+        self.own = range(start, start + share)
+
+    def _reduce(self, gradient: Tensor) -> dist.Work:
+        return dist.reduce_scatter_single(self.own_gradient, gradient, group=self._group, async_op=True)
+
+
+class OwnedBucket(Bucket):
+    """A bucket of ZeRO-2, whose sum only its owner gets. The other ranks free it."""
+
+    def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device, owner: int) -> None:
+        super().__init__(place, group, device)
+        self._owner = owner
+        self.own = place if owner == group.rank() else range(0)
+
+    def wait(self) -> None:  # noqa: D102
+        super().wait()
+        if not self.own:
+            self.gradient = None
+
+    def _reduce(self, gradient: Tensor) -> dist.Work:
+        return dist.reduce(gradient, group_dst=self._owner, group=self._group, async_op=True)
+
+
+class GradientBuckets:
+    """Takes each gradient of a model as soon as it is computed, and sums full buckets meanwhile.
+
+    The gradients of all micro-batches are added up first, so accumulation sends nothing. Buckets are sent
+    in a fixed order, by which collectives of different ranks match.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        flat: FlatParameters,
+        buckets: list[Bucket],
+        *,
+        micro_batches: int,
+        scale: float,
+        in_flight: int,
+    ) -> None:
+        """`scale` multiplies each gradient; `in_flight` is the maximum of buckets that are being summed."""
+        self._flat = flat
+        self._buckets = buckets
+        self._micro_batches = micro_batches
+        self._scale = scale
+        self._in_flight = in_flight
+        self._sent = 0
+        self.seconds_waited = 0.0
+        """The time in which this rank waited for sums, in all steps."""
+        self.overlaps = True
+        """Whether buckets are sent during the backward pass, rather than after it."""
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(self._take)
+
+    @property
+    def held(self) -> list[Tensor]:
+        """The buckets in memory."""
+        return [bucket.gradient for bucket in self._buckets if bucket.gradient is not None]
+
+    def finish(self) -> None:
+        """Send the remaining buckets, and wait for all sums."""
+        while self._sent < len(self._buckets):
+            self._send_next()
+        self._wait_for(self._buckets)
+
+    def clear(self) -> None:
+        """Free all buckets, for the next step."""
+        for bucket in self._buckets:
+            bucket.clear()
+        self._sent = 0
+
+    def _take(self, parameter: Tensor) -> None:
+        gradient, parameter.grad = parameter.grad, None
+        assert gradient is not None
+        if isinstance(parameter, DTensor):
+            assert isinstance(gradient, DTensor)
+            gradient = gradient.redistribute(placements=parameter.placements).to_local()
+        values = gradient.flatten()
+        for bucket in self._buckets:
+            bucket.add(values, self._flat.place(parameter).start, self._scale)
+        while self.overlaps and self._sent < len(self._buckets) and self._is_full(self._buckets[self._sent]):
+            self._send_next()
+
+    def _is_full(self, bucket: Bucket) -> bool:
+        elements = min(bucket.place.stop, self._flat.size) - bucket.place.start
+        return bucket.received >= elements * self._micro_batches
+
+    def _send_next(self) -> None:
+        self._wait_for(self._buckets[: max(0, self._sent - self._in_flight + 1)])
+        self._buckets[self._sent].send()
+        self._sent += 1
+
+    def _wait_for(self, buckets: list[Bucket]) -> None:
+        began = time.perf_counter()
+        for bucket in buckets:
+            bucket.wait()
+        self.seconds_waited += time.perf_counter() - began
