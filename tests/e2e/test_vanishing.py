@@ -125,7 +125,7 @@ def test_no_acknowledged_job_is_lost_silently(service: Server, data: Path, way: 
     assert says in log.splitlines()[-1]
     if says == "lost with jobs.db" and data.exists():
         if not (data / "jobs.db").exists() or way == ": > jobs.db":
-            assert "jobs.db: is gone, but jobs.db-wal is there" in service.refused()
+            assert "jobs.db: is gone, but jobs.db-wal still exists" in service.refused()
         return
     if "are lost" in says:
         assert "never had a job, but jobs have used" in service.refused()

@@ -92,9 +92,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 supervision.code = grpc.StatusCode.OK
                 return message
             except Exception as error:
-                await supervision.abort(error)
+                supervision.explain(error)
             finally:
                 supervision.end(self._observe)
+            await supervision.abort()
 
         return answer
 
@@ -108,10 +109,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                         await _send(context, message)
                         del message  # the next message may be hours away
                 supervision.code = grpc.StatusCode.OK
+                return
             except Exception as error:
-                await supervision.abort(error)
+                supervision.explain(error)
             finally:
                 supervision.end(self._observe)
+            await supervision.abort()
 
         return answer
 
@@ -131,9 +134,12 @@ class _Supervision:
         self._message = ""
         self.code = grpc.StatusCode.CANCELLED
 
-    async def abort(self, error: Exception) -> None:
-        """End the call with an error that has the request id. The log has more under this id."""
+    def explain(self, error: Exception) -> None:
+        """Keep the status code and the message for an error of the handler."""
         self.code, self._message = _explain(error, self._method, self._identity)
+
+    async def abort(self) -> None:
+        """End the call with its error and the request id. The log has its line by then."""
         metadata = ((REQUEST_ID_HEADER, self._identity),)
         await self._context.abort(self.code, _clipped(self._message), metadata)
 

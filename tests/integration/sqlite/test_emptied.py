@@ -121,7 +121,7 @@ async def test_a_log_of_writes_without_its_database_is_refused_untouched(tmp_pat
     shutil.copy(wal_of(tmp_path / "first" / "jobs.db"), wal)
     await store.close()
     before = wal.read_bytes()
-    with pytest.raises(StoreRefused, match=r"jobs\.db-wal is there"):
+    with pytest.raises(StoreRefused, match=r"jobs\.db-wal still exists"):
         await opened(tmp_path / "second", start_anew=True)
     assert wal.read_bytes() == before
     assert not (tmp_path / "second" / "jobs.db").exists()
