@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -95,7 +95,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 supervision.explain(error)
             finally:
                 supervision.end(self._observe)
-            await supervision.abort()
+            return await supervision.abort()
 
         return answer
 
@@ -138,7 +138,7 @@ class _Supervision:
         """Keep the status code and the message for an error of the handler."""
         self.code, self._message = _explain(error, self._method, self._identity)
 
-    async def abort(self) -> None:
+    async def abort(self) -> NoReturn:
         """End the call with its error and the request id. The log has its line by then."""
         metadata = ((REQUEST_ID_HEADER, self._identity),)
         await self._context.abort(self.code, _clipped(self._message), metadata)
