@@ -104,7 +104,9 @@ def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
             process.wait(within)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise
+            raise AssertionError(
+                f"{process.args} runs after {within} s; its output: {stdout.result()!r}, {stderr.result()!r}"
+            ) from None
         return Ended(process.returncode, stdout.result(), stderr.result())
 
 
