@@ -105,7 +105,8 @@ def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
         except subprocess.TimeoutExpired:
             process.kill()
             raise AssertionError(
-                f"{process.args} runs after {within} s; its output: {stdout.result()!r}, {stderr.result()!r}"
+                f"{process.args!r} still runs after {within} s. Its output: {stdout.result()!r}, "
+                f"{stderr.result()!r}"
             ) from None
         return Ended(process.returncode, stdout.result(), stderr.result())
 
