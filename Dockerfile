@@ -16,7 +16,7 @@ COPY --from=build /opt/training-service /opt/training-service
 RUN useradd --uid 10001 --no-create-home trainer \
     && install -d -o 10001 -g 10001 /var/lib/training-service
 USER 10001:10001
-# The container's network decides who reaches the service, which has no authentication: publish its port for
+# The container's network decides who reaches the service: without TLS and client certificates, publish its port for
 # 127.0.0.1 only, or to callers that may do everything.
 ENV PATH=/opt/training-service/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -1,7 +1,9 @@
 """The client that makes load: keeps 64 calls in flight, in a separate process, and counts them.
 
 It reads orders on its standard input, a JSON object a line, and answers each with the calls per second:
-{"address": …, "method": …, "seconds": …, "job_ids": […], "tokens": […]}. A call that fails ends it.
+{"address": …, "method": …, "seconds": …, "job_ids": […], "tokens": […],
+"tls": {"ca": …, "cert": …, "key": …}}. Calls use the tokens in turn. A call that fails ends it. The method
+Connect opens a connection for each GetTrainingStatus.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.client.connection import Connection
 
 _WARM_UP_SECONDS = 0.2
 
@@ -42,16 +45,37 @@ async def rate(call: Callable[[], Awaitable[object]], seconds: float) -> float:
     return counted / seconds
 
 
-async def measure(address: str, method: str, seconds: float, job_ids: list[int], tokens: list[str]) -> float:
-    async with grpc.aio.insecure_channel(address) as channel:
+async def measure(
+    address: str, method: str, seconds: float, job_ids: list[int], tokens: list[str], tls: dict[str, str]
+) -> float:
+    connection = Connection(address, **tls)
+    statuses = itertools.cycle([pb.GetTrainingStatusRequest(job_id=job_id) for job_id in job_ids])
+    if method == "Connect":
+        return await rate(lambda: connect(connection, next(statuses)), seconds)
+    async with open_channel(connection) as channel:
         stub: Any = TrainingServiceStub(channel)  # generated for plain channels
         train = request()
-        statuses = itertools.cycle([pb.GetTrainingStatusRequest(job_id=job_id) for job_id in job_ids])
+        callers = itertools.cycle([(("authorization", f"Bearer {token}"),) for token in tokens] or [()])
         if method == "Report":
             return await rate(reports(TrainingReporterStub(channel), tokens), seconds)
         if method == "Train":
-            return await rate(lambda: stub.Train(train), seconds)
-        return await rate(lambda: stub.GetTrainingStatus(next(statuses)), seconds)
+            return await rate(lambda: stub.Train(train, metadata=next(callers)), seconds)
+        return await rate(lambda: stub.GetTrainingStatus(next(statuses), metadata=next(callers)), seconds)
+
+
+def open_channel(connection: Connection) -> grpc.aio.Channel:
+    """A channel with a connection of its own, and no options that another client would not have."""
+    alone = [("grpc.use_local_subchannel_pool", 1)]
+    if credentials := connection.credentials:
+        return grpc.aio.secure_channel(connection.address, credentials, alone)
+    return grpc.aio.insecure_channel(connection.address, alone)
+
+
+async def connect(connection: Connection, request: pb.GetTrainingStatusRequest) -> None:
+    """Ask for a status on a new connection."""
+    async with open_channel(connection) as channel:
+        stub: Any = TrainingServiceStub(channel)
+        await stub.GetTrainingStatus(request)
 
 
 def reports(stub: Any, tokens: list[str]) -> Callable[[], Awaitable[object]]:

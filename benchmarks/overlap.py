@@ -130,12 +130,12 @@ def _be_a_rank(folder: Path) -> None:
             step: Seconds = {"overlap": [], "after": []}
             shape = (MODEL.batch_size, MODEL.context)
             batch = Batch(torch.randint(VOCABULARY, shape), torch.randint(VOCABULARY, shape))
-            for _ in range(int(os.environ["ROUNDS"]) + 1):
+            for number in range(int(os.environ["ROUNDS"]) + 1):
                 for way in waited:
                     group.total(0.0)  # both ranks begin at the same time
                     buckets.overlaps, before = way == "overlap", buckets.seconds_waited
                     began = time.perf_counter()
-                    learner.learn(batch, 0.001)
+                    learner.learn(batch, 0.001, number + 1)
                     step[way].append(time.perf_counter() - began)
                     waited[way].append(buckets.seconds_waited - before)
             if group.is_master:  # the first steps also allocate

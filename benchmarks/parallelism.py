@@ -23,25 +23,37 @@ from training_service.client import TrainingClient
 
 PIPELINE = {"PIPELINE": "2", "MICRO_BATCHES": "4"}
 SEQUENCE = {"TENSOR": "2", "SEQUENCE_PARALLEL": "true"}
+DROPOUT = {"DROPOUT": "0.1"}
 
 STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "one process": (1, {}),
     "DDP": (2, {}),
     "DDP, activations recomputed": (2, {"CHECKPOINTING": "full"}),
+    "DDP, scores kept": (2, {"ATTENTION": "explicit"}),
+    "DDP, attention recomputed": (2, {"CHECKPOINTING": "selective"}),
+    "DDP, activations offloaded": (2, {"OFFLOAD": "activations"}),
+    "one process, layer by layer": (1, {"OFFLOAD": "layers", "MICRO_BATCHES": "4"}),
+    "layer by layer (L2L)": (2, {"OFFLOAD": "layers", "MICRO_BATCHES": "4"}),
     "ZeRO-1": (2, {"STRATEGY": "zero1"}),
     "ZeRO-2": (2, {"STRATEGY": "zero2"}),
     "ZeroRedundancyOptimizer": (2, {"STRATEGY": "zero_redundancy_optimizer"}),
     "SHARD_GRAD_OP": (2, {"STRATEGY": "shard_grad_op"}),
     "ZeRO-3": (2, {"STRATEGY": "zero3"}),
+    "naive model parallelism": (2, {"PIPELINE": "2", "SCHEDULE": "naive"}),
     "GPipe": (2, {**PIPELINE, "SCHEDULE": "gpipe"}),
     "1F1B": (2, PIPELINE),
     "interleaved 1F1B": (2, {**PIPELINE, "SCHEDULE": "interleaved"}),
+    "PipeDream": (2, {"PIPELINE": "2", "SCHEDULE": "pipedream"}),
     "tensor": (2, {"TENSOR": "2"}),
     "tensor, sequence": (2, SEQUENCE),
     "tensor, sequence, loss": (2, {**SEQUENCE, "LOSS_PARALLEL": "true"}),
     "ZeRO-2 x tensor": (4, {"STRATEGY": "zero2", "TENSOR": "2"}),
     "ZeRO-3 x tensor, sequence": (4, {"STRATEGY": "zero3", **SEQUENCE}),
     "1F1B x ZeRO-1": (4, {**PIPELINE, "STRATEGY": "zero1"}),
+    "dropout: one process": (1, DROPOUT),
+    "dropout: DDP, attention recomputed": (2, {**DROPOUT, "CHECKPOINTING": "selective"}),
+    "dropout: 1F1B x tensor, sequence": (4, {**DROPOUT, **PIPELINE, **SEQUENCE}),
+    "1F1B x DDP x tensor": (8, {**PIPELINE, "TENSOR": "2"}),
 }
 """The number of processes and the parameters of each strategy."""
 
@@ -59,9 +71,10 @@ def main() -> None:
     parser.add_argument("--dataset", required=True, metavar="ID")
     parser.add_argument("--version", required=True, metavar="HASH")
     parser.add_argument("--steps", default="20", help="of each training (default: 20)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=STRATEGIES, help="(default: all)")
     options = parser.parse_args()
 
-    console, measured = Console(width=140), []
+    console, measured = Console(width=160), []
     with TrainingClient() as client:
         jobs = {
             name: client.submit(
@@ -72,6 +85,7 @@ def main() -> None:
                 instances=ranks,
             )
             for name, (ranks, parameters) in STRATEGIES.items()
+            if name in (options.only or STRATEGIES)
         }
         for name, job in jobs.items():
             ended = client.wait(job)
@@ -84,8 +98,10 @@ def main() -> None:
 
 def table_of(measured: list[Measured]) -> Table:
     """Print one row for each strategy, with each formula beside the measured value."""
-    table = Table(title="counted beside theory: KB that a rank holds, and that it sends in a step")
-    for column in ("strategy", "ranks", "loss", "states", "theory", "peak", "sent", "theory", "bubble"):
+    title = "counted beside theory: KB that a rank holds, and that it sends or copies in a step"
+    table = Table(title=title)
+    columns = ("ranks", "loss", "states", "theory", "peak", "host", "copied", "theory", "sent", "theory")
+    for column in ("strategy", *columns, "bubble"):
         table.add_column(column, justify="left" if column == "strategy" else "right")
     for name, layout, result in measured:
         expected = theory.memory(layout)
@@ -97,6 +113,9 @@ def table_of(measured: list[Measured]) -> Table:
             _kilobytes(states),
             _kilobytes(expected.parameters + expected.gradients + expected.optimizer),
             _kilobytes(result["peak_bytes"]),
+            _kilobytes(result["host_peak_bytes"]),
+            _kilobytes(result["to_host_bytes"] + result["to_device_bytes"]),
+            _kilobytes(sum(theory.offloaded(layout))),
             _kilobytes(result["sent_bytes"]),
             _kilobytes(theory.bytes_sent(layout)),
             f"{theory.bubble(layout):.0%}",

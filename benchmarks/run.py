@@ -6,6 +6,7 @@ from rich.progress import Progress
 
 from benchmarks import (
     all_reduce,
+    auth,
     cancelling,
     checkpoints,
     idle,
@@ -25,6 +26,7 @@ from benchmarks import (
     schedules,
     status,
     throughput,
+    tls,
     torchrun,
     train,
 )
@@ -44,6 +46,8 @@ BENCHMARKS = {
     "redis": redis_store.measure,
     "replicas": replicas.measure,
     "memory": memory.measure,
+    "tls": tls.measure,
+    "auth": auth.measure,
     "reports": reports.measure,
     "schedules": schedules.measure,
     "kills": kills.measure,

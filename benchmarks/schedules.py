@@ -2,140 +2,120 @@
 
     python -m benchmarks.schedules [--quick]
 
-Idle time: the order of passes of each rank of a real pipeline is recorded, then replayed with passes of one
-unit of time. The idle share is the bubble, independent of the machine. Repeated work: the floating point
-operations of a step, by PyTorch's own counter, beside those of a step without checkpointing.
+Idle time: the passes of each rank of a real pipeline are measured, then laid out by dependency, as
+`trainctl plot --timeline` draws them. Once each pass takes one unit of time: then the idle share is the
+bubble, independent of the machine. Once each takes its CPU time: then stages that take longer than others add
+to it. Repeated work: the floating point operations of a step, by PyTorch's own counter, beside those of a
+step without checkpointing.
 """
 
 import json
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from language_model import theory
 from language_model.assembly import assemble
-from language_model.choices import Schedule
+from language_model.choices import Attention, Schedule
 from language_model.data import Batch
 from language_model.layout import Layout
-from torch.distributed.pipelining import PipelineStage
+from language_model.pipeline_rules import WHOLE_BATCHES
 from torch.multiprocessing.spawn import start_processes
 from torch.utils.flop_counter import FlopCounterMode
 from trainer_kit.group import Group, join
 
 from benchmarks.support import Row, run_alone
+from training_service.client import timelines
 
 MODEL = Layout(layers=8, width=32, context=32, batch_size=16)
+PIPELINED = Layout(layers=16, width=128, context=64, batch_size=32)
+"""A model of which the layers take most of the time, so that stages take almost equally long."""
+STEPS = 20
+"""The number of steps from which the CPU times come."""
 _CLOSE = 0.01
-
-
-class Pass(NamedTuple):
-    """One pass of one micro-batch through one stage."""
-
-    is_forward: bool
-    stage: int
-    micro_batch: int
+_NEAR = 0.02
+"""How far the share by CPU time may be from the formula: the last stage also computes scores and loss."""
 
 
 def measure(quick: bool) -> list[Row]:
-    shapes = [(2, 4)] if quick else [(2, 4), (2, 8), (4, 4), (4, 8)]
+    shapes = {2: [4]} if quick else {2: [4, 8], 4: [4, 8]}
     return [
-        *(
-            _waiting(replace(MODEL, world_size=ranks, pipeline=ranks, micro_batches=parts, schedule=schedule))
-            for ranks, parts in shapes
-            for schedule in Schedule
-        ),
+        *(row for ranks, parts in shapes.items() for row in _waiting(ranks, parts)),
         *_done_twice(),
     ]
 
 
-def _waiting(layout: Layout) -> Row:
-    counted, formula = idle_share(_passes_of(layout), layout.stages), theory.bubble(layout)
-    return Row(
-        f"{layout.schedule}, {layout.pipeline} ranks, {layout.micro_batches} micro-batches: waits",
-        f"{counted:.1%}",
-        f"{formula:.1%}",
-        "",
-        "counted = formula",
-        abs(counted - formula) < _CLOSE,
-    )
+def _waiting(ranks: int, parts: list[int]) -> Iterator[Row]:
+    layouts = [
+        replace(PIPELINED, world_size=ranks, pipeline=ranks, micro_batches=micro_batches, schedule=schedule)
+        for schedule in Schedule
+        for micro_batches in ([1] if schedule in WHOLE_BATCHES else parts)
+    ]
+    for passes in _passes_of(layouts):
+        title = "{schedule}, {ranks} ranks, {micro_batches} micro-batches: idle".format(**passes)
+        for of_what, content, tolerance in (
+            ("passes of one unit", _with_equal_passes(passes), _CLOSE),
+            ("by CPU time", passes, _NEAR),
+        ):
+            timeline = timelines.read([json.dumps(content).encode()])
+            formula = timeline.measured.formula
+            yield Row(
+                f"{title}, {of_what}",
+                f"{timeline.idle:.1%}",
+                f"{formula:.1%}",
+                "",
+                f"within {tolerance:.0%} of the formula",
+                abs(timeline.idle - formula) < tolerance,
+            )
 
 
-def idle_share(orders: Sequence[Sequence[Pass]], stages: int) -> float:
-    """Return the idle share of ranks that do their passes in these orders, one unit of time each."""
-    ends: dict[Pass, int] = {}
-    now, done = [0] * len(orders), [0] * len(orders)
-    while any(count < len(order) for count, order in zip(done, orders, strict=True)):
-        before = len(ends)
-        for rank, order in enumerate(orders):
-            while done[rank] < len(order) and all(each in ends for each in _needs(order[done[rank]], stages)):
-                wanted = order[done[rank]]
-                ready = max((ends[each] for each in _needs(wanted, stages)), default=0)
-                now[rank] = ends[wanted] = max(now[rank], ready) + 1
-                done[rank] += 1
-        if len(ends) == before:
-            raise RuntimeError("these orders form a deadlock")
-    return 1 - len(ends) / (len(orders) * max(now))
+def _with_equal_passes(passes: dict[str, Any]) -> dict[str, Any]:
+    return {**passes, "passes": [[{**each, "seconds": 1.0} for each in order] for order in passes["passes"]]}
 
 
-def _needs(wanted: Pass, stages: int) -> Iterator[Pass]:
-    is_forward, stage, micro_batch = wanted
-    if is_forward and stage > 0:
-        yield Pass(True, stage - 1, micro_batch)
-    if not is_forward:
-        yield Pass(True, stage, micro_batch)
-        if stage < stages - 1:
-            yield Pass(False, stage + 1, micro_batch)
-
-
-def _passes_of(layout: Layout) -> list[list[Pass]]:
-    """Return the passes of a step of each rank of a real pipeline, in order."""
+def _passes_of(layouts: list[Layout]) -> list[dict[str, Any]]:
+    """Train each layout with one group of real processes, and return their measured passes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         start_processes(  # type: ignore[no-untyped-call]
-            _be_a_rank, (layout, folder, port), nprocs=layout.world_size, start_method="spawn"
+            _be_a_rank, (layouts, folder, port), nprocs=layouts[0].world_size, start_method="spawn"
         )
-        orders = [json.loads((Path(folder) / str(rank)).read_text()) for rank in range(layout.world_size)]
-    return [[Pass(*each) for each in order] for order in orders]
+        return [json.loads((Path(folder) / str(number)).read_text()) for number in range(len(layouts))]
 
 
-def _be_a_rank(rank: int, layout: Layout, folder: str, port: int) -> None:
-    size = str(layout.world_size)
+def _be_a_rank(rank: int, layouts: list[Layout], folder: str, port: int) -> None:
+    size = str(layouts[0].world_size)
     os.environ |= {"WORLD_SIZE": size, "RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": size}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    order: list[Pass] = []
-    for name, is_forward in (("forward_one_chunk", True), ("backward_one_chunk", False)):
-        _write_down(name, is_forward, order)
     with join() as group:
-        _take_a_step(layout, group)
-    (Path(folder) / str(rank)).write_text(json.dumps(order))
+        for number, layout in enumerate(layouts):
+            timeline = _take_steps(layout, group, STEPS)
+            if group.is_master:
+                (Path(folder) / str(number)).write_text(json.dumps(timeline))
 
 
-def _write_down(name: str, is_forward: bool, order: list[Pass]) -> None:
-    original = getattr(PipelineStage, name)
-
-    def noted(stage: Any, micro_batch: int, *args: Any, **options: Any) -> Any:
-        order.append(Pass(is_forward, stage.stage_index, micro_batch))
-        return original(stage, micro_batch, *args, **options)
-
-    setattr(PipelineStage, name, noted)
-
-
-def _take_a_step(layout: Layout, group: Group) -> None:
-    tokens = torch.randint(0, 256, (layout.batch_size, layout.context + 1))
-    assemble(layout, group).learn(Batch(tokens[:, :-1], tokens[:, 1:]), layout.lr)
+def _take_steps(layout: Layout, group: Group, steps: int) -> dict[str, Any] | None:
+    learner = assemble(layout, group)
+    for step in range(1, steps + 1):
+        tokens = torch.randint(0, 256, (layout.batch_size, layout.context + 1))
+        learner.learn(Batch(tokens[:, :-1], tokens[:, 1:]), layout.lr, step)
+    learner.flush()
+    return learner.timeline()
 
 
 def _done_twice() -> Iterator[Row]:
-    plain = _operations(MODEL)
-    for checkpointing in ("selective", "every:2", "full"):
-        layout = replace(MODEL, checkpointing=checkpointing)
+    # PyTorch does not count the products inside of its fused kernel for CPUs.
+    model = replace(MODEL, attention=Attention.EXPLICIT)
+    plain = _operations(model)
+    for checkpointing in ("selective", "keep_products", "every:2", "full"):
+        layout = replace(model, checkpointing=checkpointing)
         counted, formula = _operations(layout) / plain - 1, theory.recomputed(layout)
         yield Row(
             f"CHECKPOINTING={checkpointing}: work done twice",
@@ -150,7 +130,7 @@ def _done_twice() -> Iterator[Row]:
 def _operations(layout: Layout) -> int:
     """Return the floating point operations of the matrix products in a step of one process."""
     with FlopCounterMode(display=False) as counter:
-        _take_a_step(layout, Group(rank=0, size=1, device=torch.device("cpu")))
+        _take_steps(layout, Group(rank=0, size=1, device=torch.device("cpu")), steps=1)
     return int(counter.get_total_flops())
 
 

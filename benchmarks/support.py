@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -207,12 +207,16 @@ class Client:
         seconds: float,
         job_ids: Sequence[int] = (),
         tokens: Sequence[str] = (),
+        tls: Mapping[str, str] | None = None,
     ) -> float:
-        """Return the calls per second of `server`, about these jobs or with these tokens in turn."""
+        """Return the calls per second of `server`, about these jobs or with these tokens in turn.
+
+        `tls` is the files of a client: ca, and perhaps cert and key.
+        """
         assert self._process.stdin
         assert self._process.stdout
         order = {"address": server.address, "method": method, "seconds": seconds}
-        order |= {"job_ids": list(job_ids), "tokens": list(tokens)}
+        order |= {"job_ids": list(job_ids), "tokens": list(tokens), "tls": dict(tls or {})}
         print(json.dumps(order), file=self._process.stdin, flush=True)
         return float(self._process.stdout.readline())
 

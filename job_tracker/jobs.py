@@ -5,16 +5,19 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.backends.registry import Preflight
 from job_tracker.common.clock import utc_now
+from job_tracker.domain import rights
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import StaleJob
+from job_tracker.domain.errors import StaleJob, UnknownReference
 from job_tracker.domain.job import Ending, Job, JobState, Progress
 from job_tracker.domain.observers import JobObserver, ignore_job
+from job_tracker.domain.open_streams import OpenStreams, StreamUse
+from job_tracker.domain.policies import ProjectLimits
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
@@ -22,6 +25,8 @@ from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
 from job_tracker.store.queue_moves import QueueMoves
 from job_tracker.store.reports import ReportStore
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,17 @@ class _Store(JobStore, QueueView, ReportStore, Protocol):
     """The parts of a store that the operations use."""
 
 
+def unlimited(_project: str) -> ProjectLimits | None:
+    """Return limits that allow everything: every project exists."""
+    return ProjectLimits()
+
+
 class Jobs:
-    """Submits, reads and cancels jobs. The tracker runs them."""
+    """Submits, reads and cancels jobs. The tracker runs them.
+
+    Every operation raises what domain/rights.py says: JobNotFound for a job of a project in which the caller
+    has no role, and Forbidden if its role does not allow the operation.
+    """
 
     def __init__(
         self,
@@ -57,10 +71,14 @@ class Jobs:
         max_queued: int,
         parameter_check: ParameterCheck | None = None,
         preflights: Sequence[Preflight] = (),
+        limits_of: Callable[[str], ProjectLimits | None] = unlimited,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
     ) -> None:
-        """Each of `preflights` raises InvalidField for a spec whose launch would fail."""
+        """Each of `preflights` raises InvalidField for a spec whose launch would fail.
+
+        `limits_of` gives the limits of a project, None if the project does not exist.
+        """
         self._store = store
         self._logs = logs
         self._admission = admission
@@ -68,13 +86,24 @@ class Jobs:
         self._max_queued = max_queued
         self._parameter_check = parameter_check
         self._preflights = preflights
+        self._limits_of = limits_of
         self._clock = clock
         self._on_save = on_save
         self._queue_moves = QueueMoves(store)
+        self.streams = OpenStreams()
+        """The open streams of callers. Its `recheck` ends those that callers may no longer read."""
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
-        """Queue a job, and return it once it is durable. Raises as Admission.check and JobStore.submit do."""
-        key = self._admission.key_of(request)
+        """Queue a job in the caller's default project, and return it once it is durable.
+
+        Raises UnknownReference if there is no such project, and as Admission.check and JobStore.submit do.
+        """
+        project = caller.default_project
+        rights.check(caller, "submit", project)
+        limits = self._limits_of(project)
+        if limits is None:
+            raise UnknownReference("project", f"{project} doesn't exist; the operator configures projects")
+        key = self._admission.key_of(caller, request)
         # First, so that a repeated request gets its job even if admission would now refuse it.
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
@@ -83,14 +112,22 @@ class Jobs:
             await self._parameter_check.check(caller, spec)
         for preflight in self._preflights:
             await preflight.check(spec)
-        return await self._store.submit(spec, self._clock(), key, self._max_queued)
+        return await self._store.submit(spec, self._clock(), key, self._max_queued, limits.max_queued)
 
     async def get(self, caller: Caller, job_id: int) -> JobView:
         """Return the current job. Raises JobNotFound."""
-        return await self._view(await self._store.get(job_id))
+        return await self._view(await self._visible(caller, "get", job_id))
 
     async def list(self, caller: Caller, where: JobFilter, *, limit: int, before: int | None) -> Page:
-        """Return at most `limit` jobs with ids below `before`; fewer if the jobs are large."""
+        """Return at most `limit` jobs with ids below `before`; fewer if the jobs are large.
+
+        Without projects in `where`, these are jobs of all projects in which the caller has a role.
+        """
+        if where.projects is not None:
+            for project in sorted(where.projects):
+                rights.check(caller, "list", project)
+        elif not caller.is_everywhere:
+            where = replace(where, projects=frozenset(caller.roles))
         found = await self._store.list_jobs(where, limit=limit, before=before)
         views = await asyncio.gather(*map(self._view, found.jobs))  # concurrently: the store may be remote
         return Page(views, found.jobs[-1].id if found.has_more else None)
@@ -102,7 +139,7 @@ class Jobs:
         job is stopped soon. If a succeeded master has left workers with time to end, that time is over.
         """
         while True:
-            job = await self._store.get(job_id)
+            job = await self._visible(caller, "cancel", job_id)
             if job.state.is_terminal or (job.ending is not None and job.ending.at_once):
                 return await self._view(job)
             ending = Ending(JobState.CANCELLED, self._clock(), at_once=True)
@@ -119,14 +156,20 @@ class Jobs:
             self._on_save(job, cancelled)
             return await self._view(cancelled)
 
-    async def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
-        """Yield the job now and after every change, until it has ended. Raises JobNotFound."""
+    def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
+        """Yield the job now and after every change, until it has ended. Raises JobNotFound.
+
+        This and the other streams end with an error if their caller loses its right; see `streams`.
+        """
+        return self._stream(caller, "watch", job_id, lambda job: self._watch(job.id))
+
+    async def _watch(self, job_id: int) -> AsyncGenerator[JobView, None]:
         with self._store.changes(job_id) as changes, ExitStack() as stack:
             stack.callback(self._queue_moves.leave, changes)
             last: tuple[int, Progress | None, int] | None = None
             while True:
                 # Keep no reference to the view while its reader is slow: a job's parameters may be large.
-                views = [await self.get(caller, job_id)]
+                views = [await self._view(await self._store.get(job_id))]
                 job, state = views[0].job, views[0].job.state
                 before, last = last, (job.version, job.progress, views[0].position)
                 del job
@@ -142,11 +185,11 @@ class Jobs:
 
     def logs(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """Yield the output of the job's processes, with `follow` also the future one; see LogReader.read."""
-        return self._logs.read(caller, job_id, wanted)
+        return self._stream(caller, "logs", job_id, lambda job: self._logs.read(caller, job.id, wanted))
 
     async def metrics(self, caller: Caller, job_id: int, names: Collection[str]) -> Sequence[MetricSeries]:
         """Return the job's series of these names, or all if there are none. Raises JobNotFound."""
-        await self._store.get(job_id)
+        await self._visible(caller, "metrics", job_id)
         found = await self._store.metrics(job_id)
         return [series for series in found if not names or series.name in names]
 
@@ -155,17 +198,33 @@ class Jobs:
 
         Raises JobNotFound and StorageUnavailable.
         """
-        job = await self._store.get(job_id)
+        job = await self._visible(caller, "artifacts", job_id)
         files, reported = await asyncio.gather(self._models.list(job), self._store.artifacts(job_id))
         return job, merged(files, reported)
 
-    async def fetch(self, caller: Caller, job_id: int, name: str) -> AsyncGenerator[bytes, None]:
+    def fetch(self, caller: Caller, job_id: int, name: str) -> AsyncGenerator[bytes, None]:
         """Yield the content of one of the job's artifacts.
 
         Raises JobNotFound, InvalidField, UnknownReference and StorageUnavailable.
         """
-        async for piece in self._models.read(await self._store.get(job_id), name):
-            yield piece
+        return self._stream(caller, "fetch", job_id, lambda job: self._models.read(job, name))
+
+    def _stream(
+        self, caller: Caller, operation: str, job_id: int, items_of: Callable[[Job], AsyncGenerator[T, None]]
+    ) -> AsyncGenerator[T, None]:
+        """Yield the items of a stream as long as the caller may use the operation on the job."""
+
+        async def begin() -> tuple[StreamUse, AsyncGenerator[T, None]]:
+            job = await self._visible(caller, operation, job_id)
+            return StreamUse(caller, operation, job.spec.project), items_of(job)
+
+        return self.streams.read(begin)
+
+    async def _visible(self, caller: Caller, operation: str, job_id: int) -> Job:
+        """Return the job if the caller may use the operation on it. Raises JobNotFound and Forbidden."""
+        job = await self._store.get(job_id)
+        rights.check_job(caller, operation, job)
+        return job
 
     async def _view(self, job: Job) -> JobView:
         queued = job.state is JobState.QUEUED

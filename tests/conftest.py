@@ -1,6 +1,7 @@
 """What holds for every test: nothing that it started is left behind."""
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +15,11 @@ _ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_i
 
 Those that need scripts/install-frameworks come after those that do not: it may still be running.
 """
+
+_MARKERS = {"cluster": "cluster", "docker_engine": "engine"}
+"""Fixtures, and the marker of tests that use them."""
+_TRAININGS = Path(__file__).parent / "unit" / "trainer_images"
+"""Tests that use neither. They import PyTorch, which takes almost as long as all other imports."""
 
 # What helpers assert says as much when it fails as what tests assert.
 pytest.register_assert_rewrite("tests.support")
@@ -30,12 +36,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--longest-first", action="store_true", help="for processes that share all tests")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip the tests of trainings if only those with a cluster or with a Docker engine are wanted."""
+    return True if config.option.markexpr in _MARKERS.values() and collection_path == _TRAININGS else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need a cluster or a Docker engine. With --longest-first, sort the tests."""
     for item in items:
-        for fixture, marker in (("cluster", "cluster"), ("docker_engine", "engine")):
+        for fixture, marker in _MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()):
+                assert not item.path.is_relative_to(_TRAININGS), f"{item.nodeid} would not be run"
                 item.add_marker(marker)
     if config.option.longest_first:
         items.sort(key=_place)
@@ -45,9 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail if a child of ours, or a process that works below the tests' folder, outlives the test."""
     folder = f"{tmp_path_factory.getbasetemp()}/"
-    before = {process.pid for process in _ours(folder)}
+    before = _pids()
     yield
-    left = [process for process in _ours(folder) if process.pid not in before]
+    left = [process for pid in _pids() - before if (process := _ours(pid, folder))]
     _, alive = psutil.wait_procs(left, timeout=1)  # the last of them may be on their way out
     for process in alive:
         process.kill()
@@ -86,15 +98,19 @@ def _place(item: pytest.Item) -> int:
     return next((place for folder, place in _ORDER.items() if path.is_relative_to(folder)), len(_ORDER))
 
 
-def _ours(folder: str) -> list[psutil.Process]:
-    """Our children, and those whose HOME is below the folder. Looks at every process: it has to be quick."""
-    found = psutil.Process().children(recursive=True)
-    known = {process.pid for process in found}
-    home = f"HOME={folder}".encode()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if home in entry.read_bytes() and (pid := int(entry.parent.name)) not in known:
-                found.append(psutil.Process(pid))
-        except (OSError, psutil.Error):
-            continue
-    return found
+def _pids() -> set[int]:
+    """All processes of this machine. Listed before and after each test, so it has to be quick."""
+    return set(psutil.pids())
+
+
+def _ours(pid: int, folder: str) -> psutil.Process | None:
+    """Return the process if it descends from us, or if its HOME is below the folder."""
+    try:
+        process = psutil.Process(pid)
+        if any(parent.pid == os.getpid() for parent in process.parents()):
+            return process
+        if f"HOME={folder}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+            return process
+    except (OSError, psutil.Error):  # it has ended
+        pass
+    return None

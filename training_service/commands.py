@@ -11,6 +11,10 @@ import typer
 from training_service.settings import Settings
 from training_service.settings.loading import SettingsError, load
 
+# gRPC reads it when it is imported, below. Otherwise each failed handshake adds a line in gRPC's own format
+# to the log, and strangers could fill it.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 app = typer.Typer(
     name="training-service",
     help="Runs training jobs on groups of machines.",
@@ -18,8 +22,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-_HEALTH_SECONDS = 3
 
 _Config = Annotated[
     Path | None,
@@ -71,7 +73,8 @@ def serve(
     )
     # Imported here, since the server's libraries are slow to import.
     from job_tracker.domain.errors import BackendRefused, StoreRefused, StoreUnavailable
-    from training_service.main import CannotServe, run
+    from training_service.main import run
+    from training_service.serving import CannotServe
 
     try:
         run(settings)
@@ -87,17 +90,13 @@ def health(
     ] = None,
 ) -> None:
     """Check a running service with a gRPC health check, for probes. Exit code 0: it serves."""
-    target = address or _settings(config, None, {}).server.address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
-    import grpc
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    settings = _settings(config, None, {}) if config or not address else None
+    from training_service.health_check import NotHealthy, ask
 
-    with grpc.insecure_channel(target) as channel:
-        try:
-            request = health_pb2.HealthCheckRequest()
-            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=_HEALTH_SECONDS)
-        except grpc.RpcError as error:
-            _fail(f"{target} does not answer: {error.details()}")
-    state = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    try:
+        state = ask(settings, address)
+    except NotHealthy as error:
+        _fail(str(error))
     typer.echo(state)
     raise typer.Exit(0 if state == "SERVING" else 1)
 

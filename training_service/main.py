@@ -10,17 +10,13 @@ import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-
+from job_tracker.access.projects import Projects
 from job_tracker.admission.admission import Admission
 from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
-from job_tracker.domain import naming
 from job_tracker.domain.errors import StoreLost
 from job_tracker.domain.job import Job
 from job_tracker.files.artifacts import ModelFiles
@@ -34,36 +30,30 @@ from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from training_service import log_setup as service_logs
-from training_service._generated import training_reporter_pb2, training_service_pb2
-from training_service._generated.training_reporter_pb2_grpc import add_TrainingReporterServicer_to_server
-from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
-from training_service.api.connections import call_options, connection_options
-from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor
+from training_service.access_opening import OpenedAccess, open_access
+from training_service.api.access import AccessServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
+from training_service.auth.live import Unusable
+from training_service.auth.operator_token import FILE_NAME, remove_operator_token, write_operator_token
 from training_service.backend_opening import open_backend
+from training_service.certificate_opening import Certificates, open_certificates
 from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
 from training_service.metrics import Metrics, MetricsServer
 from training_service.metrics.outside import observed
+from training_service.serving import CannotServe, Servers, Servicers
 from training_service.settings import Settings
+from training_service.settings.addresses import split
+from training_service.settings.protection import is_open
 from training_service.store_opening import open_store
 
 log = logging.getLogger(__name__)
 
-SERVICE_NAMES = tuple(
-    service.full_name
-    for file in (training_service_pb2, training_reporter_pb2)
-    for service in file.DESCRIPTOR.services_by_name.values()
-)
 _CAMPAIGN = "the campaign for leadership"
 _UMASK = 0o077
 """Only this user can read files of the service, and those of its jobs, which inherit the umask."""
 _EXIT_KILLED = 128 + signal.SIGTERM
-
-
-class CannotServe(Exception):
-    """The service cannot start. The message is one line."""
 
 
 def run(settings: Settings) -> None:
@@ -80,12 +70,20 @@ async def serve(settings: Settings) -> None:
     stop_requested = _stop_signal()
     async with AsyncExitStack() as stack:
         metrics = Metrics()
+        certificates = _certificates(settings)
+        metrics.observe_certificates(
+            lambda: certificates.ends() if certificates else {},
+            lambda: certificates.problems() if certificates else 0,
+        )
         store = observed(await open_store(settings), Store, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
-        metrics.observe_store(store, settings.scheduling.capacity)
+        access = await _access(settings, store)
+        metrics.observe_store(store, settings.scheduling.capacity, access.projects.names)
         store_id = await store.store_id()
         tokens = ReportTokens(await store.secret())
-        report_environment = ReportEnvironment(tokens, settings.reports.address)
+        report_environment = ReportEnvironment(
+            tokens, settings.reports.address, certificates.report_ca if certificates else None
+        )
         opened = await open_backend(settings, store_id, report_environment, metrics)
         stack.push_async_callback(opened.backend.close)
         metrics.observe_watch(opened.silent_seconds)
@@ -95,35 +93,40 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(collector.close)
         stack.push_async_callback(end, background(collector.run(), "collection of logs"))
         leadership = make_leadership(settings, store, opened, collector, reports, metrics)
-        stack.callback(_metrics_server(metrics, settings).close)
+        stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
-        servicer = TrainingServicer(
-            make_jobs(settings, store, store_id, opened, metrics),
-            cancelled_as_failure=settings.server.cancelled_as_failure,
+        jobs = make_jobs(settings, store, store_id, opened, metrics, access.projects)
+        access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
+        stack.push_async_callback(access.callers.close)
+        stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))
+        servicer = TrainingServicer(jobs, cancelled_as_failure=settings.server.cancelled_as_failure)
+        servers = Servers(
+            settings,
+            certificates.tls if certificates else None,
+            Servicers(servicer, AccessServicer(access.operations), ReporterServicer(tokens, reports)),
+            access.authenticator,
+            metrics.observe_call,
         )
-        server, serving = _make_server(servicer, ReporterServicer(tokens, reports), metrics)
-        port = _bind(server, settings.server.address)
-        host = settings.server.address.rpartition(":")[0]
-        if report_environment.address is None:
-            report_environment.address = settings.plugin.address_for_ranks(host, port)
+        _offer_operator_token(settings, access, servers.port)
+        report_environment.address = _address_for_ranks(settings, servers, certificates)
         leading = background(leadership.run(), _CAMPAIGN, expected=(StoreLost,))
         stack.push_async_callback(end, leading)
-        await server.start()
-        for name in ("", *SERVICE_NAMES):
-            await serving.set(name, health_pb2.HealthCheckResponse.SERVING)
+        if certificates:
+            stack.push_async_callback(end, background(certificates.watch(), "watch of certificates"))
+        await servers.start()
         log_exposure(settings)  # after the start: a failed start logs one line only
-        log.info("serving at %s:%d, pid %d", settings.server.address.rpartition(":")[0], port, os.getpid())
+        log.info("serving at %s:%d, pid %d", split(settings.server.address)[0], servers.port, os.getpid())
 
         stopping = asyncio.create_task(stop_requested.wait())
         await asyncio.wait([stopping, leading], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
 
         log.info("stopping; running groups are left alone")
-        await serving.enter_graceful_shutdown()
+        await servers.drain()
         servicer.close()
         # Resign first: another replica may lead while this one still answers calls.
-        await asyncio.gather(end(leading), server.stop(settings.server.shutdown_seconds))
+        await asyncio.gather(end(leading), servers.stop())
     if not stop_requested.is_set():
         error = leading.exception()
         raise (
@@ -134,7 +137,14 @@ async def serve(settings: Settings) -> None:
     log.info("stopped")
 
 
-def make_jobs(settings: Settings, store: Store, store_id: str, opened: Opened, metrics: Metrics) -> Jobs:
+def make_jobs(
+    settings: Settings,
+    store: Store,
+    store_id: str,
+    opened: Opened,
+    metrics: Metrics,
+    projects: Projects,
+) -> Jobs:
     """The operations behind the API."""
     resolver = make_resolver(settings)
     admission = Admission(
@@ -145,7 +155,7 @@ def make_jobs(settings: Settings, store: Store, store_id: str, opened: Opened, m
         max_processes=settings.scheduling.most_processes,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
-        home=naming.home(store_id),
+        store_id=store_id,
         defaults=settings.job_defaults,
     )
     return Jobs(
@@ -156,6 +166,7 @@ def make_jobs(settings: Settings, store: Store, store_id: str, opened: Opened, m
         max_queued=settings.scheduling.max_queued,
         parameter_check=ParameterCheck(settings.algorithms, settings.jobs.check_path),
         preflights=[opened.preflight] if opened.preflight else [],
+        limits_of=projects.limits_of,
         on_save=metrics.observe_job,
     )
 
@@ -224,39 +235,54 @@ def make_resolver(settings: Settings) -> Resolver:
     return Resolver(settings.algorithms, settings.backend, settings.plugin)
 
 
-def _make_server(
-    servicer: TrainingServicer, reporter: ReporterServicer, metrics: Metrics
-) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
-    server = grpc.aio.server(
-        interceptors=[CallInterceptor(metrics.observe_call)],
-        options=[
-            *connection_options(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-            *call_options(LARGEST_MESSAGE),
-            ("grpc.so_reuseport", 0),  # a second service on this port must fail to start
-        ],
-    )
-    add_TrainingServiceServicer_to_server(servicer, server)
-    add_TrainingReporterServicer_to_server(reporter, server)
-    serving = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(serving, server)
-    names = (*SERVICE_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
-    return server, serving
-
-
-def _bind(server: grpc.aio.Server, address: str) -> int:
+def _certificates(settings: Settings) -> Certificates | None:
     try:
-        return server.add_insecure_port(address)
-    except RuntimeError as error:
+        return open_certificates(settings)
+    except Unusable as error:
+        raise CannotServe(str(error)) from error
+
+
+async def _access(settings: Settings, store: Store) -> OpenedAccess:
+    try:
+        return await open_access(settings, store)
+    except Unusable as error:
+        raise CannotServe(str(error)) from error
+
+
+def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -> None:
+    """Write a token for trainctl on this machine, unless the service asks for no proof."""
+    folder = settings.storage.data_dir
+    try:
+        if is_open(settings):
+            remove_operator_token(folder)
+            return
+        address = f"{split(settings.server.address)[0]}:{port}"
+        access.callers.accept_operator(write_operator_token(folder, address))
+    except OSError as error:
         raise CannotServe(
-            f"server.address: cannot listen at {address}: another program may use the port, or the host is "
-            "not an address of this machine. Choose another one with --address"
+            f"storage.data_dir: {folder / FILE_NAME} cannot be written ({error.strerror})"
         ) from error
 
 
-def _metrics_server(metrics: Metrics, settings: Settings) -> MetricsServer:
+def _address_for_ranks(settings: Settings, servers: Servers, certificates: Certificates | None) -> str | None:
+    """The address where ranks report; None if they cannot."""
+    listening, port = servers.report_address
+    address = settings.reports.address or settings.plugin.address_for_ranks(split(listening)[0], port)
+    if certificates is None or address is None:
+        return address
+    if settings.server.tls.client_certificates == "required" and not settings.reports.listen:
+        log.warning(
+            "server.tls.client_certificates: ranks have no certificates, so they report by printed lines "
+            "only; set reports.listen to an address of their own"
+        )
+        return None
+    return certificates.address_for_ranks(address)
+
+
+def _metrics_server(metrics: Metrics, settings: Settings, certificates: Certificates | None) -> MetricsServer:
+    tls = certificates.tls if certificates and settings.metrics.tls is not False else None
     try:
-        return MetricsServer(metrics.registry, settings.metrics)
+        return MetricsServer(metrics.registry, settings.metrics, tls)
     except OSError as error:
         raise CannotServe(
             f"metrics.port: cannot listen at {settings.metrics.port}: {error.strerror}. Choose another port"

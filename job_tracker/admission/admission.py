@@ -54,7 +54,8 @@ class Admission:
     entry), capacity.
 
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
-    that set none. `max_processes` bounds the training processes of one job. `home` is the home of new jobs.
+    that set none. `max_processes` bounds the training processes of one job. `store_id` is part of the home of
+    new jobs.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Admission:
         max_processes: int,
         models_uri: str,
         checkpoints_uri: str,
-        home: str = "",
+        store_id: str = "",
         defaults: JobDefaults | None = None,
     ) -> None:
         self._algorithms = algorithms
@@ -76,13 +77,16 @@ class Admission:
         self._max_processes = max_processes
         self._models_uri = models_uri
         self._checkpoints_uri = checkpoints_uri
-        self._home = home
+        self._store_id = store_id
         self._resolver = resolver
         self._defaults = defaults or JobDefaults()
         self._groups: dict[tuple[object, ...], tuple[GroupSpec, InstanceOptions]] = {}
 
-    def key_of(self, request: JobRequest) -> RequestKey | None:
-        """Return the key that makes the request repeatable; None if it has none. Raises InvalidField."""
+    def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
+        """Return the key that makes the request repeatable; None if it has none. Raises InvalidField.
+
+        Each project has its own keys.
+        """
         key = request.request_key
         if not key:
             return None
@@ -96,10 +100,10 @@ class Admission:
             if not values[name]:
                 del values[name]  # so that digests of earlier versions, without these fields, still match
         content = json.dumps(values, sort_keys=True)
-        return RequestKey(key, hashlib.sha256(content.encode()).digest())
+        return RequestKey(key, hashlib.sha256(content.encode()).digest(), caller.default_project)
 
     async def check(self, caller: Caller, request: JobRequest) -> JobSpec:
-        """Return the spec of the requested job.
+        """Return the spec of the requested job, which belongs to the caller's default project.
 
         Raises InvalidField or UnknownReference with the first invalid field, its value and what is allowed,
         and StorageUnavailable if the dataset's storage does not answer.
@@ -122,6 +126,7 @@ class Admission:
         group, pod_options = self._group(request, algorithm)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines)
+        project = caller.default_project
         return JobSpec(
             group=group,
             algorithm=request.algorithm,
@@ -138,7 +143,9 @@ class Admission:
             code_version=algorithm.version,
             retry=retry,
             deadlines=deadlines,
-            home=self._home,
+            home=naming.home(project, self._store_id) if self._store_id else "",
+            project=project,
+            submitted_by=caller.name,
         )
 
     def _group(self, request: JobRequest, algorithm: Algorithm) -> tuple[GroupSpec, InstanceOptions]:

@@ -1,10 +1,14 @@
 """Callers: their names, how they are identified, and their roles."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from typing import Final
 
-DEFAULT_PROJECT = "default"
+from job_tracker.domain.naming import DEFAULT_PROJECT
+
+ALL_PROJECTS: Final = "*"
+"""Stands for every project in the roles of a caller. It is not the name of a project."""
 
 
 class Means(StrEnum):
@@ -15,13 +19,28 @@ class Means(StrEnum):
 
     Everyone who can reach it is the same caller, at many addresses.
     """
+    TOKEN = "token"  # noqa: S105
+    """A token of this service."""
+    CERTIFICATE = "certificate"
+    """A client certificate, which the service has verified. Its SPIFFE id or subject is the caller's name."""
+    REPORT = "report"
+    """A report token, which the operation itself checks. Such a caller has no role."""
 
 
-class Role(StrEnum):
-    """What a caller may do in a project."""
+class Role(IntEnum):
+    """What a caller may do in a project. Each role includes the ones before it; see rights.py."""
 
-    OPERATOR = "operator"
+    VIEWER = 1
+    """The caller may read the jobs of the project."""
+    SUBMITTER = 2
+    """The caller may also submit jobs, and cancel its own."""
+    ADMIN = 3
+    """The caller may also cancel the jobs of others."""
+    OPERATOR = 4
     """The caller may do everything, in all projects."""
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +48,41 @@ class Caller:
     """The caller of an operation. The first argument of every operation."""
 
     name: str
+    """Unique among all callers of a service. It is stored with the jobs that the caller submits."""
     means: Means
     roles: Mapping[str, Role] = field(default_factory=dict)
-    """By project."""
+    """By project. The role under ALL_PROJECTS counts in every project."""
     default_project: str = DEFAULT_PROJECT
     """The project of requests that do not name one."""
+    credential: str = ""
+    """The visible id of the caller's token; empty without one."""
     address: str = ""
     """The caller's host, for example ipv4:192.0.2.1; empty for the service itself."""
 
     @property
     def key(self) -> str:
-        """The key of limits that callers share. Callers without names have one key per host.
+        """The key of limits that callers share. Callers that are not identified have one key per host.
 
-        So all programs on one machine count as one caller, and so do all clients behind one proxy.
+        So all their programs on one machine count as one caller, and so do all clients behind one proxy.
         """
-        return self.address
+        return self.address if self.means is Means.OPEN else f"{self.means}:{self.name}"
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Return whether the caller has a role in every project."""
+        return ALL_PROJECTS in self.roles
+
+    def role_in(self, project: str) -> Role | None:
+        """Return the caller's role in the project; None if it has none."""
+        own, general = self.roles.get(project), self.roles.get(ALL_PROJECTS)
+        if own is None or general is None:
+            return own or general
+        return max(own, general)
+
+    def using(self, project: str) -> "Caller":
+        """Return the caller with another project for requests that do not name one. Its roles stay."""
+        return replace(self, default_project=project)
 
 
-BUILT_IN = Caller(name="operator", means=Means.OPEN, roles={DEFAULT_PROJECT: Role.OPERATOR})
-"""The only caller so far. Without an address it is the service itself."""
+BUILT_IN = Caller(name="operator", means=Means.OPEN, roles={ALL_PROJECTS: Role.OPERATOR})
+"""The caller of a service that asks for no proof. Without an address it is the service itself."""

@@ -5,8 +5,11 @@ TrackerError
 │   └── UnknownReference     ... it names something that does not exist
 ├── JobNotFound
 ├── RequestKeyConflict       the request key was used for another request
-├── LimitExceeded            the queue is full
+├── LimitExceeded            a limit of the service is reached
+│   └── QueueFull            ... of queued jobs, in all or of a project
 ├── NotAllowed               the caller did not prove that it may do this
+├── Forbidden                the caller is known, but its role does not allow this
+├── NotPossible              the present state of the object does not allow this
 ├── AttemptOver              a report for an attempt that is no longer running
 ├── IllegalMove              a transition that is not in TRANSITIONS
 ├── StaleJob                 another writer changed the job first: read it again
@@ -42,7 +45,7 @@ class UnknownReference(InvalidField):
 
 
 class JobNotFound(TrackerError):
-    """No job has this id: it never existed, or it was pruned."""
+    """No job has this id: it never existed, it was pruned, or its project is not one of the caller's."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"Job {job_id} doesn't exist")
@@ -64,8 +67,27 @@ class LimitExceeded(TrackerError):
     """A limit of the service is reached. The message names the limit and says what to do."""
 
 
+class QueueFull(LimitExceeded):
+    """As many jobs are queued as the service allows, or as the project allows."""
+
+    def __init__(self, queued: int, project: str = "") -> None:
+        setting = f"projects.{project}.max_queued" if project else "scheduling.max_queued"
+        super().__init__(
+            f"{queued} jobs{f' of project {project}' if project else ''} are queued, which is the limit "
+            f"({setting}); try again when some have run"
+        )
+
+
 class NotAllowed(TrackerError):
     """The caller did not prove that it may do this. The message says what is missing."""
+
+
+class Forbidden(TrackerError):
+    """The caller is known, but may not do this. The message names the role that is needed."""
+
+
+class NotPossible(TrackerError):
+    """The present state of the object does not allow this. The message says what to do first."""
 
 
 class AttemptOver(TrackerError):

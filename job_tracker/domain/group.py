@@ -48,7 +48,8 @@ class GroupRef:
     job_id: int
     attempt: int
     home: str = field(default="", compare=False)
-    """The home of the group's job. Empty if unknown, since engines do not report it."""
+    """The home of the group's job. Empty if unknown, since engines do not report it. A group's folder shows
+    the store, but not the project: see naming.home_in_store."""
 
     @property
     def job_folder(self) -> str:

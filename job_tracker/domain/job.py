@@ -85,6 +85,10 @@ class JobSpec:
     deadlines: Deadlines = field(default_factory=Deadlines)
     home: str = ""
     """PROJECT/STORE, the parent of the job's folders; empty for jobs of versions without homes."""
+    project: str = naming.DEFAULT_PROJECT
+    """The project that the job belongs to, and whose roles count for it."""
+    submitted_by: str = ""
+    """The name of the caller; empty for jobs of versions without projects."""
 
     @property
     def instances(self) -> int:

@@ -6,10 +6,17 @@ All are valid DNS labels. Names of groups are unique in a store, since each has 
 import hashlib
 import re
 from functools import lru_cache
+from typing import Final
 
 MASTER = "master"
 WORKER = "worker"
-DEFAULT_PROJECT = "default"
+DEFAULT_PROJECT: Final = "default"
+"""The project of requests that name none, and of jobs from versions without projects."""
+PROJECT_RULE: Final = (
+    "use 1 to 40 lower-case letters, digits and -; begin with a letter, and end with a letter or digit"
+)
+_PROJECT = re.compile("[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_UNKNOWN_PROJECT = "-"
 _LONGEST_ROLE = "evaluator"
 
 _LABEL_LENGTH = 63
@@ -40,9 +47,22 @@ def group_name(algorithm: str, job_id: int, attempt: int) -> str:
     return slug(algorithm, _LABEL_LENGTH - _LONGEST_SUFFIX - len(tail)) + tail
 
 
-def home(store_id: str) -> str:
-    """Return the home of a store's jobs, which is PROJECT/STORE, for example default/1a2b3c4d."""
-    return f"{DEFAULT_PROJECT}/{store_id}"
+def is_project(text: str) -> bool:
+    """Return whether the text can be the name of a project, see PROJECT_RULE.
+
+    The name is part of paths, and of names on engines, so it is a DNS label (RFC 1123) with room for others.
+    """
+    return _PROJECT.fullmatch(text) is not None
+
+
+def home(project: str, store_id: str) -> str:
+    """Return the home of a project's jobs, which is PROJECT/STORE, for example default/1a2b3c4d."""
+    return f"{project}/{store_id}"
+
+
+def home_in_store(store_id: str) -> str:
+    """Return the home of a group that was found on an engine: it shows the store, but not the project."""
+    return home(_UNKNOWN_PROJECT, store_id)
 
 
 def store_of(home: str) -> str:

@@ -1,4 +1,4 @@
-"""Policies of a job: retries, elasticity and deadlines."""
+"""Policies of a job: retries, elasticity and deadlines; and limits of a project."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,6 +46,14 @@ class Elastic:
 
     The loss of one more worker ends the attempt.
     """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectLimits:
+    """Limits of a project. None: no limit besides those of the service."""
+
+    max_queued: int | None = None
+    """The largest number of the project's jobs that wait in the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

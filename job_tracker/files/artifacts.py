@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import BinaryIO
@@ -62,7 +62,7 @@ class ModelFiles:
         except StorageUnavailable:
             return None
 
-    async def read(self, job: Job, name: str) -> AsyncIterator[bytes]:
+    async def read(self, job: Job, name: str) -> AsyncGenerator[bytes, None]:
         """The content of a file of the model, in pieces.
 
         Raises InvalidField, UnknownReference and StorageUnavailable.

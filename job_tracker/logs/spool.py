@@ -135,7 +135,7 @@ class FolderSpool:
             if not store:
                 found.append(GroupRef(name, int(job_id), int(attempt)))
             elif store == [self._store_id]:
-                found.append(GroupRef(name, int(job_id), int(attempt), naming.home(self._store_id)))
+                found.append(GroupRef(name, int(job_id), int(attempt), naming.home_in_store(self._store_id)))
         return found
 
     async def keep(

@@ -1,6 +1,6 @@
 """The environment variables with which a process can report and recognize its peers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from job_tracker.domain.job import Job
@@ -9,7 +9,7 @@ from job_tracker.reports.tokens import ReportTokens
 
 @dataclass(slots=True)
 class ReportEnvironment:
-    """GROUP_TOKEN of a job's attempt, and REPORT_ADDRESS and REPORT_TOKEN if there is an address.
+    """GROUP_TOKEN of a job's attempt, and if there is an address, REPORT_ADDRESS, REPORT_TOKEN and REPORT_CA.
 
     REPORT_TOKEN allows nothing but reports on the attempt, and GROUP_TOKEN nothing but joining its group.
     They are plain variables, unless the backend can hide them (`kubernetes.token_secrets`).
@@ -18,6 +18,9 @@ class ReportEnvironment:
     tokens: ReportTokens
     address: str | None = None
     """HOST:PORT at which training processes reach this service."""
+    ca: Callable[[], str] | None = None
+    """Returns the authorities of the service's certificate, as PEM, or `system` for those that gRPC trusts by
+    itself. None: connections are not encrypted, and there is no REPORT_CA."""
 
     def __call__(self, job: Job) -> Mapping[str, str]:
         """The variables of the job's current attempt; see ExtraEnvironment."""
@@ -25,4 +28,6 @@ class ReportEnvironment:
         if self.address is not None:
             variables["REPORT_ADDRESS"] = self.address
             variables["REPORT_TOKEN"] = self.tokens.issue(job.id, job.attempt)
+            if self.ca is not None:
+                variables["REPORT_CA"] = self.ca()
         return variables

@@ -1,17 +1,20 @@
-"""Encodes the values of a job that stores keep as JSON. For specs see specs.py.
+"""Encodes the values of jobs and projects that stores keep as JSON. For specs see specs.py.
 
 Fields that have the default of their class are left out, so a stored job that lacks a field always has that
 default. Therefore released defaults never change: those of JobSpec, its policies, RankStatus, Ending,
-Diagnosis, Move, Progress and Artifact. If new jobs need another value, admission sets it, or a new field is
-added.
+Diagnosis, Move, Progress, Artifact and ProjectLimits. If new jobs need another value, admission sets it, or a
+new field is added.
 """
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import TypeAdapter
 
+from job_tracker.domain.caller import Role
 from job_tracker.domain.group import RankStatus
 from job_tracker.domain.job import Ending, Move, Progress
+from job_tracker.domain.policies import ProjectLimits
 from job_tracker.domain.telemetry import Artifact
 
 T = TypeVar("T")
@@ -21,6 +24,8 @@ ENDING = TypeAdapter(Ending)
 MOVES = TypeAdapter(tuple[Move, ...])
 PROGRESS = TypeAdapter(Progress)
 ARTIFACT = TypeAdapter(Artifact)
+MEMBERS = TypeAdapter(Mapping[str, Role])
+LIMITS = TypeAdapter(ProjectLimits)
 
 
 def text_of(adapter: TypeAdapter[T], value: T) -> str:

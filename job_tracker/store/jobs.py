@@ -8,6 +8,7 @@ from typing import Protocol
 
 from job_tracker.common.broadcast import Subscription
 from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.naming import DEFAULT_PROJECT
 from job_tracker.store.lease import Term
 
 Changes = Subscription[int, JobState]
@@ -16,19 +17,24 @@ Changes = Subscription[int, JobState]
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """The key of a repeatable submission, and a digest of its request."""
+    """The key of a repeatable submission, a digest of its request, and its project. Keys are per project."""
 
     key: str
     digest: bytes
+    project: str = DEFAULT_PROJECT
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A filter for jobs. An empty value matches all jobs."""
+    """A filter for jobs. An empty value matches all jobs, except for `projects`."""
 
     states: frozenset[JobState] = frozenset()
     name_prefix: str = ""
     algorithm: str = ""
+    submitted_by: str = ""
+    """The name of the caller that submitted the jobs."""
+    projects: frozenset[str] | None = None
+    """The projects of the jobs. None: all projects. Empty: none, so no job matches."""
 
 
 LARGEST_LIST = 2 << 20
@@ -62,12 +68,18 @@ class JobStore(JobReader, Protocol):
     """Stores jobs."""
 
     async def submit(
-        self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
+        self,
+        spec: JobSpec,
+        at: datetime,
+        request_key: RequestKey | None,
+        max_queued: int,
+        max_queued_in_project: int | None = None,
     ) -> Job:
         """Queue and return a new job, or return the job that was submitted with this key and digest before.
 
         Ids start at 1, increase, and are never reused. Raises RequestKeyConflict if the key was used with
-        another digest, and LimitExceeded if `max_queued` jobs are queued.
+        another digest, and LimitExceeded if `max_queued` jobs are queued, or `max_queued_in_project` of the
+        project of `spec`.
         """
         ...
 

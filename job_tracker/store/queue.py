@@ -1,6 +1,6 @@
 """The protocol for the queue, live jobs, due jobs and counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -33,6 +33,12 @@ class QueueView(Protocol):
 
     async def tallies(self) -> Mapping[JobState, Tally]:
         """Return the counts of every state. The cost does not grow with the number of jobs."""
+        ...
+
+    async def tallies_of(self, projects: Collection[str]) -> Mapping[str, Mapping[JobState, int]]:
+        """Return the number of jobs in every state, for each of the projects. The cost does not grow with the
+        number of jobs.
+        """
         ...
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:

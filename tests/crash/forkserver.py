@@ -1,10 +1,12 @@
-"""Starts services as fast as a fork, since all modules are imported. `python -m tests.crash.forkserver`.
+"""Starts services as fast as a fork: they find all modules imported. `python -m tests.crash.forkserver`.
 
 Each line on standard input is an order (`Order`, as JSON). The answer is the service's pid and, when the
 service has ended, its exit code (-N for signal N). Then the next order is read.
 """
 
 import ctypes
+import gc
+import importlib
 import json
 import os
 import signal
@@ -22,6 +24,12 @@ Wrapper = Callable[["Seams", Path], None]
 
 ROOT = Path(__file__).parents[2]
 _PR_SET_PDEATHSIG = 1
+_IMPORTED_LATE = {
+    "sqlite": ("fsspec.implementations.local",),
+    "processes": ("job_tracker.backends.process.backend", "job_tracker.backends.process.spool"),
+    "kubernetes": ("job_tracker.backends.kubernetes.backend", "job_tracker.backends.kubernetes.preflight"),
+}
+"""What a service imports only once it is configured, by the name of its seams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +91,15 @@ def main(wraps: Sequence[str]) -> None:
     """Fork until there are no more orders."""
     import training_service.main
     from tests.crash import calls
+    from training_service.settings.settings import settings_model
 
     _die_with_parent()
     wrappers = [calls.wrapper(name) for name in wraps]
+    for name in wraps:
+        for module in _IMPORTED_LATE.get(name, ()):
+            importlib.import_module(module)
+    settings_model()
+    gc.freeze()  # a collection in a service would copy all that is shared
     assert Path(training_service.main.__file__).is_relative_to(ROOT), "imported from other sources"
     answers = os.dup(1)
     for line in sys.stdin:

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from job_tracker.backends.process import ProcessBackend
+from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LogsNotFound
 from job_tracker.domain.group import Phase

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health, health_pb2_grpc
 
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.registry import Opened
@@ -18,18 +19,22 @@ from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer, ReportTokens
 from job_tracker.scheduling.fifo import Fifo
+from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter
 from job_tracker.store.queue import Tally
-from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker
 from tests.support.catalog import algorithm_of
 from tests.support.leadership import elected
 from training_service import main
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.access_opening import open_access
+from training_service.api.access import AccessServicer
+from training_service.api.interceptors import CallInterceptor
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.metrics import Metrics
+from training_service.serving import Listener, Servicers, make_server
 from training_service.settings import Settings
 
 Status = pb.GetTrainingStatusResponse
@@ -72,7 +77,7 @@ class AudibleMetrics(Metrics):
 class Service:
     """A running service, with access to its parts and a connected client."""
 
-    def __init__(self, settings: Settings, store: SqliteStore) -> None:
+    def __init__(self, settings: Settings, store: Store) -> None:
         self.settings = settings
         self.store = store
         self.world = FakeWorld()
@@ -82,24 +87,33 @@ class Service:
     async def start(self, *, tracked: bool = True) -> None:
         """Serve on a free port. Without tracking, jobs keep their state."""
         backend = FakeBackend(self.world)
+        self.access = await open_access(self.settings, self.store)
         jobs = main.make_jobs(
             self.settings,
             self.store,
             await self.store.store_id(),
             Opened(backend=backend, spool=self.world),
             self.metrics,
+            self.access.projects,
         )
+        callers = self.access.callers
+        callers.on_change(lambda: jobs.streams.recheck(callers.remembering()))
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBuffer(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())
         reporter = ReporterServicer(self.tokens, self.reports)
-        self.server, self.health = main._make_server(self.servicer, reporter, self.metrics)
-        port = main._bind(self.server, "127.0.0.1:0")
+        interceptor = CallInterceptor(self.metrics.observe_call, self.access.authenticator)
+        servicers = Servicers(self.servicer, AccessServicer(self.access.operations), reporter)
+        self.server = make_server(servicers, interceptor, descriptors=1024)
+        self.health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
+        port = Listener("server.address", "127.0.0.1:0").bind(self.server)
         self.address = f"127.0.0.1:{port}"
         await self.server.start()
         self._stack.push_async_callback(self.store.close)
         self._stack.callback(self.world.close)
         self._stack.push_async_callback(self._end, asyncio.create_task(self.reports.run()))
+        self._stack.push_async_callback(self._end, asyncio.create_task(callers.follow()))
         if tracked:
             self._stack.push_async_callback(self._end, asyncio.create_task(self._track(backend)))
         self._stack.push_async_callback(self.server.stop, None)

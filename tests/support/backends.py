@@ -10,23 +10,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from job_tracker.backends.base import Backend, Mark, Observation, snapshot_of
-from job_tracker.backends.docker import DockerBackend
+from job_tracker.backends.docker.backend import DockerBackend
 from job_tracker.backends.docker.names import ENDING
 from job_tracker.backends.docker.plan import DockerPlan
 from job_tracker.backends.docker.plan import plan as docker_plan
 from job_tracker.backends.docker.plugin import DockerPlugin
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.fake import FakeBackend, FakeWorld
-from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.backends.kubernetes.cache import WatchTiming
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.plan import plan as kubernetes_plan
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.process import ProcessBackend, ProcessSpool
+from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
+from job_tracker.backends.process.spool import ProcessSpool
 from job_tracker.catalog import Algorithm
 from job_tracker.domain.group import GroupRef, InstanceSpec, Phase
 from job_tracker.domain.job import Job

@@ -1,10 +1,17 @@
-"""Callers with other addresses."""
+"""Callers with other addresses, names and roles."""
 
 from dataclasses import replace
 
-from job_tracker.domain.caller import BUILT_IN, Caller
+from job_tracker.domain.caller import ALL_PROJECTS, BUILT_IN, Caller, Means, Role
 
 
 def caller_at(address: str) -> Caller:
     """Return the built-in caller with this address."""
     return replace(BUILT_IN, address=address)
+
+
+def caller_with(role: Role | None, project: str = "vision", *, name: str = "ada") -> Caller:
+    """Return a caller with the role in the project, which is its default. An operator has it everywhere."""
+    where = ALL_PROJECTS if role is Role.OPERATOR else project
+    roles = {} if role is None else {where: role}
+    return Caller(name=name, means=Means.OPEN, roles=roles, default_project=project)

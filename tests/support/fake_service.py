@@ -38,6 +38,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.files: dict[int, dict[str, bytes]] = defaultdict(dict)
         self.digests: dict[str, str] = {}
         self.requests: list[Any] = []
+        self.projects: list[str] = []
+        """The metadata x-project of each request."""
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
         self.knows_positions = True
@@ -86,6 +88,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
             if (not request.statuses or job.status in request.statuses)
             and job.metadata.name.startswith(request.name_prefix)
             and request.algorithm in ("", job.metadata.algorithm)
+            and request.submitted_by in ("", job.submitted_by)
         ]
         start, size = int(request.page_token or 0), request.page_size or 50
         more = start + size < len(found)
@@ -169,6 +172,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
 
     async def _receive(self, request: Message, context: Any) -> None:
         self.requests.append(request)
+        self.projects.append(dict(context.invocation_metadata()).get("x-project", ""))
         await self._maybe_fail(request, context, after_effect=False)
 
     async def _maybe_fail(self, request: Message, context: Any, *, after_effect: bool) -> None:

@@ -42,13 +42,17 @@ def test_every_diagnosis_is_explained() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_line_of_trainctl_has_existing_options(page: Path) -> None:
-    group = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
     text = page.read_text().replace("\\\n", " ")  # joins lines that end in \
     for line in re.findall(r"\btrainctl((?: [^`\n|;#]*)?)", text):
         words = line.split()
-        command = next((word for word in words if word in group.commands), None)
-        known = names_of(group) | (names_of(group.commands[command]) if command else set())
+        here: Any = group
+        known = names_of(group)
+        for word in words:
+            if word in getattr(here, "commands", {}):
+                here = here.commands[word]
+                known |= names_of(here)
         given = {word.partition("=")[0] for word in words if re.fullmatch(r"--?[a-z][a-z-]*(=.*)?", word)}
         assert given - known == set(), f"trainctl{line}"
 

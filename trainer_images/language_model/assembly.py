@@ -3,20 +3,26 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.optim import Optimizer
 from trainer_kit.group import Group
 
-from language_model import data_parallel, memory, tensor, zero
-from language_model.choices import Precision
+from language_model import activation_offload, data_parallel, layer_offload, memory, tensor, zero
+from language_model.choices import Offload, Precision
 from language_model.data import Batch
+from language_model.dropout import Position
+from language_model.group_scaler import GroupScaler
+from language_model.host import Host
 from language_model.layout import Layout, uses_ddp
 from language_model.mesh import DATA, PIPELINE, Mesh
 from language_model.model import LanguageModel, build
 from language_model.passes import Passes, WholeDepth
+from language_model.pipedream import PipeDream
 from language_model.pipeline import Pipelined, stages_of
+from language_model.stepping import Stepper
 
 
 @dataclass(frozen=True)
@@ -26,32 +32,57 @@ class Learner:
     model: LanguageModel
     """This process's part of the model. Its weights have the names of the whole model."""
     optimizer: Optimizer
-    _passes: Passes
+    _passes: Passes | PipeDream
+    _stepper: Stepper
     _layout: Layout
     _mesh: Mesh
-    _scaler: torch.amp.GradScaler
+    host: Host
 
-    def learn(self, batch: Batch, learning_rate: float) -> float:
-        """Take one step with the batch of the whole group. Return this process's share of the mean loss."""
-        loss = self.find_gradients(self._own(batch))
-        layout = self._layout
-        averages = uses_ddp(layout) or layout.is_sharded or layout.has_flat_buckets
-        if self._mesh.size(DATA) > 1 and not averages:
-            data_parallel.average_gradients(self.model, self._mesh)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
+    def learn(self, batch: Batch, learning_rate: float, step: int) -> float:
+        """Take one step with the batch of the whole group. Return this process's share of the mean loss.
+
+        `step` is the number of the step, from 1, which determines the masks of dropout. If the layout is
+        asynchronous, some steps are taken only by later calls and by `flush`.
+        """
+        share = self._own(batch)
+        position = Position(step, self._mesh.rank(DATA) * len(share.tokens))
+        if isinstance(self._passes, PipeDream):
+            return self._share(self._passes.learn(share, learning_rate, position))
+        loss = self.find_gradients(share, position)
+        self._stepper.step(learning_rate)
         return self._share(loss)
 
-    def find_gradients(self, share: Batch) -> float | None:
+    def flush(self) -> None:
+        """Take all steps of an asynchronous layout. Every process must call this after the same batch."""
+        if isinstance(self._passes, PipeDream):
+            self._passes.flush()
+
+    @property
+    def scaler(self) -> GroupScaler:
+        """The scale of the loss, which is 1 unless PRECISION is fp16."""
+        return self._stepper.scaler
+
+    @property
+    def stage(self) -> PipeDream | None:
+        """The stage of an asynchronous pipeline."""
+        return self._passes if isinstance(self._passes, PipeDream) else None
+
+    def find_gradients(self, share: Batch, position: Position) -> float | None:
         """Compute the gradients of this process's share of a batch. Return its mean loss, if known here."""
+        assert not isinstance(self._passes, PipeDream)  # its gradients are of an earlier batch
         self.optimizer.zero_grad()
-        return self._passes.learn(share)
+        return self._passes.learn(share, position)
 
     def judge(self, batch: Batch) -> float:
         """Return this process's share of the mean loss of a batch, without a step."""
         return self._share(self._passes.judge(self._own(batch)))
+
+    def timeline(self) -> dict[str, Any] | None:
+        """Return the measured passes of the pipeline, see `pass_times`; None if there are none.
+
+        Every process must call this.
+        """
+        return self._passes.timeline() if isinstance(self._passes, Pipelined | PipeDream) else None
 
     def _own(self, batch: Batch) -> Batch:
         """Return this data rank's share of the batch."""
@@ -70,37 +101,43 @@ def assemble(layout: Layout, group: Group) -> Learner:
     """Build the learner of this process. Every process of the group must call this."""
     mesh = Mesh.of(layout, group)
     ranges = [layout.layers_of_stages[stage] for stage in stages_of(mesh.rank(PIPELINE), layout)]
-    model = build(layout, [layer for layers in ranges for layer in layers], group.device)
+    place = torch.device("cpu") if layout.is_layer_by_layer else group.device
+    model = build(layout, [layer for layers in ranges for layer in layers], place)
     parts = [model.part(layers, layout) for layers in ranges]
     memory.recompute(model, layout)
     if layout.tensor > 1:
         tensor.cut(model, layout, mesh)
     if zero.uses_fully_shard(layout):
         zero.shard(parts, layout, mesh)
+    host = Host(group.device)
+    if layout.is_layer_by_layer:
+        host.keep(model.parameters())
     optimizer = zero.optimizer_of(model, layout, mesh)
-    memory.offload_state(zero.own_share(optimizer), layout)
-    scaler = torch.amp.GradScaler(group.device.type, enabled=layout.precision is Precision.FP16)
-    return Learner(model, optimizer, _passes(model, parts, layout, mesh, group, scaler), layout, mesh, scaler)
+    memory.offload_state(zero.own_share(optimizer), layout, host)
+    scaler = GroupScaler(group, enabled=layout.precision is Precision.FP16)
+    stepper = Stepper(model, optimizer, scaler, layout, mesh)
+    return Learner(model, optimizer, _passes(parts, stepper, group, host), stepper, layout, mesh, host)
 
 
-def _passes(
-    model: LanguageModel,
-    parts: list[LanguageModel],
-    layout: Layout,
-    mesh: Mesh,
-    group: Group,
-    scaler: torch.amp.GradScaler,
-) -> Passes:
+def _passes(parts: list[LanguageModel], stepper: Stepper, group: Group, host: Host) -> Passes | PipeDream:
+    model, layout, mesh = stepper.model, stepper.layout, stepper.mesh
+
     @contextmanager
     def context() -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(memory.autocast(layout, group.device))
             if layout.loss_parallel:
                 stack.enter_context(loss_parallel())
+            if layout.offload is Offload.ACTIVATIONS and torch.is_grad_enabled():
+                stack.enter_context(activation_offload.offloaded(model, host))
             yield
 
+    if layout.is_asynchronous:
+        return PipeDream(model, layout, mesh, group.device, context, stepper.step)
     if layout.pipeline > 1:
-        return Pipelined(parts, layout, mesh, group.device, context)
+        return Pipelined(parts, layout, mesh, group.device, context, stepper.scaler)
+    if layout.is_layer_by_layer:
+        return layer_offload.LayerByLayer(model, layout, mesh, host, context)
     [whole] = parts
     grouped = data_parallel.replicate(model, layout, group) if uses_ddp(layout) else whole
-    return WholeDepth(grouped, layout.micro_batches, context, scaler.scale)
+    return WholeDepth(grouped, layout.micro_batches, context, model.random_state, stepper.scaler.scale)

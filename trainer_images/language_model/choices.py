@@ -25,12 +25,16 @@ class Strategy(StrEnum):
 class Schedule(StrEnum):
     """The order of the passes of micro-batches in a pipeline's stages."""
 
+    NAIVE = "naive"
+    """Naive model parallelism: a whole batch passes from stage to stage, so one stage works at a time."""
     GPIPE = "gpipe"
     """All forward passes, then all backward passes."""
     ONE_FORWARD_ONE_BACKWARD = "1f1b"
     """Each backward pass as early as possible, so that few micro-batches are in memory."""
     INTERLEAVED = "interleaved"
     """Like 1f1b with several smaller stages per rank, so that ranks wait less."""
+    PIPEDREAM = "pipedream"
+    """1F1B over steps, asynchronous: each stage steps after each of its backward passes."""
 
 
 class Split(StrEnum):
@@ -48,7 +52,16 @@ class Precision(StrEnum):
     FP32 = "fp32"
     BF16 = "bf16"
     FP16 = "fp16"
-    """With a gradient scaler, on GPUs only."""
+    """With a scale of the loss, which all ranks change together."""
+
+
+class Attention(StrEnum):
+    """How the core of attention is computed."""
+
+    FUSED = "fused"
+    """In one kernel that keeps no scores, unless another parameter needs the operations apart."""
+    EXPLICIT = "explicit"
+    """Scores, softmax, dropout and the sum of values one by one, as in Korthikanti et al., 2022."""
 
 
 class Offload(StrEnum):
@@ -56,9 +69,13 @@ class Offload(StrEnum):
 
     NONE = "none"
     PARAMETERS = "parameters"
-    """Parameters, gradients and the optimizer's state. The optimizer then steps on the host."""
+    """The shards of parameters, gradients and the optimizer's state. The optimizer steps on the host."""
     OPTIMIZER = "optimizer"
     """The optimizer's state, which is copied to the device for each step."""
+    ACTIVATIONS = "activations"
+    """The tensors that a forward pass saves for the backward pass."""
+    LAYERS = "layers"
+    """Everything but one layer and the activations of its micro-batch (L2L)."""
 
 
 class Compression(StrEnum):

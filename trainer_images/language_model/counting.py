@@ -1,5 +1,7 @@
 """Measures the costs of one step for a rank, with `traffic` and `memory_meter`."""
 
+import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -9,9 +11,15 @@ from trainer_kit.group import Group
 
 from language_model import memory_meter
 from language_model.assembly import Learner
+from language_model.layout import Layout
 from language_model.sharded_adamw import ShardedAdamW
 from language_model.traffic import Traffic
 from language_model.zero import own_share
+
+log = logging.getLogger(__name__)
+
+COUNTED_STEP = 4
+"""The first steps of an attempt also allocate lasting objects."""
 
 
 @dataclass
@@ -19,32 +27,64 @@ class StepCost:
     """The costs of one step for one process, in bytes."""
 
     sent_bytes: float = 0
+    messages: float = 0
+    """The number of messages to a single process. Those within collectives do not count."""
     parameter_bytes: float = 0
     """Memory that is held between steps, like the next two."""
     gradient_bytes: float = 0
     optimizer_bytes: float = 0
     peak_bytes: float = 0
-    """The peak memory, including activations and temporary tensors."""
+    """The peak memory of the device, including activations and temporary tensors."""
+    host_peak_bytes: float = 0
+    """The peak memory of the host for what OFFLOAD moves."""
+    to_host_bytes: float = 0
+    """The bytes that OFFLOAD copies from the device to the host."""
+    to_device_bytes: float = 0
+
+
+def counted_step(layout: Layout) -> int:
+    """Return the step of an attempt to measure, from 1. An asynchronous pipeline must be full of versions."""
+    return max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
 
 
 @contextmanager
 def counting(learner: Learner) -> Iterator[StepCost]:
     """Measure a step that is taken in the block. The cost is complete after the block."""
     cost, optimizer = StepCost(), own_share(learner.optimizer)
-    kept = [*memory_meter.parameters_of(learner.model), *memory_meter.state_of(optimizer)]
+    # A reference to this list would keep the state on one side while OFFLOAD=optimizer moves it.
+    memory = memory_meter.MemoryMeter([*weights_of(learner), *memory_meter.state_of(optimizer)], learner.host)
 
     def before_the_step(*_: object) -> None:
         cost.gradient_bytes = memory_meter.size_of(gradients_of(learner))
 
+    host = learner.host
+    copied = host.bytes_in, host.bytes_out
     hook = optimizer.register_step_pre_hook(before_the_step)
     try:
-        with memory_meter.MemoryMeter(kept) as memory, Traffic() as traffic:
+        with memory, Traffic() as traffic:
             yield cost
     finally:
         hook.remove()
-    cost.sent_bytes, cost.peak_bytes = traffic.bytes_sent, memory.peak
-    cost.parameter_bytes = memory_meter.size_of(memory_meter.parameters_of(learner.model))
+    cost.sent_bytes, cost.messages, cost.peak_bytes = traffic.bytes_sent, traffic.messages, memory.peak
+    cost.host_peak_bytes = memory.host_peak
+    cost.to_host_bytes, cost.to_device_bytes = host.bytes_in - copied[0], host.bytes_out - copied[1]
+    cost.parameter_bytes = memory_meter.size_of(weights_of(learner))
     cost.optimizer_bytes = memory_meter.size_of(memory_meter.state_of(optimizer))
+
+
+@contextmanager
+def counted(learner: Learner, group: Group, metrics: dict[str, float]) -> Iterator[None]:
+    """Measure the step in the block, and add its costs to the metrics. Every process must call this."""
+    with counting(learner) as cost:
+        yield
+    metrics |= asdict(of_group(cost, group))
+    log.info("::counted:: %s", json.dumps({name: metrics[name] for name in asdict(cost)}))
+
+
+def weights_of(learner: Learner) -> list[Tensor]:
+    """Return this process's share of the parameters, in all versions that it keeps."""
+    stashed = learner.stage.versions.stashed if learner.stage else []
+    return [*memory_meter.parameters_of(learner.model), *stashed]
 
 
 def gradients_of(learner: Learner) -> list[Tensor]:
@@ -55,10 +95,11 @@ def gradients_of(learner: Learner) -> list[Tensor]:
 
 
 def of_group(cost: StepCost, group: Group) -> StepCost:
-    """Return the mean of the sent bytes over all ranks, and the maximum of each kind of memory."""
+    """Return the means of the sent bytes and messages over all ranks, and the maximum of each memory."""
     values = asdict(cost)
     own = [value if rank == group.rank else 0.0 for value in values.values() for rank in range(group.size)]
     totals = group.total(*own)
     ranks = {name: totals[i * group.size : (i + 1) * group.size] for i, name in enumerate(values)}
     highest = {name: max(of_rank) for name, of_rank in ranks.items()}
-    return StepCost(**{**highest, "sent_bytes": sum(ranks["sent_bytes"]) / group.size})
+    means = {name: sum(ranks[name]) / group.size for name in ("sent_bytes", "messages")}
+    return StepCost(**{**highest, **means})

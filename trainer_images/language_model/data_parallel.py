@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from trainer_kit.group import Group
 
@@ -16,6 +15,7 @@ from language_model.all_reduce.topology import Topology
 from language_model.all_reduce.wire import Wire
 from language_model.choices import Compression
 from language_model.layout import Layout
+from language_model.local_part import local
 from language_model.mesh import DATA, Mesh
 
 
@@ -78,7 +78,7 @@ def average_gradients(model: nn.Module, mesh: Mesh) -> None:
     This is for models that DistributedDataParallel does not support: pipeline stages and tensor parallel
     models.
     """
-    gradients = [_local(p.grad) for p in model.parameters() if p.grad is not None]
+    gradients = [local(p.grad) for p in model.parameters() if p.grad is not None]
     ranks = mesh.along(DATA)
     together = torch.cat([gradient.flatten() for gradient in gradients]) / ranks.size()
     dist.all_reduce(together, group=ranks.get_group())
@@ -86,7 +86,3 @@ def average_gradients(model: nn.Module, mesh: Mesh) -> None:
         gradients, torch.split(together, [gradient.numel() for gradient in gradients]), strict=True
     ):
         gradient.copy_(average.view_as(gradient))
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

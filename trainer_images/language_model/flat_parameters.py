@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from language_model.memory_meter import local
+from language_model.local_part import local
 
 
 class FlatParameters:

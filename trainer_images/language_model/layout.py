@@ -10,8 +10,10 @@ from typing import Self
 from trainer_kit import environment
 from trainer_kit.errors import ParameterError
 
+from language_model import memory_rules
 from language_model.all_reduce.topology import Topology
 from language_model.choices import (
+    Attention,
     Compression,
     Offload,
     Precision,
@@ -21,6 +23,7 @@ from language_model.choices import (
     Strategy,
 )
 from language_model.parameter_server.synchrony import COMPENSATION, Rule, Synchrony, rule_of
+from language_model.pipeline_rules import pipeline_fits, split
 
 VOCABULARY = 256
 """Each byte is a token."""
@@ -55,7 +58,10 @@ class Layout:
     micro_batches: int = 1
     """The number of parts of a data rank's share, for gradient accumulation or to fill a pipeline."""
     checkpointing: str = "none"
-    """The activations to recompute: none, full, selective, or every:N for each N-th layer."""
+    """The activations to recompute: none, full, selective, keep_products, or every:N for each N-th layer."""
+    attention: Attention = Attention.FUSED
+    dropout: float = 0.0
+    """The probability with which dropout sets a number to 0."""
     precision: Precision = Precision.FP32
     offload: Offload = Offload.NONE
     gradient_compression: Compression = Compression.NONE
@@ -96,9 +102,9 @@ class Layout:
         for rule in (
             _mesh_fits,
             _model_divides,
-            _pipeline_fits,
+            pipeline_fits,
             _batch_divides,
-            _memory_fits,
+            memory_rules.check,
             _data_parallel_fits,
             _batch_growth_fits,
         ):
@@ -121,6 +127,8 @@ class Layout:
             batch_size=integer("BATCH_SIZE", cls.batch_size, at_least=1, at_most=1_000_000),
             micro_batches=integer("MICRO_BATCHES", cls.micro_batches, at_least=1, at_most=100_000),
             checkpointing=environment.text("CHECKPOINTING", cls.checkpointing),
+            attention=choice("ATTENTION", Attention, cls.attention),
+            dropout=environment.fraction("DROPOUT", cls.dropout),
             precision=choice("PRECISION", Precision, cls.precision),
             offload=choice("OFFLOAD", Offload, cls.offload),
             gradient_compression=choice("GRADIENT_COMPRESSION", Compression, cls.gradient_compression),
@@ -188,6 +196,11 @@ class Layout:
         return self.pipeline > 1 and self.schedule is Schedule.INTERLEAVED
 
     @property
+    def is_asynchronous(self) -> bool:
+        """Whether each stage of a pipeline steps by itself, with gradients from weights of earlier steps."""
+        return self.pipeline > 1 and self.schedule is Schedule.PIPEDREAM
+
+    @property
     def is_sharded(self) -> bool:
         """Whether fully_shard divides the parameters."""
         return self.strategy in (Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
@@ -201,28 +214,23 @@ class Layout:
     def recomputed_every(self) -> int:
         """N if the backward pass recomputes each N-th layer, or 0 if it recomputes no whole layer."""
         kind, _, number = self.checkpointing.partition(":")
-        return {"none": 0, "selective": 0, "full": 1}.get(kind) or (int(number) if number else 0)
+        return 1 if kind == "full" else int(number or 0)
+
+    @property
+    def is_attention_explicit(self) -> bool:
+        """Whether attention computes its scores, softmax and dropout as separate operations."""
+        is_recomputed = self.checkpointing == "selective"
+        return self.attention is Attention.EXPLICIT or self.dropout > 0 or is_recomputed
+
+    @property
+    def is_layer_by_layer(self) -> bool:
+        """Whether only one layer at a time is on the device."""
+        return self.offload is Offload.LAYERS
 
     @property
     def layers_of_stages(self) -> tuple[range, ...]:
         """The layers of each stage, in order."""
         return split(self.layers, self.stages, _head_cost(self) if self.split is Split.COST else 0.0)
-
-
-def split(layers: int, stages: int, head_cost: float) -> tuple[range, ...]:
-    """Divide consecutive layers among stages so that the maximum cost of a stage is minimal.
-
-    A layer costs 1, and the head, which is in the last stage, costs `head_cost`. Among equal solutions, the
-    most even one is returned.
-    """
-    last = min(
-        range(1, layers - stages + 2) if stages > 1 else [layers],
-        key=lambda mine: (max(mine + head_cost, -(-(layers - mine) // max(1, stages - 1))), -mine),
-    )
-    others = stages - 1
-    sizes = [(layers - last) // others + (i < (layers - last) % others) for i in range(others)] + [last]
-    starts = [sum(sizes[:index]) for index in range(stages)]
-    return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
 
 
 def _head_cost(layout: Layout) -> float:
@@ -258,35 +266,6 @@ def _model_divides(layout: Layout) -> None:
             raise ParameterError(f"{name} needs several tensor ranks, but TENSOR is 1")
 
 
-def _pipeline_fits(layout: Layout) -> None:
-    stages = f"{layout.stages} stages" + (
-        f" (PIPELINE {layout.pipeline} x STAGES_PER_RANK {layout.stages_per_rank})"
-        if layout.is_interleaved
-        else " (PIPELINE)"
-    )
-    if layout.layers < layout.stages:
-        raise ParameterError(f"LAYERS {layout.layers} is too low for {stages}: each stage needs a layer")
-    if layout.split is Split.EVEN and layout.layers % layout.stages:
-        raise ParameterError(
-            f"LAYERS {layout.layers} cannot be divided evenly among {stages}: use a multiple or SPLIT=cost"
-        )
-    if layout.pipeline > 1 and layout.loss_parallel:
-        raise ParameterError(
-            f"LOSS_PARALLEL cannot be combined with PIPELINE {layout.pipeline}: PyTorch's pipeline does not "
-            "support scores that are divided among tensor ranks"
-        )
-    if layout.is_interleaved and layout.micro_batches % layout.pipeline:
-        raise ParameterError(
-            f"MICRO_BATCHES {layout.micro_batches} is not a multiple of PIPELINE {layout.pipeline}, "
-            "which SCHEDULE=interleaved requires"
-        )
-    if layout.pipeline > 1 and layout.micro_batches < layout.pipeline:
-        raise ParameterError(
-            f"MICRO_BATCHES {layout.micro_batches} is less than PIPELINE {layout.pipeline}: "
-            "the stages would never all work at the same time"
-        )
-
-
 def _batch_divides(layout: Layout) -> None:
     parts = layout.batch_shares * layout.micro_batches
     if layout.batch_size % parts:
@@ -294,33 +273,6 @@ def _batch_divides(layout: Layout) -> None:
         raise ParameterError(
             f"BATCH_SIZE {layout.batch_size} cannot be divided evenly among {layout.batch_shares} {takers} x "
             f"MICRO_BATCHES {layout.micro_batches} = {parts} parts"
-        )
-
-
-def _memory_fits(layout: Layout) -> None:
-    kind, _, number = layout.checkpointing.partition(":")
-    plain = layout.checkpointing in ("none", "full", "selective")
-    if not plain and not (kind == "every" and number.isdecimal() and 1 <= int(number) <= layout.layers):
-        raise ParameterError(
-            "CHECKPOINTING must be none, full, selective, or every:N with N from 1 to LAYERS "
-            f"{layout.layers}, but is {layout.checkpointing!r}"
-        )
-    if layout.offload is Offload.PARAMETERS and not layout.is_sharded:
-        raise ParameterError(
-            f"OFFLOAD=parameters needs STRATEGY=shard_grad_op or zero3, but STRATEGY is {layout.strategy}"
-        )
-    if layout.offload is Offload.PARAMETERS and layout.data == 1:
-        raise ParameterError(
-            "OFFLOAD=parameters needs several data ranks, but there is 1: WORLD_SIZE "
-            f"{layout.world_size} / (PIPELINE {layout.pipeline} x TENSOR {layout.tensor})"
-        )
-    if layout.offload is Offload.OPTIMIZER and (
-        layout.is_sharded or (layout.tensor > 1 and not layout.has_flat_buckets)
-    ):
-        raise ParameterError(
-            "OFFLOAD=optimizer needs TENSOR 1 and STRATEGY=ddp or zero_redundancy_optimizer, or several data "
-            f"ranks and zero1 or zero2, but STRATEGY is {layout.strategy}, TENSOR {layout.tensor} and the "
-            f"number of data ranks {layout.data}; OFFLOAD=parameters also moves the optimizer"
         )
 
 
@@ -354,12 +306,15 @@ def _data_parallel_fits(layout: Layout) -> None:
         raise ParameterError(
             f"SYNCHRONY={layout.synchrony} needs STRATEGY=parameter_server, but STRATEGY is {layout.strategy}"
         )
-    if layout.precision is Precision.FP16 and (
-        layout.strategy is not Strategy.DDP or layout.pipeline * layout.tensor > 1
-    ):
+    if layout.precision is Precision.FP16 and layout.strategy is not Strategy.DDP:
         raise ParameterError(
-            "PRECISION=fp16 needs a scaler that sees all gradients: STRATEGY=ddp, PIPELINE 1, TENSOR 1, but "
-            f"they are {layout.strategy}, {layout.pipeline} and {layout.tensor}; bf16 needs no scaler"
+            "PRECISION=fp16 needs a scaler that sees all gradients of a rank: STRATEGY=ddp, but STRATEGY is "
+            f"{layout.strategy}; bf16 needs no scaler"
+        )
+    if layout.precision is Precision.FP16 and layout.gradient_compression is Compression.POWERSGD:
+        raise ParameterError(
+            "PRECISION=fp16 cannot be combined with GRADIENT_COMPRESSION=powersgd: PowerSGD adds the error "
+            "of a step to the next one, so no gradient would be finite after one that is not; use bf16"
         )
 
 
@@ -383,9 +338,10 @@ def uses_ddp(layout: Layout) -> bool:
     """Return whether DistributedDataParallel averages the gradients.
 
     It supports neither tensor parallel models nor pipelines. There, gradients are averaged after the last
-    micro-batch.
+    micro-batch, and with OFFLOAD=layers, layer by layer.
     """
     shares_whole = layout.strategy in (Strategy.DDP, Strategy.ZERO_REDUNDANCY_OPTIMIZER)
+    shares_whole = shares_whole and not layout.is_layer_by_layer
     return shares_whole and layout.pipeline * layout.tensor == 1 and layout.data > 1
 
 

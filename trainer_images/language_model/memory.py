@@ -1,16 +1,20 @@
 """Saves memory in every strategy: recomputed activations, passes in fewer bits, state on the host."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from language_model.choices import Offload, Precision
+from language_model.dropout import RandomState
+from language_model.host import Host
 from language_model.layout import Layout
+from language_model.memory_meter import state_of
 from language_model.model import LanguageModel
 from language_model.zero import uses_fully_shard
 
@@ -23,23 +27,47 @@ DEAR = [
     _aten._scaled_dot_product_efficient_attention.default,
     _aten._scaled_dot_product_flash_attention_for_cpu.default,
 ]
-"""The operations whose results `selective` keeps: matrix products, which take most of the time."""
+"""The operations whose results `keep_products` keeps: matrix products, which take most of the time."""
 
 
 def recompute(model: LanguageModel, layout: Layout) -> None:
-    """Let the layers of CHECKPOINTING keep only their input, and recompute the rest."""
-    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # nothing is random
-    every = layout.recomputed_every
-    if layout.checkpointing == "selective":
-        every = 1
-        options["context_fn"] = partial(create_selective_checkpoint_contexts, DEAR)
+    """Let the layers of CHECKPOINTING drop activations, and recompute them for the backward pass.
+
+    * full, every:N: whole layers, which keep only their input (Chen et al., "Training Deep Nets with
+      Sublinear Memory Cost", 2016).
+    * selective: the core of attention, which has the most activations for its operations (Korthikanti et al.,
+      "Reducing Activation Recomputation in Large Transformer Models", 2022).
+    * keep_products: everything but products of matrices.
+    """
+    keeps_products = layout.checkpointing == "keep_products"
+    every = 1 if keeps_products else layout.recomputed_every
+    context = partial(_contexts, model.random_state, keeps_products=keeps_products)
+    # `context` restores the state of the random numbers, which are none of PyTorch's.
+    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False, context_fn=context)
     for number, layer in model.layers.items():
-        if every and int(number) % every == 0:
-            _recompute(layer, options)
+        if layout.checkpointing == "selective":
+            attention: Any = layer.attention
+            attention.core = partial(again, attention.core)
+        elif every and int(number) % every == 0:
+            layer.forward = partial(again, layer.forward)
 
 
-def _recompute(layer: nn.Module, options: dict[str, Any]) -> None:
-    layer.forward = partial(checkpoint, layer.forward, **options)
+def _contexts(
+    state: RandomState, *, keeps_products: bool
+) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return the contexts of a forward pass and of its recomputation."""
+    contexts = [state.kept()]
+    if keeps_products:
+        contexts.append(create_selective_checkpoint_contexts(DEAR))
+    return tuple(_together(each) for each in zip(*contexts, strict=True))  # type: ignore[return-value]
+
+
+@contextmanager
+def _together(contexts: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
 
 
 def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[object]:
@@ -50,15 +78,17 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
     return torch.autocast(device.type, dtype)
 
 
-def offload_state(optimizer: Optimizer, layout: Layout) -> None:
-    """With OFFLOAD=optimizer, keep the optimizer's state on the host except during its steps."""
+def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
+    """Keep the optimizer's state on the host: always with OFFLOAD=layers, else except during its steps."""
     if layout.offload is Offload.OPTIMIZER:
-        optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, to_host=False))
-        optimizer.register_step_post_hook(lambda optimizer, *_: _move_state(optimizer, to_host=True))
+        optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, host.give))
+        optimizer.register_step_post_hook(lambda optimizer, *_: _move_state(optimizer, host.take))
+    if layout.is_layer_by_layer:
+        optimizer.register_step_post_hook(lambda optimizer, *_: host.keep(state_of(optimizer)))
 
 
-def _move_state(optimizer: Optimizer, *, to_host: bool) -> None:
-    for parameter, state in optimizer.state.items():
+def _move_state(optimizer: Optimizer, move: Callable[[Tensor], Tensor]) -> None:
+    for state in optimizer.state.values():
         for name, value in state.items():
             if name != "step":  # it is always on the host
-                state[name] = value.to("cpu" if to_host else parameter.device)
+                state[name] = move(value)

@@ -6,6 +6,7 @@ Tensor ranks are adjacent, since they communicate most. Pipeline ranks are farth
 from dataclasses import dataclass
 from typing import Self
 
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from trainer_kit.group import Group
 
@@ -34,6 +35,16 @@ class Mesh:
         """Return the ranks that differ from this one only in `name`. The process must not be alone."""
         assert self.whole is not None
         return self.whole[name]
+
+    def new_group(self, name: str) -> dist.ProcessGroup:
+        """Create another group of the ranks along dimension `name`. Every process must call this."""
+        assert self.whole is not None
+        names = self.whole.mesh_dim_names
+        assert names is not None
+        ranks = self.whole.mesh.movedim(names.index(name), -1).flatten(0, -2).tolist()
+        own, _ = dist.new_subgroups_by_enumeration(ranks)
+        assert own is not None
+        return own
 
     def size(self, name: str) -> int:
         """Return the number of ranks along dimension `name`."""

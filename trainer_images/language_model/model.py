@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from language_model.dropout import Dropout, RandomState, Site
 from language_model.layout import VOCABULARY, Layout
 
 SPREAD = 0.02
@@ -23,26 +24,29 @@ SPREAD = 0.02
 class Embedding(nn.Module):
     """The embedding of a token and of its position."""
 
-    def __init__(self, context: int, width: int) -> None:
+    def __init__(self, layout: Layout, state: RandomState) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, width)
-        self.places = nn.Embedding(context, width)
+        self.tokens = nn.Embedding(VOCABULARY, layout.width)
+        self.places = nn.Embedding(layout.context, layout.width)
+        self.dropout = Dropout(layout.dropout, state, 0, Site.EMBEDDING)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (examples, context) to vectors (examples, context, width)."""
         places = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
-        meaning: Tensor = self.tokens(tokens) + self.places(places)
+        meaning: Tensor = self.dropout(self.tokens(tokens) + self.places(places))
         return meaning
 
 
 class Attention(nn.Module):
     """Causal self-attention with several heads."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, layout: Layout, state: RandomState, number: int) -> None:
         super().__init__()
-        self._head_width = width // heads
-        self.query_key_value = nn.Linear(width, 3 * width, bias=False)
-        self.output = nn.Linear(width, width, bias=False)
+        self._head_width = layout.width // layout.heads
+        self._is_explicit = layout.is_attention_explicit
+        self.query_key_value = nn.Linear(layout.width, 3 * layout.width, bias=False)
+        self.output = nn.Linear(layout.width, layout.width, bias=False)
+        self.dropout = Dropout(layout.dropout, state, number, Site.SCORES)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map vectors of shape (examples, context, width) to the same shape."""
@@ -50,9 +54,21 @@ class Attention(nn.Module):
         # Heads are the outermost dimension, so that each tensor rank gets whole heads.
         heads = projected.unflatten(-1, (-1, 3, self._head_width)).permute(3, 0, 2, 1, 4)
         query, key, value = heads.unbind(0)
-        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        mixed: Tensor = self.output(seen.transpose(1, 2).flatten(2))
+        mixed: Tensor = self.output(self.core(query, key, value).transpose(1, 2).flatten(2))
         return mixed
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return what each token sees. All shapes are (examples, heads, context, width of a head).
+
+        The operations one by one are those that Korthikanti et al., 2022, recompute.
+        """
+        if not self._is_explicit:
+            return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        context = query.shape[2]
+        later = torch.full((context, context), -torch.inf, device=query.device, dtype=query.dtype).triu(1)
+        scores = query * self._head_width**-0.5 @ key.transpose(-2, -1) + later
+        seen: Tensor = self.dropout(scores.softmax(-1)) @ value
+        return seen
 
 
 class FeedForward(nn.Module):
@@ -72,17 +88,19 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Attention and feed-forward, each with a norm before it and a residual connection."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, layout: Layout, state: RandomState, number: int) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(width, bias=False)
-        self.attention = Attention(width, heads)
-        self.feed_forward_norm = nn.LayerNorm(width, bias=False)
-        self.feed_forward = FeedForward(width)
+        self.attention_norm = nn.LayerNorm(layout.width, bias=False)
+        self.attention = Attention(layout, state, number)
+        self.attention_dropout = Dropout(layout.dropout, state, number, Site.ATTENTION)
+        self.feed_forward_norm = nn.LayerNorm(layout.width, bias=False)
+        self.feed_forward = FeedForward(layout.width)
+        self.feed_forward_dropout = Dropout(layout.dropout, state, number, Site.FEED_FORWARD)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map vectors of shape (examples, context, width) to the same shape."""
-        x = x + self.attention(self.attention_norm(x))
-        added: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        x = x + self.attention_dropout(self.attention(self.attention_norm(x)))
+        added: Tensor = x + self.feed_forward_dropout(self.feed_forward(self.feed_forward_norm(x)))
         return added
 
 
@@ -106,8 +124,16 @@ class LanguageModel(nn.Module):
     A part with the first layer has the embedding, and a part with the last layer has the head.
     """
 
-    def __init__(self, embedding: Embedding | None, layers: Mapping[int, Layer], head: Head | None) -> None:
+    def __init__(
+        self,
+        embedding: Embedding | None,
+        layers: Mapping[int, Layer],
+        head: Head | None,
+        random_state: RandomState,
+    ) -> None:
         super().__init__()
+        self.random_state = random_state
+        """The state of the random numbers of dropout."""
         self.embedding = embedding
         self.layers = nn.ModuleDict({str(number): layer for number, layer in layers.items()})
         self.head = head
@@ -126,16 +152,19 @@ class LanguageModel(nn.Module):
             self.embedding if 0 in layers else None,
             {number: cast(Layer, self.layers[str(number)]) for number in layers},
             self.head if layout.layers - 1 in layers else None,
+            self.random_state,
         )
 
 
 def build(layout: Layout, layers: Sequence[int], device: torch.device) -> LanguageModel:
     """Build the part of the model with these layers and initial weights."""
+    state = RandomState(layout.seed)
     with torch.device("meta"):
         model = LanguageModel(
-            Embedding(layout.context, layout.width) if 0 in layers else None,
-            {number: Layer(layout.width, layout.heads) for number in layers},
+            Embedding(layout, state) if 0 in layers else None,
+            {number: Layer(layout, state, number) for number in layers},
             Head(layout.width) if layout.layers - 1 in layers else None,
+            state,
         )
     model.to_empty(device=device)
     for name, weight in model.named_parameters():

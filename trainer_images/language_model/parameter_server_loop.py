@@ -14,6 +14,7 @@ from trainer_kit.progress import Reporter
 
 from language_model import batch_size, data
 from language_model.assembly import Learner
+from language_model.dropout import Position
 from language_model.layout import Layout
 from language_model.parameter_server import flat
 from language_model.parameter_server.running import serve, work
@@ -88,7 +89,8 @@ def _work(
     def learn(version: int) -> float:
         share = _share_of(version + 1, layout)
         numbers = place.take(share * (group.size - 1)).view(-1, share)[group.rank - 1]
-        loss = learner.find_gradients(examples.batch(numbers, group.device))
+        position = Position(version + 1, share * (group.rank - 1))
+        loss = learner.find_gradients(examples.batch(numbers, group.device), position)
         assert loss is not None  # it is None only in a pipeline
         return loss
 

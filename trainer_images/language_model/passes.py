@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from language_model.data import Batch
+from language_model.dropout import Position, RandomState
 from language_model.model import loss_of
 
 Context = Callable[[], AbstractContextManager[object]]
@@ -19,10 +20,11 @@ Context = Callable[[], AbstractContextManager[object]]
 class Passes(Protocol):
     """The passes of a strategy for this data rank's share of a batch."""
 
-    def learn(self, batch: Batch) -> float | None:
+    def learn(self, batch: Batch, position: Position) -> float | None:
         """Compute the gradients of the mean loss over all data ranks, and return the loss of this share.
 
-        The result is None if only other ranks know the loss.
+        `position` is that of the share in the training, for random numbers. The result is None if only other
+        ranks know the loss.
         """
         ...
 
@@ -39,19 +41,22 @@ class WholeDepth:
         model: nn.Module,
         micro_batches: int,
         context: Context,
+        random_state: RandomState,
         scale: Callable[[Tensor], Tensor] = lambda loss: loss,
     ) -> None:
         self._model = model
         self._micro_batches = micro_batches
         self._context = context
+        self._random_state = random_state
         self._scale = scale
         """Scales a loss up, so that its gradients are not zero in fp16."""
 
-    def learn(self, batch: Batch) -> float:
+    def learn(self, batch: Batch, position: Position) -> float:
         total = 0.0
         parts = list(zip(*(half.chunk(self._micro_batches) for half in batch), strict=True))
-        for number, (tokens, targets) in enumerate(parts, start=1):
-            with self._context(), self._holding_back(is_last=number == len(parts)):
+        for number, (tokens, targets) in enumerate(parts):
+            at = self._random_state.at(position.later(number * len(tokens)))
+            with self._context(), at, self._holding_back(is_last=number == len(parts) - 1):
                 loss = loss_of(self._model(tokens), targets) / len(parts)
                 torch.autograd.backward(self._scale(loss))
             total += number_in(loss)

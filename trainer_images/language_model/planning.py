@@ -18,7 +18,8 @@ from language_model.layout import Layout
 SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
 """The strategies to choose from, the simplest first. They train the same model as one process does.
 
-A parameter server is another algorithm, and ZeRO-1 is better than ZeroRedundancyOptimizer in all costs.
+A parameter server and PipeDream are other algorithms, and ZeRO-1 is better than ZeroRedundancyOptimizer in
+all costs.
 """
 
 RESERVE = 0.1
@@ -60,6 +61,8 @@ class Choice:
             Offload.NONE: (held.parameters, held.gradients, held.optimizer),
             Offload.OPTIMIZER: (held.parameters, held.gradients),
             Offload.PARAMETERS: (),
+            Offload.ACTIVATIONS: (held.parameters, held.gradients, held.optimizer),
+            Offload.LAYERS: (),
         }[on_host]
         return sum(parts) + self.activations + theory.gathered(self.layout)
 
@@ -94,13 +97,15 @@ def plan(
     width: Annotated[int, typer.Option(help="Width of the vectors.", min=1, max=1_000_000)] = 64,
     sequence: Annotated[int, typer.Option(help="Tokens per example.", min=1, max=4095)] = 64,
     batch: Annotated[int, typer.Option(help="Examples per step of the group.", min=1, max=1_000_000)] = 16,
-    precision: Annotated[str, typer.Option(help="Format of the passes: fp32 or bf16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help="Format of the passes: fp32, bf16 or fp16.")] = "fp32",
 ) -> tuple[list[Choice], Choice | None]:
     """This is the planner of the algorithm language-model. The first column has parameters for `trainctl
     submit`.
 
     The best choice is first: the least time lost to waiting and recomputation, then the least traffic.
     """
+    if precision not in set(Precision):
+        raise ValueError(f"--precision must be one of {', '.join(Precision)}, but is {precision!r}")
     try:
         model = Layout(
             world_size=1,
@@ -153,7 +158,7 @@ def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:
         for tensor in _divisors(ranks // pipeline):
             for micro_batches in _micro_batches(model, ranks // (pipeline * tensor)):
                 for strategy in SYNCHRONOUS:
-                    for checkpointing in ("none", "selective", "full"):
+                    for checkpointing in ("none", "keep_products", "full"):
                         for offload in Offload:
                             try:
                                 yield replace(

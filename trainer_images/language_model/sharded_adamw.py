@@ -15,7 +15,7 @@ from language_model.choices import Strategy
 from language_model.flat_parameters import FlatParameters
 from language_model.gradient_buckets import Bucket, GradientBuckets, OwnedBucket, ScatteredBucket
 from language_model.layout import Layout
-from language_model.memory_meter import local
+from language_model.local_part import local
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 MEGABYTE = 2**20

@@ -18,14 +18,21 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from language_model.dropout import Dropout
 from language_model.layout import Layout
 from language_model.mesh import TENSOR, Mesh
 from language_model.model import LanguageModel
 
 
 def cut(model: LanguageModel, layout: Layout, mesh: Mesh) -> None:
-    """Replace each matrix of `model` by this tensor rank's share of it, in place."""
+    """Replace each matrix of `model` by this tensor rank's share of it, in place.
+
+    Masks of dropout are divided like the activations.
+    """
     parallelize_module(model, mesh.along(TENSOR), _plan(model, layout))
+    for name, module in model.named_modules():
+        if isinstance(module, Dropout) and (layout.sequence_parallel or name.endswith("attention.dropout")):
+            module.share = mesh.rank(TENSOR)
 
 
 def _plan(model: LanguageModel, layout: Layout) -> dict[str, ParallelStyle]:

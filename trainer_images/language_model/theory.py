@@ -1,27 +1,26 @@
 """Formulas for the costs of a layout per rank: memory, traffic, and the waiting time of pipelines.
 
 * Rajbhandari et al., "ZeRO", SC 2020: stage 1 divides the optimizer's state by N, stage 2 also gradients, and
-stage 3
-  also parameters. They send 2, 2 and 3 (N-1)/N of the parameters; DistributedDataParallel sends 2.
-* Patarasuk and Yuan, 2009: a ring over n ranks sends 2 (n-1)/n of the summed data. * Shoeybi et al.,
-"Megatron-LM", 2019: two sums of the activations in a layer's forward pass, and two in its backward
-  pass. Korthikanti et al., 2022: sequence parallel sends the same amount.
+  stage 3 also parameters. They send 2, 2 and 3 (N-1)/N of the parameters; DistributedDataParallel sends 2.
+* Patarasuk and Yuan, 2009: a ring over n ranks sends 2 (n-1)/n of the summed data.
+* Shoeybi et al., "Megatron-LM", 2019: two sums of the activations in a layer's forward pass, and two in its
+  backward pass. Korthikanti et al., 2022: sequence parallel sends the same amount.
 * Huang et al., "GPipe", 2019; Narayanan et al., 2021: with p pipeline ranks and m micro-batches, a rank waits
-  (p-1)/(m+p-1) of the time, or (p-1)/(v m+p-1) with v stages per rank.
-* Korthikanti et al., 2022, count what a layer keeps for its backward pass. For this model, whose attention
-keeps no
-  scores, that is 16 vectors per token.
+  (p-1)/(m+p-1) of the time, or (p-1)/(v m+p-1) with v stages per rank. Naive model parallelism: m = 1.
+* Narayanan et al., "PipeDream", SOSP 2019: stage i of k (from 0) keeps k-i versions of its weights, and its
+  gradients are from weights k-1-i steps ago.
+* Korthikanti et al., 2022, count what a layer keeps for its backward pass: see `activation_theory`.
 
 This module does not need PyTorch. Sizes are in bytes of fp32.
 """
 
 from dataclasses import dataclass
 
-from language_model.choices import Precision, Schedule, Strategy
+from language_model import activation_theory
+from language_model.activation_theory import FLOAT
+from language_model.choices import Offload, Precision, Schedule, Strategy
 from language_model.layout import VOCABULARY, Layout
 
-FLOAT = 4
-"""The size of a number in fp32, in bytes."""
 ADAM_MOMENTS = 2
 
 
@@ -46,6 +45,9 @@ def memory(layout: Layout) -> Memory:
     frees the gathered parameters, so with it a rank holds only its share of them between steps.
     """
     own = max(_of_rank(layout)) * FLOAT
+    if layout.is_asynchronous:
+        kept = max(weight_versions(layout, rank) * of for rank, of in enumerate(_of_rank(layout))) * FLOAT
+        return Memory(kept, own, ADAM_MOMENTS * own)
     shared = own / layout.data
     held = shared if layout.is_sharded else own
     gradients = shared if layout.strategy is Strategy.ZERO2 else held
@@ -55,6 +57,16 @@ def memory(layout: Layout) -> Memory:
         Strategy.ZERO_REDUNDANCY_OPTIMIZER,
     )
     return Memory(held, gradients, ADAM_MOMENTS * (shared if shares_optimizer else own))
+
+
+def weight_versions(layout: Layout, rank: int) -> int:
+    """Return the versions of its weights that a pipeline rank keeps: one for each batch in flight."""
+    return layout.pipeline - rank if layout.is_asynchronous else 1
+
+
+def staleness(layout: Layout, rank: int) -> int:
+    """Return the steps of a pipeline rank between the weights of a gradient and those that it changes."""
+    return weight_versions(layout, rank) - 1
 
 
 def bytes_sent(layout: Layout) -> float:
@@ -76,9 +88,7 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 2 * share * own
         case Strategy.ZERO1 | Strategy.ZERO2:  # a sum of gradients, each on one rank, then all parameters
             return 2 * share * own
-        case (
-            Strategy.ZERO_REDUNDANCY_OPTIMIZER
-        ):  # an all-reduce of gradients, then a broadcast of the stepped parameters
+        case Strategy.ZERO_REDUNDANCY_OPTIMIZER:  # an all-reduce of gradients, then the stepped parameters
             return 3 * share * own
         case Strategy.SHARD_GRAD_OP:  # parameters for the passes of a step, and sums of gradients
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
@@ -91,7 +101,16 @@ def data_parallel_bytes(layout: Layout) -> float:
 def pipeline_bytes(layout: Layout) -> float:
     """Return the traffic of activations to the next stage and of their gradients back."""
     borders = layout.stages - 1
-    return 2 * borders * _activations(layout) * layout.micro_batches / layout.pipeline
+    divided = layout.tensor if layout.sequence_parallel else 1
+    return 2 * borders * _activations(layout) / divided * layout.micro_batches / layout.pipeline
+
+
+def pipeline_messages(layout: Layout) -> float:
+    """Return the messages that a rank sends per step, on average: activations and their gradients.
+
+    The stages of PipeDream send as many as others do for one micro-batch.
+    """
+    return 2 * (layout.stages - 1) * layout.micro_batches / layout.pipeline
 
 
 def tensor_bytes(layout: Layout) -> float:
@@ -112,8 +131,14 @@ def tensor_bytes(layout: Layout) -> float:
 
 
 def bubble(layout: Layout) -> float:
-    """Return the share of time for which a pipeline rank waits if all passes of a kind take the same time."""
+    """Return the share of time for which a pipeline rank waits if all passes of a kind take the same time.
+
+    Naive model parallelism has one micro-batch, so this is 1-1/p. PipeDream waits only to fill and to drain
+    the pipeline, once in all steps.
+    """
     waits = layout.pipeline - 1
+    if layout.is_asynchronous:
+        return waits / (layout.steps + waits)
     stages_each = layout.stages // layout.pipeline
     return waits / (stages_each * layout.micro_batches + waits)
 
@@ -121,30 +146,50 @@ def bubble(layout: Layout) -> float:
 def activations(layout: Layout) -> float:
     """Return the peak memory of activations in bytes, for the pipeline rank that needs the most.
 
-    With 1F1B, a rank holds one micro-batch for itself and each later rank; with GPipe, all micro-batches.
+    With 1F1B, a rank holds one micro-batch for itself and each later rank; with GPipe, all micro-batches;
+    with PipeDream, as many batches as versions of weights. With OFFLOAD=layers, this includes the weights and
+    gradients of the layer on the device.
     """
-    width, per = layout.width, layout.tensor
-    whole, cut = 4.0, 12.0  # vectors: inputs and outputs of norms; activations between the matrices
-    if layout.sequence_parallel:
-        whole /= per
-    of_layer = {"none": whole + cut / per, "selective": whole / 2 + 9 / per}.get(layout.checkpointing)
+    if layout.is_layer_by_layer:
+        return activation_theory.layer_by_layer(layout)
+    is_on_host = layout.offload is Offload.ACTIVATIONS
+    again = activation_theory.on_device(layout) if is_on_host else activation_theory.of_backward(layout)
     stages = layout.layers_of_stages
     most = 0.0
     for rank in range(layout.pipeline):
         layers = sum(len(stage) for stage in stages[rank :: layout.pipeline])
-        if of_layer is not None:
-            vectors, again = layers * of_layer, 0.0
-        else:
-            vectors, again = _recomputing(layout, layers, whole + cut / per)
+        numbers = 0.0 if is_on_host else activation_theory.kept(layout, layers, has_embedding=rank == 0)
         waiting = layout.pipeline - rank if layout.schedule is not Schedule.GPIPE else layout.micro_batches
         held = min(waiting, layout.micro_batches) if layout.pipeline > 1 else 1
+        if layout.is_asynchronous:
+            held = weight_versions(layout, rank)
         tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context
-        head = 0.0
-        if rank == layout.pipeline - 1:  # the norm, and the scores, their logarithms and their gradient
-            head = 2 * width + 3 * VOCABULARY / (per if layout.loss_parallel else 1)
+        head = activation_theory.of_head(layout) if rank == layout.pipeline - 1 else 0.0
         # The head is done before the first layer is recomputed.
-        most = max(most, tokens * (held * vectors * width + max(head, again * width)) * FLOAT)
+        most = max(most, tokens * (held * numbers + max(head, again)) * FLOAT)
     return most * (0.5 if layout.precision is not Precision.FP32 else 1.0)
+
+
+def offloaded(layout: Layout) -> tuple[float, float]:
+    """Return the bytes that a rank copies in a step to the host, and to its device.
+
+    With OFFLOAD=layers, the weights of each layer are copied to the device for both passes. Its inputs are
+    copied there for both, and the gradients of its outputs. Outputs, the gradients of inputs, and those of
+    weights are copied to the host. OFFLOAD=parameters copies shards, which is left to fully_shard.
+    """
+    match layout.offload:
+        case Offload.OPTIMIZER:
+            return memory(layout).optimizer, memory(layout).optimizer
+        case Offload.ACTIVATIONS:
+            return activation_theory.offloaded(layout), activation_theory.offloaded(layout)
+        case Offload.LAYERS:
+            everything = parameters(layout) * FLOAT
+            head = (VOCABULARY + 1) * layout.width * FLOAT
+            between = _activations(layout) * layout.micro_batches
+            to_host = everything + between * (2 * layout.layers + 2)
+            return to_host, 2 * everything - head + between * (3 * layout.layers + 2)
+        case _:
+            return 0.0, 0.0
 
 
 def gathered(layout: Layout) -> float:
@@ -169,27 +214,19 @@ def recomputed(layout: Layout) -> float:
 
     PyTorch recomputes a layer only as far as the backward pass needs it, so without its last product.
     """
-    if layout.checkpointing == "selective":
+    if layout.checkpointing == "keep_products":
         return 0.02  # norms and sums have no multiplications, but take time
+    scores = layout.context * layout.width
+    of_layer = 12 * layout.width**2 + 2 * scores
+    forward = layout.layers * of_layer + VOCABULARY * layout.width
+    if layout.is_layer_by_layer:
+        return layout.layers * of_layer / (3 * forward)
+    if layout.checkpointing == "selective":  # the scores, but not the sum of values
+        return layout.layers * scores / (3 * forward)
     every = layout.recomputed_every
     if not every:
         return 0.0
-    attention = 2 * layout.context * layout.width
-    of_layer, again = 12 * layout.width**2 + attention, 8 * layout.width**2 + attention
-    forward = layout.layers * of_layer + VOCABULARY * layout.width
-    return -(-layout.layers // every) * again / (3 * forward)
-
-
-def _recomputing(layout: Layout, layers: int, of_layer: float) -> tuple[float, float]:
-    """Return the vectors per token that are kept if some layers keep only their input, and those of a
-    recomputation.
-
-    The latter are 0 if other layers are between the recomputed ones, since those have freed enough memory.
-    """
-    every = layout.recomputed_every
-    again = -(-layers // every)
-    gradients = 5.0  # the gradients of its widest vectors
-    return again + (layers - again) * of_layer, of_layer + gradients if every == 1 else 0.0
+    return -(-layout.layers // every) * (of_layer - 4 * layout.width**2) / (3 * forward)
 
 
 def _activations(layout: Layout) -> float:

@@ -26,6 +26,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.sent: defaultdict[str, float] = defaultdict(float)
         """The bytes by kind of collective."""
+        self.messages = 0
+        """The number of messages to a single process, such as the next stage of a pipeline."""
 
     @property
     def bytes_sent(self) -> int:
@@ -61,6 +63,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self.sent["reduce"] += _size_of(args[0])
             case "send":
                 self.sent["send"] += _size_of(args[0])
+                self.messages += 1
             case "alltoall_base" | "all_to_all_single":
                 self.sent["all-to-all"] += _share(args) * _size_of(result)
 

@@ -6,22 +6,22 @@ Its settings are environment variables: see `trainer_kit.job.Job` and `layout.La
 import json
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.stateful import Stateful
 from trainer_kit import artifacts, checkpoints, process, seeds
-from trainer_kit.errors import ParameterError, TrainingError
+from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
 from trainer_kit.progress import Reporter, reporting
 
-from language_model import batch_size, counting, data, parameter_server_loop
+from language_model import batch_size, counting, data, parameter_server_loop, pass_times, pipedream_loop
 from language_model.assembly import Learner, assemble
-from language_model.choices import Precision
+from language_model.counting import counted
 from language_model.layout import Layout
 from language_model.weights import gather
 from language_model.zero import own_share
@@ -29,16 +29,12 @@ from language_model.zero import own_share
 log = logging.getLogger(__name__)
 
 WEIGHTS_FILE, LAYOUT_FILE = "model.pt", "layout.json"
-COUNTED_STEP = 4
-"""The measured step of an attempt. The first steps also allocate lasting objects."""
 VALIDATION_BATCHES = 4
 
 
 def check() -> None:
     """Check the parameters before this process joins its group."""
-    layout = Layout.from_environment()
-    if layout.precision is Precision.FP16 and not torch.cuda.is_available():
-        raise ParameterError("PRECISION=fp16 needs a GPU, but this machine has none: use bf16 or fp32")
+    Layout.from_environment()
 
 
 def train(group: Group) -> None:
@@ -52,17 +48,21 @@ def train(group: Group) -> None:
         layout.strategy, layout.pipeline, layout.data, layout.tensor,
     )  # fmt: skip
     with reporting(group) as reporter:
-        take_steps = parameter_server_loop.fit if layout.is_served else fit
+        take_steps = fit
+        if layout.is_served or layout.is_asynchronous:
+            take_steps = parameter_server_loop.fit if layout.is_served else pipedream_loop.fit
         history = take_steps(learner, layout, blocks, group, reporter)
         validation_loss = judge(learner, layout, unseen, group)
         reporter.report(validation_loss=validation_loss)
         log.info("validation loss %.4f nats a byte", validation_loss)
-        weights = gather(learner.model, group)
+        weights, timeline = gather(learner.model, group), learner.timeline()
         if group.is_master:
             description = describe(job, layout, history, validation_loss)
             with artifacts.publishing(job.model_uri, description, reporter) as folder:
                 torch.save(weights, folder / WEIGHTS_FILE)
                 (folder / LAYOUT_FILE).write_text(json.dumps(asdict(layout)), encoding="utf-8")
+                if timeline:
+                    (folder / pass_times.FILE).write_text(json.dumps(timeline), encoding="utf-8")
             log.info("model %s is in %s", job.model_name, job.model_uri)
 
 
@@ -74,14 +74,17 @@ def fit(
     place = data.Place(len(examples), layout.seed)
     metrics: dict[str, float] = {}
     optimizer = own_share(learner.optimizer)
-    with checkpoints.kept(group, learner.model, optimizer, place=place) as run:
+    others: dict[str, Stateful] = {"place": place}
+    if learner.scaler.is_enabled():
+        others["scaler"] = learner.scaler
+    with checkpoints.kept(group, learner.model, optimizer, **others) as run:
         first = run.steps + 1
         for step in range(first, layout.steps + 1):
             size = batch_size.at_step(step, layout)
             batch = examples.batch(place.take(size.batch_size), group.device)
-            is_counted = step == min(first + COUNTED_STEP - 1, layout.steps)
+            is_counted = step == min(first + counting.counted_step(layout) - 1, layout.steps)
             with counted(learner, group, metrics) if is_counted else nullcontext():
-                loss = learner.learn(batch, size.learning_rate)
+                loss = learner.learn(batch, size.learning_rate, step)
             [metrics["loss"]] = group.total(loss)
             if not math.isfinite(metrics["loss"]):
                 raise TrainingError(f"the loss is not finite in step {step}: try a smaller LR")
@@ -90,15 +93,6 @@ def fit(
             reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
     log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)
     return metrics
-
-
-@contextmanager
-def counted(learner: Learner, group: Group, metrics: dict[str, float]) -> Iterator[None]:
-    """Measure the step in the block, and add its costs to the metrics."""
-    with counting.counting(learner) as cost:
-        yield
-    metrics |= asdict(counting.of_group(cost, group))
-    log.info("::counted:: %s", json.dumps({name: metrics[name] for name in asdict(cost)}))
 
 
 def judge(learner: Learner, layout: Layout, unseen: Tensor, group: Group) -> float:

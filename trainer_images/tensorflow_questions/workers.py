@@ -10,6 +10,7 @@ from question_features import TERMS, load, shares
 from trainer_kit import process
 from trainer_kit.artifacts import publishing
 from trainer_kit.job import Job
+from trainer_kit.meeting import await_end
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "5")), int(os.environ.get("BATCH_SIZE", "32"))
 LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
@@ -51,6 +52,8 @@ def train() -> None:
         print(f"test accuracy {accuracy:.3f} on {len(y)} questions")
         with publishing(job.model_uri, {"job_id": job.job_id, "test_accuracy": accuracy}) as folder:
             model.save(folder / "model.keras")
+    else:  # the chief may still receive this worker's part of the last sum
+        await_end(strategy.cluster_resolver.cluster_spec().task_address("worker", 0))
 
 
 if __name__ == "__main__":

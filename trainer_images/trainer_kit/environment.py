@@ -65,6 +65,20 @@ def positive_number(name: str, default: float | None = None) -> float:
     return value
 
 
+def fraction(name: str, default: float | None = None) -> float:
+    """Return the variable as a number from 0 to below 1, or `default` if it is unset."""
+    given = os.environ.get(name)
+    if given is None:
+        return _required(name, default)
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise ParameterError(f"{name} must be a number from 0 to below 1, but is {reprlib.repr(given)}")
+    return value
+
+
 def choice(name: str, kind: type[C], default: C) -> C:
     """Return the variable as a member of `kind`, or `default` if it is unset."""
     given = os.environ.get(name)

@@ -11,6 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from trainer_kit.report_sinks import Artifact, Progress
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 _MAX_WAITING = 10_000
 _MAX_PER_CALL = 1_000
 _CALL_SECONDS = 5.0
+_SYSTEM_ROOTS = "system"
+_PEM = "-----BEGIN "
 _CLOSE_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
@@ -30,8 +34,16 @@ Send = Callable[[Any], Any]
 class GrpcSink:
     """Sends collected reports at the pace that the service requests; see Sink."""
 
-    def __init__(self, address: str, token: str, connect: "Callable[[str, str], Send] | None" = None) -> None:
-        self._connect = connect or _connect
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        connect: "Callable[[str, str], Send] | None" = None,
+        *,
+        ca: str = "",
+    ) -> None:
+        """`ca` has the authorities of a service with TLS: PEM, a file, or `system`. Empty: no TLS."""
+        self._connect = connect or partial(_connect, ca=ca)
         self._address, self._token = address, token
         self._known = Progress()
         self._metrics: deque[tuple[str, float, int, float]] = deque(maxlen=_MAX_WAITING)
@@ -126,15 +138,26 @@ class GrpcSink:
         return request, metrics, artifacts
 
 
-def _connect(address: str, token: str) -> Send:
+def _connect(address: str, token: str, ca: str = "") -> Send:
     import grpc
 
     from trainer_kit._generated import training_reporter_pb2 as pb
 
-    report = grpc.insecure_channel(address).unary_unary(
+    if ca:
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(_roots(ca)))
+    else:
+        channel = grpc.insecure_channel(address)
+    report = channel.unary_unary(
         "/training.TrainingReporter/Report",
         request_serializer=pb.ReportRequest.SerializeToString,
         response_deserializer=pb.ReportResponse.FromString,
     )
     metadata = (("authorization", f"Bearer {token}"),)
     return lambda request: report(request, metadata=metadata, timeout=_CALL_SECONDS)
+
+
+def _roots(ca: str) -> bytes | None:
+    """The authorities as PEM; None: those that gRPC trusts by itself."""
+    if ca == _SYSTEM_ROOTS:
+        return None
+    return ca.encode() if ca.startswith(_PEM) else Path(ca).read_bytes()

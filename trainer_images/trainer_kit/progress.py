@@ -64,5 +64,5 @@ def _sink() -> Sink:
     if address and token and importlib.util.find_spec("grpc"):
         from trainer_kit.grpc_sink import GrpcSink  # it needs gRPC, which an image may lack
 
-        return GrpcSink(address, token)
+        return GrpcSink(address, token, ca=os.environ.get("REPORT_CA", ""))
     return StdoutSink()

@@ -6,10 +6,16 @@ The API of the training service: submit, follow and cancel training jobs.
 Stability: names and numbers of Train, GetTrainingStatus and their messages never change, since clients of
 the MiniAutoML training service use them. New fields get new numbers; new calls are added beside the old.
 
+Every job belongs to a project, and callers have roles in projects. The jobs of a project in which a caller
+has no role do not exist for the caller: their ids give NOT_FOUND. The metadata `x-project` of a call names
+the project of new jobs and of lists; without it, this is the caller's default project.
+
 Errors of every call: INVALID_ARGUMENT for a malformed request (the message names the field, its value and
-the allowed values), UNAVAILABLE while the job store, the storage or the backend cannot be reached or the
-service restarts (try again), RESOURCE_EXHAUSTED for a message larger than 512 KiB, and INTERNAL for a bug
-in the service. The trailing metadata `x-request-id` identifies the call in the service's log.
+the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see access_service.proto),
+PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE while the job store, the storage
+or the backend cannot be reached or the service restarts (try again), RESOURCE_EXHAUSTED for a message larger
+than 512 KiB, and INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies the call
+in the service's log.
 """
 
 from collections import abc as _abc
@@ -118,9 +124,9 @@ class TrainRequest(_message.Message):
     RETRY_POLICY_FIELD_NUMBER: _builtins.int
     DEADLINES_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
-    """A key that the client chooses, at most 128 printable characters. A repeated request with the same key and
-    the same content returns the same job. A request with the same key and other content fails with
-    ALREADY_EXISTS. Empty: every request makes a new job.
+    """A key that the client chooses, at most 128 printable characters. Each project has its own keys. A
+    repeated request with the same key and the same content returns the same job. A request with the same key
+    and other content fails with ALREADY_EXISTS. Empty: every request makes a new job.
     """
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
@@ -490,6 +496,8 @@ class GetTrainingStatusResponse(_message.Message):
     NEXT_ATTEMPT_AT_FIELD_NUMBER: _builtins.int
     DEADLINE_AT_FIELD_NUMBER: _builtins.int
     HAS_MODEL_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SUBMITTED_BY_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -514,6 +522,10 @@ class GetTrainingStatusResponse(_message.Message):
     """Whether there was a file at model_uri when the job succeeded. Absent before that, and if the storage did
     not answer.
     """
+    project: _builtins.str
+    """The project that the job belongs to."""
+    submitted_by: _builtins.str
+    """The name of the caller that submitted the job. Empty for jobs of versions without projects."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -577,10 +589,12 @@ class GetTrainingStatusResponse(_message.Message):
         next_attempt_at: _timestamp_pb2.Timestamp | None = ...,
         deadline_at: _timestamp_pb2.Timestamp | None = ...,
         has_model: _builtins.bool | None = ...,
+        project: _builtins.str = ...,
+        submitted_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "positionInQueue", b"positionInQueue", "progress", b"progress", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "positionInQueue", b"positionInQueue", "progress", b"progress", "project", b"project", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -874,6 +888,9 @@ class ListTrainingJobsRequest(_message.Message):
     ALGORITHM_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    ALL_PROJECTS_FIELD_NUMBER: _builtins.int
+    SUBMITTED_BY_FIELD_NUMBER: _builtins.int
     name_prefix: _builtins.str
     """The beginning of the jobs' names. Empty: all."""
     algorithm: _builtins.str
@@ -882,6 +899,12 @@ class ListTrainingJobsRequest(_message.Message):
     """The largest number of jobs in the page, at most 1000. 0: 50. A page of large jobs has fewer."""
     page_token: _builtins.str
     """The next_page_token of the previous page, to be used with the same filters. Empty: the first page."""
+    project: _builtins.str
+    """The project of the jobs. Empty: the caller's project (see the metadata `x-project`)."""
+    all_projects: _builtins.bool
+    """The jobs of all projects in which the caller has a role. Not with project."""
+    submitted_by: _builtins.str
+    """The name of the caller that submitted the jobs. Empty: all."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[Global___TrainingStatus.ValueType]:
         """The states to list. Empty: all."""
@@ -894,10 +917,13 @@ class ListTrainingJobsRequest(_message.Message):
         algorithm: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        project: _builtins.str = ...,
+        all_projects: _builtins.bool = ...,
+        submitted_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "name_prefix", b"name_prefix", "page_size", b"page_size", "page_token", b"page_token", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "all_projects", b"all_projects", "name_prefix", b"name_prefix", "page_size", b"page_size", "page_token", b"page_token", "project", b"project", "statuses", b"statuses", "submitted_by", b"submitted_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

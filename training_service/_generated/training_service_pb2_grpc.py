@@ -89,9 +89,11 @@ class TrainingServiceServicer:
     def Train(self, request, context):
         """Submits a job to the queue. The job is durable when the call returns.
 
-        Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the algorithm, the dataset or its
-        version does not exist. ALREADY_EXISTS if the request key was used for another request.
-        RESOURCE_EXHAUSTED if the queue is full.
+        The job belongs to the caller's project (see the metadata `x-project`).
+
+        Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project, the algorithm, the dataset
+        or its version does not exist. ALREADY_EXISTS if the request key was used for another request.
+        RESOURCE_EXHAUSTED if the queue is full, or the project has too many jobs in it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,9 +109,9 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTrainingJobs(self, request, context):
-        """Lists jobs, newest first, in pages.
+        """Lists jobs of one project or of all, newest first, in pages.
 
-        Errors: INVALID_ARGUMENT if the page size, the page token or a status is not allowed.
+        Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

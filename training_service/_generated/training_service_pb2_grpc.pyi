@@ -6,10 +6,16 @@ The API of the training service: submit, follow and cancel training jobs.
 Stability: names and numbers of Train, GetTrainingStatus and their messages never change, since clients of
 the MiniAutoML training service use them. New fields get new numbers; new calls are added beside the old.
 
+Every job belongs to a project, and callers have roles in projects. The jobs of a project in which a caller
+has no role do not exist for the caller: their ids give NOT_FOUND. The metadata `x-project` of a call names
+the project of new jobs and of lists; without it, this is the caller's default project.
+
 Errors of every call: INVALID_ARGUMENT for a malformed request (the message names the field, its value and
-the allowed values), UNAVAILABLE while the job store, the storage or the backend cannot be reached or the
-service restarts (try again), RESOURCE_EXHAUSTED for a message larger than 512 KiB, and INTERNAL for a bug
-in the service. The trailing metadata `x-request-id` identifies the call in the service's log.
+the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see access_service.proto),
+PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE while the job store, the storage
+or the backend cannot be reached or the service restarts (try again), RESOURCE_EXHAUSTED for a message larger
+than 512 KiB, and INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies the call
+in the service's log.
 """
 
 from collections import abc as _abc
@@ -45,9 +51,11 @@ class TrainingServiceStub:
     Train: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.TrainRequest, _training_service_pb2.TrainResponse]
     """Submits a job to the queue. The job is durable when the call returns.
 
-    Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the algorithm, the dataset or its
-    version does not exist. ALREADY_EXISTS if the request key was used for another request.
-    RESOURCE_EXHAUSTED if the queue is full.
+    The job belongs to the caller's project (see the metadata `x-project`).
+
+    Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project, the algorithm, the dataset
+    or its version does not exist. ALREADY_EXISTS if the request key was used for another request.
+    RESOURCE_EXHAUSTED if the queue is full, or the project has too many jobs in it.
     """
     GetTrainingStatus: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingStatusRequest, _training_service_pb2.GetTrainingStatusResponse]
     """Returns the current status of a job.
@@ -55,9 +63,9 @@ class TrainingServiceStub:
     Errors: NOT_FOUND if the job does not exist.
     """
     ListTrainingJobs: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ListTrainingJobsRequest, _training_service_pb2.ListTrainingJobsResponse]
-    """Lists jobs, newest first, in pages.
+    """Lists jobs of one project or of all, newest first, in pages.
 
-    Errors: INVALID_ARGUMENT if the page size, the page token or a status is not allowed.
+    Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
     """
     CancelTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.CancelTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]
     """Cancels a job. It may be repeated. A job that has ended is not changed. The response has the status after
@@ -102,9 +110,11 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     Train: _aio.UnaryUnaryMultiCallable[_training_service_pb2.TrainRequest, _training_service_pb2.TrainResponse]  # type: ignore[assignment]
     """Submits a job to the queue. The job is durable when the call returns.
 
-    Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the algorithm, the dataset or its
-    version does not exist. ALREADY_EXISTS if the request key was used for another request.
-    RESOURCE_EXHAUSTED if the queue is full.
+    The job belongs to the caller's project (see the metadata `x-project`).
+
+    Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project, the algorithm, the dataset
+    or its version does not exist. ALREADY_EXISTS if the request key was used for another request.
+    RESOURCE_EXHAUSTED if the queue is full, or the project has too many jobs in it.
     """
     GetTrainingStatus: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingStatusRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
     """Returns the current status of a job.
@@ -112,9 +122,9 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     Errors: NOT_FOUND if the job does not exist.
     """
     ListTrainingJobs: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ListTrainingJobsRequest, _training_service_pb2.ListTrainingJobsResponse]  # type: ignore[assignment]
-    """Lists jobs, newest first, in pages.
+    """Lists jobs of one project or of all, newest first, in pages.
 
-    Errors: INVALID_ARGUMENT if the page size, the page token or a status is not allowed.
+    Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
     """
     CancelTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.CancelTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
     """Cancels a job. It may be repeated. A job that has ended is not changed. The response has the status after
@@ -162,9 +172,11 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_training_service_pb2.TrainResponse, _abc.Awaitable[_training_service_pb2.TrainResponse]]:
         """Submits a job to the queue. The job is durable when the call returns.
 
-        Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the algorithm, the dataset or its
-        version does not exist. ALREADY_EXISTS if the request key was used for another request.
-        RESOURCE_EXHAUSTED if the queue is full.
+        The job belongs to the caller's project (see the metadata `x-project`).
+
+        Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project, the algorithm, the dataset
+        or its version does not exist. ALREADY_EXISTS if the request key was used for another request.
+        RESOURCE_EXHAUSTED if the queue is full, or the project has too many jobs in it.
         """
 
     @_abc_1.abstractmethod
@@ -184,9 +196,9 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.ListTrainingJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.ListTrainingJobsResponse, _abc.Awaitable[_training_service_pb2.ListTrainingJobsResponse]]:
-        """Lists jobs, newest first, in pages.
+        """Lists jobs of one project or of all, newest first, in pages.
 
-        Errors: INVALID_ARGUMENT if the page size, the page token or a status is not allowed.
+        Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
         """
 
     @_abc_1.abstractmethod

@@ -1,16 +1,23 @@
 """Determines the caller of each call."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 
-from job_tracker.domain.caller import BUILT_IN, Caller
+from job_tracker.domain.caller import Caller, Means
+from job_tracker.domain.errors import InvalidField
+from training_service.api.convert import project_of
 from training_service.api.peers import peer_host
+from training_service.auth.authenticator import Authenticator
+from training_service.auth.certificates import Identity
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Metadata: TypeAlias = grpc.aio.Metadata | tuple[()]
+
+PROJECT_HEADER: Final = "x-project"
+"""Metadata key: the project of new jobs and of lists, in place of the caller's default project."""
 
 _PEERS_REMEMBERED = 1024
 
@@ -21,13 +28,34 @@ class Call:
 
     caller: Caller
     metadata: Metadata
+    identity: Identity | None = None
+    """The identity in the client's certificate, if that identified the caller."""
 
 
-def call_of(context: Context) -> Call:
-    """The call of a gRPC context. It does not need the parsed message."""
-    return Call(_caller_at(context.peer()), context.invocation_metadata() or ())
+def metadata_of(context: Context) -> Metadata:
+    """The metadata that the client sent."""
+    return context.invocation_metadata() or ()
 
 
-@lru_cache(_PEERS_REMEMBERED)  # a peer is a connection, which usually makes many calls
-def _caller_at(peer: str) -> Caller:
-    return replace(BUILT_IN, address=peer_host(peer))
+async def call_of(context: Context, metadata: Metadata, authenticator: Authenticator) -> Call:
+    """The call of a gRPC context. It does not need the parsed message.
+
+    Raises NotAllowed if the caller cannot be identified, StoreUnavailable if its token cannot be checked, and
+    InvalidField if the metadata names a project that cannot exist.
+    """
+    caller, identity = await authenticator.authenticate(metadata, _host_at(context.peer()), context)
+    projects = [value for key, value in metadata if key == PROJECT_HEADER and isinstance(value, str)]
+    if projects:
+        if len(projects) > 1:
+            raise InvalidField(PROJECT_HEADER, f"it is given {len(projects)} times; send it once")
+        caller = caller.using(project_of(PROJECT_HEADER, projects[0]))
+    return Call(caller, metadata, identity)
+
+
+def call_by_report_token(context: Context, metadata: Metadata) -> Call:
+    """The call of a training process. The operation itself checks its report token."""
+    caller = Caller(name="", means=Means.REPORT, address=_host_at(context.peer()))
+    return Call(caller, metadata)
+
+
+_host_at = lru_cache(_PEERS_REMEMBERED)(peer_host)  # a peer is a connection, which usually makes many calls

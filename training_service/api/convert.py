@@ -12,6 +12,8 @@ from pydantic import TypeAdapter
 from job_tracker.admission.admission import JobRequest
 from job_tracker.backends.shared.log_ends import line_of_cause
 from job_tracker.common.printable import printable, quoted
+from job_tracker.domain import naming
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Phase
@@ -88,7 +90,14 @@ def _seconds(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
 
 
-def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
+def project_of(field: str, text: str) -> str:
+    """The name of a project. Raises InvalidField if no project can have it."""
+    if not naming.is_project(text):
+        raise InvalidField(field, f"{quoted(text)} is not the name of a project: {naming.PROJECT_RULE}")
+    return text
+
+
+def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
     """The filter, the size of the page, and an id: its jobs have lower ids. Raises InvalidField."""
     if not 0 <= message.page_size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{message.page_size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
@@ -103,7 +112,16 @@ def page_of(message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | 
         raise InvalidField(
             "statuses", f"{error} is not a TrainingStatus; allowed: {allowed} (0 to {max(_STATES)})"
         ) from error
-    where = JobFilter(states, message.name_prefix, message.algorithm)
+    if message.all_projects and message.project:
+        raise InvalidField("project", f"{quoted(message.project)} is not allowed with all_projects")
+    project = project_of("project", message.project) if message.project else caller.default_project
+    where = JobFilter(
+        states,
+        message.name_prefix,
+        message.algorithm,
+        message.submitted_by,
+        None if message.all_projects else frozenset({project}),
+    )
     before = _id_of(message.page_token) if message.page_token else None
     return where, message.page_size or _DEFAULT_PAGE, before
 
@@ -186,6 +204,8 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         ],
         next_attempt_at=_timestamp(job.due_at) if job.state is JobState.BACKOFF else None,
         deadline_at=_timestamp(job.due_at) if job.state is not JobState.BACKOFF else None,
+        project=spec.project,
+        submitted_by=spec.submitted_by,
     )
 
 

@@ -20,6 +20,8 @@ _CODES: tuple[tuple[type[errors.TrackerError], grpc.StatusCode], ...] = (
     (errors.LogsNotFound, grpc.StatusCode.NOT_FOUND),
     (errors.RequestKeyConflict, grpc.StatusCode.ALREADY_EXISTS),
     (errors.NotAllowed, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.Forbidden, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.NotPossible, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.AttemptOver, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.LimitExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.StoreUnavailable, grpc.StatusCode.UNAVAILABLE),

@@ -5,17 +5,19 @@ import contextvars
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from job_tracker.admission.admission import MAX_PARAMETER_BYTES
-from job_tracker.domain.errors import InvalidField, TrackerError
-from training_service.api.caller import Context, Metadata, call_of
+from job_tracker.domain import rights
+from job_tracker.domain.errors import Forbidden, InvalidField, TrackerError
+from training_service.api.caller import Call, Context, Metadata, call_by_report_token, call_of, metadata_of
 from training_service.api.errors import status_of
+from training_service.auth.authenticator import Authenticator
 
 log = logging.getLogger("training_service.access")
 
@@ -23,7 +25,10 @@ REQUEST_ID_HEADER = "x-request-id"
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 
 _SERVICE = "/training."
-_CHANGING = ("/Train", "/CancelTraining")
+_CHANGING = (
+    *("/Train", "/CancelTraining", "/CreateToken", "/RevokeToken"),
+    *("/SetProject", "/DeleteProject", "/SetMember", "/RemoveMember"),
+)
 _LONGEST_REQUEST_ID = 64
 # Parsing blocks the event loop, and a map with many small entries is slow. Admission allows far less.
 _LARGEST_REQUEST = 4 * MAX_PARAMETER_BYTES
@@ -52,8 +57,9 @@ class CallObserver(Protocol):
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the calls of our own services, but not those of health and reflection."""
 
-    def __init__(self, observe: CallObserver) -> None:
+    def __init__(self, observe: CallObserver, authenticator: Authenticator) -> None:
         self._observe = observe
+        self._authenticator = authenticator
         self._wrapped: dict[str, _Handler] = {}
 
     async def intercept_service(
@@ -73,7 +79,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, method: str, handler: _Handler) -> _Handler:
         # Parse requests here, so that malformed bytes give INVALID_ARGUMENT.
-        parse = handler.request_deserializer
+        parse = handler.request_deserializer if _name_of(method) in rights.RPCS else _denied(method)
         assert parse is not None
         if handler.unary_stream is not None:
             stream = self._stream(method, parse, handler.unary_stream)
@@ -83,11 +89,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         unary = self._unary(method, parse, handler.unary_unary)
         return grpc.unary_unary_rpc_method_handler(unary, None, _serializer(handler.response_serializer))
 
+    async def _call_of(self, method: str, context: Context, metadata: Metadata) -> Call:
+        if _name_of(method) in rights.BY_REPORT_TOKEN:
+            return call_by_report_token(context, metadata)
+        return await call_of(context, metadata, self._authenticator)
+
     def _unary(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def answer(data: bytes, context: Context) -> Any:
-            call = call_of(context)
-            supervision = _Supervision(method, context, call.metadata)
+            metadata = metadata_of(context)
+            supervision = _Supervision(method, context, metadata)
             try:
+                call = await self._call_of(method, context, metadata)
                 message = await behaviour(_parsed(parse, data), call)
                 supervision.code = grpc.StatusCode.OK
                 return message
@@ -101,10 +113,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _stream(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def answer(data: bytes, context: Context) -> None:
-            call = call_of(context)
-            supervision = _Supervision(method, context, call.metadata)
+            metadata = metadata_of(context)
+            supervision = _Supervision(method, context, metadata)
             try:
-                async with aclosing(behaviour(_parsed(parse, data), call)) as messages:
+                call = await self._call_of(method, context, metadata)
+                async with _identified(call), aclosing(behaviour(_parsed(parse, data), call)) as messages:
                     async for message in messages:
                         await _send(context, message)
                         del message  # the next message may be hours away
@@ -146,12 +159,27 @@ class _Supervision:
     def end(self, observe: CallObserver) -> None:
         """Count the call. Log it if it failed or changed something."""
         seconds = time.perf_counter() - self._started
-        observe(self._method.rpartition("/")[2], self.code, seconds)
+        observe(_name_of(self._method), self.code, seconds)
         if self.code is not grpc.StatusCode.OK or self._method.endswith(_CHANGING):
             reason = f": {self._message}" if self._message else ""
             log.info("%s %s %.1f ms%s", self._method, self.code.name, seconds * 1000, reason)
         with suppress(ValueError):  # a cancelled stream is closed in another context
             request_id.reset(self._token)
+
+
+@asynccontextmanager
+async def _identified(call: Call) -> AsyncIterator[None]:
+    """End a stream when the client's certificate expires: raises NotAllowed."""
+    if call.identity is None:
+        yield
+        return
+    try:
+        async with asyncio.timeout(call.identity.seconds_left()) as limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise call.identity.expired() from None
+        raise
 
 
 async def _send(context: Context, message: Any) -> None:
@@ -163,6 +191,20 @@ async def _send(context: Context, message: Any) -> None:
         await context.write(message)
     except grpc.aio.InternalError as error:
         raise asyncio.CancelledError from error
+
+
+def _name_of(method: str) -> str:
+    """The name of a method without its service, such as "Train"."""
+    return method.rpartition("/")[2]
+
+
+def _denied(method: str) -> Callable[[bytes], NoReturn]:
+    """Denies a method without a row in the table of rights, before its message is parsed."""
+
+    def deny(_: bytes) -> NoReturn:
+        raise Forbidden(f"{method} is denied: the table of rights has no row for it")
+
+    return deny
 
 
 def _serializer(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:

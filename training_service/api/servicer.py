@@ -67,7 +67,7 @@ class TrainingServicer(TrainingServiceServicer):
     async def ListTrainingJobs(
         self, request: pb.ListTrainingJobsRequest, call: Call
     ) -> pb.ListTrainingJobsResponse:
-        where, limit, before = convert.page_of(request)
+        where, limit, before = convert.page_of(call.caller, request)
         await self._lists.take_until_sent(call.caller)
         async with self._making:
             page = await self._jobs.list(call.caller, where, limit=limit, before=before)

@@ -26,6 +26,7 @@ from training_service.client.errors import (
     TrainingServiceError,
     Unavailable,
     Unreachable,
+    Untrusted,
     WaitTimedOut,
 )
 
@@ -52,6 +53,7 @@ __all__ = [
     "TrainingStatus",
     "Unavailable",
     "Unreachable",
+    "Untrusted",
     "WaitTimedOut",
 ]
 

@@ -4,6 +4,7 @@ The client for plain programs, sync.py, is generated from this file by scripts/g
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from datetime import datetime
@@ -22,9 +23,12 @@ from training_service._generated.training_service_pb2 import (
 )
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.client import requests
-from training_service.client.channel import address_or_default, open_async_channel
+from training_service.client.access_aio import AsyncAccess
+from training_service.client.channel import open_async_channel
+from training_service.client.connection import connection, project_or_default
+from training_service.client.credentials import Credentials
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
-from training_service.client.requests import Parameters
+from training_service.client.requests import Metadata, Parameters
 from training_service.client.stream_retry import StreamRetry
 from training_service.client.translation import reading, translated_errors
 from training_service.client.watching import LogReading, Watch, has_ended
@@ -43,19 +47,50 @@ class AsyncTrainingClient:
     `address` is HOST:PORT. For several replicas, give their IP addresses separated by commas. The default is
     the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if it is not set. `timeout` bounds
     one call, including its retries, in seconds. `patience` is the time, in seconds, for which `watch`, `wait`
-    and `logs` try to connect again after the service went away.
+    and `logs` try to connect again after the service went away. `project` is the project of new jobs and of
+    lists. The default is the environment variable TRAINING_PROJECT, or the caller's default project if it is
+    not set.
+
+    `ca` is a PEM file with the authorities of a service with TLS, or "system" for those that gRPC trusts by
+    itself. `cert` and `key` are PEM files with the caller's certificate. `server_name` is a name in the
+    service's certificate, if it is not the host of `address`. Their defaults are the environment variables
+    TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, and ~/.config/training-service/client.toml (see
+    docs/security.md). The files are read once: a client that outlives its certificate has to be created anew.
+
+    `token` proves who is calling, or the first line of the file `token_file`. Their defaults are the
+    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and what `trainctl login`
+    stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
+    machine. `access` has the operations on tokens and projects.
 
     If the service does not answer, a call is retried for about 3 s with growing pauses. Every method raises
     TrainingServiceError (see `training_service.client.errors`). Methods that return an iterator raise it
     during the iteration.
     """
 
-    def __init__(self, address: str | None = None, *, timeout: float = 30.0, patience: float = 60.0) -> None:
-        self.address = address_or_default(address)
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        ca: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
+        server_name: str | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        patience: float = 60.0,
+        project: str | None = None,
+    ) -> None:
+        found = connection(address, ca=ca, cert=cert, key=key, server_name=server_name)
+        self.address = found.address
+        self.project = project_or_default(project)
+        self._in_project = requests.in_project(self.project)
         self._timeout = timeout
         self._patience = patience
-        self._channel = open_async_channel(self.address)
+        self._channel = open_async_channel(found)
         self._stub = TrainingServiceStub(self._channel)
+        self._credentials = Credentials(found, token, token_file)
+        self.access = AsyncAccess(self._channel, self.address, self._credentials, self._timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -113,7 +148,9 @@ class AsyncTrainingClient:
             deadlines=deadlines,
         )
         with translated_errors(self.address):
-            response = await self._stub.Train(request, timeout=self._timeout)
+            response = await self._stub.Train(
+                request, timeout=self._timeout, metadata=self._metadata(self._in_project)
+            )
         return response.job_id
 
     async def status(self, job_id: int) -> GetTrainingStatusResponse:
@@ -121,7 +158,7 @@ class AsyncTrainingClient:
         request = requests.status(job_id)
         with translated_errors(self.address):
             return await self._stub.GetTrainingStatus(
-                request, timeout=self._timeout, metadata=requests.KNOWS_CANCELLED
+                request, timeout=self._timeout, metadata=self._metadata(requests.KNOWS_CANCELLED)
             )
 
     async def list(
@@ -130,17 +167,29 @@ class AsyncTrainingClient:
         *,
         name_prefix: str = "",
         algorithm: str = "",
+        submitted_by: str = "",
+        all_projects: bool = False,
         page_size: int = 0,
     ) -> AsyncIterator[GetTrainingStatusResponse]:
-        """Yield jobs, newest first, optionally filtered by status, name prefix and algorithm.
+        """Yield jobs, newest first, optionally filtered by status, name prefix, algorithm and submitter.
 
-        Jobs are fetched page by page, each page when the iteration reaches it. A `page_size` of 0 leaves the
-        size to the service.
+        These are jobs of the client's project, or with `all_projects` of every project in which the caller
+        has a role. They are fetched page by page, each page when the iteration reaches it. A `page_size` of 0
+        leaves the size to the service.
         """
-        request = requests.jobs(statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size)
+        request = requests.jobs(
+            statuses,
+            name_prefix=name_prefix,
+            algorithm=algorithm,
+            submitted_by=submitted_by,
+            all_projects=all_projects,
+            page_size=page_size,
+        )
         while True:
             with translated_errors(self.address):
-                page = await self._stub.ListTrainingJobs(request, timeout=self._timeout)
+                page = await self._stub.ListTrainingJobs(
+                    request, timeout=self._timeout, metadata=self._metadata(self._in_project)
+                )
             for job in page.jobs:
                 yield job
             if not page.next_page_token:
@@ -155,7 +204,7 @@ class AsyncTrainingClient:
         """
         request = requests.cancel(job_id)
         with translated_errors(self.address):
-            return await self._stub.CancelTraining(request, timeout=self._timeout)
+            return await self._stub.CancelTraining(request, timeout=self._timeout, metadata=self._metadata())
 
     def watch(self, job_id: int) -> AsyncIterator[GetTrainingStatusResponse]:
         """Yield the current status, then the new one at every change, until the job has ended.
@@ -221,7 +270,7 @@ class AsyncTrainingClient:
         while True:
             try:
                 async with aclosing(
-                    self._messages(lambda: self._stub.GetTrainingLogs(log.request))
+                    self._messages(lambda: self._stub.GetTrainingLogs(log.request, metadata=self._metadata()))
                 ) as chunks:
                     async for chunk in chunks:
                         log.advance(chunk)
@@ -238,7 +287,11 @@ class AsyncTrainingClient:
         """
         request = requests.metrics(job_id, names)
         async with aclosing(
-            self._messages(lambda: self._stub.GetTrainingMetrics(request, timeout=self._timeout))
+            self._messages(
+                lambda: self._stub.GetTrainingMetrics(
+                    request, timeout=self._timeout, metadata=self._metadata()
+                )
+            )
         ) as found:
             async for series in found:
                 yield series
@@ -247,7 +300,9 @@ class AsyncTrainingClient:
         """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
         with translated_errors(self.address):
-            return await self._stub.GetTrainingArtifacts(request, timeout=self._timeout)
+            return await self._stub.GetTrainingArtifacts(
+                request, timeout=self._timeout, metadata=self._metadata()
+            )
 
     async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
         """Yield the content of one fetchable artifact in pieces.
@@ -255,7 +310,9 @@ class AsyncTrainingClient:
         Raises NotFound if there is no such job or artifact, and Unavailable if the stream breaks.
         """
         request = requests.fetch(job_id, name)
-        async with aclosing(self._messages(lambda: self._stub.FetchTrainingArtifact(request))) as pieces:
+        async with aclosing(
+            self._messages(lambda: self._stub.FetchTrainingArtifact(request, metadata=self._metadata()))
+        ) as pieces:
             async for piece in pieces:
                 yield piece.content
 
@@ -265,7 +322,11 @@ class AsyncTrainingClient:
         while True:
             try:
                 async with aclosing(
-                    self._messages(lambda: self._stub.WatchTraining(request, timeout=watch.time_left()))
+                    self._messages(
+                        lambda: self._stub.WatchTraining(
+                            request, timeout=watch.time_left(), metadata=self._metadata()
+                        )
+                    )
                 ) as statuses:
                     async for status in statuses:
                         if watch.is_news(status):
@@ -275,6 +336,10 @@ class AsyncTrainingClient:
             except Unavailable as error:
                 pause = watch.pause_after(error)
             await asyncio.sleep(pause)
+
+    def _metadata(self, more: Metadata = ()) -> Metadata:
+        """Return the metadata of a call, with the token of this moment."""
+        return (*self._credentials.metadata(), *more)
 
     async def _messages(self, begin: Callable[[], Any]) -> AsyncGenerator[Any, None]:
         """Yield the messages of the stream that `begin` opens; retry it until its first message."""

@@ -1,24 +1,20 @@
-"""Connections to the service: the address, the channel's options and its retries.
-
-Every channel of the client is opened here, so far without TLS or credentials.
-"""
+"""Channels to the service: their targets, options and retries. Every channel of the client is opened here."""
 
 import ipaddress
 import json
-import os
 from typing import Any
 
 import grpc
 
-from training_service._generated import training_service_pb2
+from training_service._generated import access_service_pb2, training_service_pb2
+from training_service.client.connection import Connection
 from training_service.client.errors import InvalidRequest
 
 _SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
+_ACCESS = access_service_pb2.DESCRIPTOR.services_by_name["AccessService"]
+_NOT_REPEATED = ("CreateToken", "DeleteProject", "RemoveMember")
 
-ADDRESS_VARIABLE = "TRAINING_SERVICE_ADDRESS"
-DEFAULT_ADDRESS = "localhost:51001"
-
-# Every call may be repeated: Train carries a request key, and the others are idempotent. For streams, see
+# These calls may be repeated: Train carries a request key, and the others are idempotent. For streams, see
 # `client.stream_retry` and `client.watching`. The four retries come after 0.2, 0.4, 0.8 and 1.6 s (±20 %,
 # gRPC's jitter): long enough for a restart of the service. An unreachable service is reported after about 3
 # s.
@@ -26,9 +22,10 @@ _SERVICE_CONFIG: dict[str, Any] = {
     "methodConfig": [
         {
             "name": [
-                {"service": _SERVICE.full_name, "method": method.name}
-                for method in _SERVICE.methods
-                if not method.server_streaming
+                {"service": service.full_name, "method": method.name}
+                for service in (_SERVICE, _ACCESS)
+                for method in service.methods
+                if not method.server_streaming and method.name not in _NOT_REPEATED
             ],
             "retryPolicy": {
                 "maxAttempts": 5,
@@ -60,22 +57,23 @@ _OPTIONS: list[tuple[str, str | int]] = [
 ]
 
 
-def address_or_default(address: str | None) -> str:
-    """Return the given address, or that of TRAINING_SERVICE_ADDRESS, or localhost:51001."""
-    return address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
-
-
-def open_channel(address: str) -> grpc.Channel:
+def open_channel(connection: Connection) -> grpc.Channel:
     """Open a channel for blocking calls. It connects at the first call.
 
-    Raises InvalidRequest for an invalid list of addresses (see `target_of`).
+    Raises InvalidRequest for an invalid list of addresses (see `target_of`) or an unusable file.
     """
-    return grpc.insecure_channel(target_of(address), options=_options(address))
+    target, options = target_of(connection.address), _options(connection)
+    if credentials := connection.credentials:
+        return grpc.secure_channel(target, credentials, options)
+    return grpc.insecure_channel(target, options)
 
 
-def open_async_channel(address: str) -> grpc.aio.Channel:
+def open_async_channel(connection: Connection) -> grpc.aio.Channel:
     """Open a channel for the running event loop; see `open_channel`."""
-    return grpc.aio.insecure_channel(target_of(address), options=_options(address))
+    target, options = target_of(connection.address), _options(connection)
+    if credentials := connection.credentials:
+        return grpc.aio.secure_channel(target, credentials, options)
+    return grpc.aio.insecure_channel(target, options)
 
 
 def target_of(address: str) -> str:
@@ -99,6 +97,15 @@ def target_of(address: str) -> str:
     return f"ipv{family}:" + ",".join(places)
 
 
-def _options(address: str) -> list[tuple[str, str | int]]:
-    config = _SERVICE_CONFIG_OF_REPLICAS if "," in address else _SERVICE_CONFIG
-    return [("grpc.service_config", json.dumps(config)), *_OPTIONS]
+def _options(connection: Connection) -> list[tuple[str, str | int]]:
+    several = "," in connection.address
+    config = _SERVICE_CONFIG_OF_REPLICAS if several else _SERVICE_CONFIG
+    options = [("grpc.service_config", json.dumps(config)), *_OPTIONS]
+    if connection.server_name:
+        options.append(("grpc.ssl_target_name_override", connection.server_name))
+    elif several and connection.is_encrypted:
+        raise InvalidRequest(
+            f"address: {connection.address!r}: several addresses with TLS need server_name, a name in the "
+            "certificates of all of them"
+        )
+    return options

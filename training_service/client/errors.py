@@ -9,6 +9,7 @@
     ├── NotAllowed           the caller is unknown, or lacks the permission
     ├── Unavailable          the service is not ready or went away: worth a retry
     │   └── Unreachable      no service answers at the address
+    ├── Untrusted            the service's certificate is not accepted, or it has none
     ├── DeadlineExceeded     no answer in time; the call may still have taken effect
     ├── WaitTimedOut         the job has not ended in time; it goes on
     └── ServerError          the service failed, or speaks another protocol
@@ -31,6 +32,7 @@ __all__ = [
     "TrainingServiceError",
     "Unavailable",
     "Unreachable",
+    "Untrusted",
     "WaitTimedOut",
 ]
 
@@ -72,6 +74,10 @@ class Unavailable(TrainingServiceError):
 
 class Unreachable(Unavailable):
     """No service answers at the address: it is not running, or the address is wrong."""
+
+
+class Untrusted(TrainingServiceError):
+    """The service's certificate has expired, is for another host or of an unknown authority, or missing."""
 
 
 class DeadlineExceeded(TrainingServiceError):

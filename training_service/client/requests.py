@@ -31,6 +31,7 @@ INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
 KNOWS_CANCELLED = (("x-knows-cancelled", "1"),)
 """Metadata: this client knows the status `cancelled`, which the service may hide from older clients."""
 
+Metadata = tuple[tuple[str, str], ...]
 Parameters = Mapping[str, str | int | float]
 
 P = ParamSpec("P")
@@ -48,6 +49,19 @@ def _validated(build: Callable[P, R]) -> Callable[P, R]:
             raise InvalidRequest(str(error)) from error
 
     return guarded
+
+
+def encoded(build: Callable[[], R]) -> R:
+    """Build a message. Raises InvalidRequest for what protobuf cannot encode."""
+    return _validated(build)()
+
+
+@_validated
+def in_project(project: str) -> Metadata:
+    """Return the metadata that names the project of new jobs and of lists; "" is the caller's default."""
+    if not project.isascii() or not project.isprintable():
+        raise ValueError(f"project: {project!r} is not allowed: use lower-case letters, digits and -")
+    return (("x-project", project),) if project else ()
 
 
 def new_request_key() -> str:
@@ -110,11 +124,18 @@ def jobs(
     *,
     name_prefix: str,
     algorithm: str,
+    submitted_by: str,
+    all_projects: bool,
     page_size: int,
 ) -> ListTrainingJobsRequest:
     """Build a request for the first page of a list of jobs."""
     return ListTrainingJobsRequest(
-        statuses=statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size
+        statuses=statuses,
+        name_prefix=name_prefix,
+        algorithm=algorithm,
+        submitted_by=submitted_by,
+        all_projects=all_projects,
+        page_size=page_size,
     )
 
 

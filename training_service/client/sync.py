@@ -3,6 +3,7 @@
 Generated from aio.py by scripts/generate-client: change it there.
 """
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
@@ -22,9 +23,12 @@ from training_service._generated.training_service_pb2 import (
 )
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.client import requests
-from training_service.client.channel import address_or_default, open_channel
+from training_service.client.access_sync import Access
+from training_service.client.channel import open_channel
+from training_service.client.connection import connection, project_or_default
+from training_service.client.credentials import Credentials
 from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
-from training_service.client.requests import Parameters
+from training_service.client.requests import Metadata, Parameters
 from training_service.client.stream_retry import StreamRetry
 from training_service.client.translation import reading, translated_errors
 from training_service.client.watching import LogReading, Watch, has_ended
@@ -43,19 +47,50 @@ class TrainingClient:
     `address` is HOST:PORT. For several replicas, give their IP addresses separated by commas. The default is
     the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if it is not set. `timeout` bounds
     one call, including its retries, in seconds. `patience` is the time, in seconds, for which `watch`, `wait`
-    and `logs` try to connect again after the service went away.
+    and `logs` try to connect again after the service went away. `project` is the project of new jobs and of
+    lists. The default is the environment variable TRAINING_PROJECT, or the caller's default project if it is
+    not set.
+
+    `ca` is a PEM file with the authorities of a service with TLS, or "system" for those that gRPC trusts by
+    itself. `cert` and `key` are PEM files with the caller's certificate. `server_name` is a name in the
+    service's certificate, if it is not the host of `address`. Their defaults are the environment variables
+    TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, and ~/.config/training-service/client.toml (see
+    docs/security.md). The files are read once: a client that outlives its certificate has to be created anew.
+
+    `token` proves who is calling, or the first line of the file `token_file`. Their defaults are the
+    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and what `trainctl login`
+    stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
+    machine. `access` has the operations on tokens and projects.
 
     If the service does not answer, a call is retried for about 3 s with growing pauses. Every method raises
     TrainingServiceError (see `training_service.client.errors`). Methods that return an iterator raise it
     during the iteration.
     """
 
-    def __init__(self, address: str | None = None, *, timeout: float = 30.0, patience: float = 60.0) -> None:
-        self.address = address_or_default(address)
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        ca: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
+        server_name: str | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        patience: float = 60.0,
+        project: str | None = None,
+    ) -> None:
+        found = connection(address, ca=ca, cert=cert, key=key, server_name=server_name)
+        self.address = found.address
+        self.project = project_or_default(project)
+        self._in_project = requests.in_project(self.project)
         self._timeout = timeout
         self._patience = patience
-        self._channel = open_channel(self.address)
+        self._channel = open_channel(found)
         self._stub = TrainingServiceStub(self._channel)
+        self._credentials = Credentials(found, token, token_file)
+        self.access = Access(self._channel, self.address, self._credentials, self._timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +148,9 @@ class TrainingClient:
             deadlines=deadlines,
         )
         with translated_errors(self.address):
-            response = self._stub.Train(request, timeout=self._timeout)
+            response = self._stub.Train(
+                request, timeout=self._timeout, metadata=self._metadata(self._in_project)
+            )
         return response.job_id
 
     def status(self, job_id: int) -> GetTrainingStatusResponse:
@@ -121,7 +158,7 @@ class TrainingClient:
         request = requests.status(job_id)
         with translated_errors(self.address):
             return self._stub.GetTrainingStatus(
-                request, timeout=self._timeout, metadata=requests.KNOWS_CANCELLED
+                request, timeout=self._timeout, metadata=self._metadata(requests.KNOWS_CANCELLED)
             )
 
     def list(
@@ -130,17 +167,29 @@ class TrainingClient:
         *,
         name_prefix: str = "",
         algorithm: str = "",
+        submitted_by: str = "",
+        all_projects: bool = False,
         page_size: int = 0,
     ) -> Iterator[GetTrainingStatusResponse]:
-        """Yield jobs, newest first, optionally filtered by status, name prefix and algorithm.
+        """Yield jobs, newest first, optionally filtered by status, name prefix, algorithm and submitter.
 
-        Jobs are fetched page by page, each page when the iteration reaches it. A `page_size` of 0 leaves the
-        size to the service.
+        These are jobs of the client's project, or with `all_projects` of every project in which the caller
+        has a role. They are fetched page by page, each page when the iteration reaches it. A `page_size` of 0
+        leaves the size to the service.
         """
-        request = requests.jobs(statuses, name_prefix=name_prefix, algorithm=algorithm, page_size=page_size)
+        request = requests.jobs(
+            statuses,
+            name_prefix=name_prefix,
+            algorithm=algorithm,
+            submitted_by=submitted_by,
+            all_projects=all_projects,
+            page_size=page_size,
+        )
         while True:
             with translated_errors(self.address):
-                page = self._stub.ListTrainingJobs(request, timeout=self._timeout)
+                page = self._stub.ListTrainingJobs(
+                    request, timeout=self._timeout, metadata=self._metadata(self._in_project)
+                )
             yield from page.jobs
             if not page.next_page_token:
                 return
@@ -154,7 +203,7 @@ class TrainingClient:
         """
         request = requests.cancel(job_id)
         with translated_errors(self.address):
-            return self._stub.CancelTraining(request, timeout=self._timeout)
+            return self._stub.CancelTraining(request, timeout=self._timeout, metadata=self._metadata())
 
     def watch(self, job_id: int) -> Iterator[GetTrainingStatusResponse]:
         """Yield the current status, then the new one at every change, until the job has ended.
@@ -219,7 +268,9 @@ class TrainingClient:
         log = LogReading(request, patience=self._patience)
         while True:
             try:
-                with closing(self._messages(lambda: self._stub.GetTrainingLogs(log.request))) as chunks:
+                with closing(
+                    self._messages(lambda: self._stub.GetTrainingLogs(log.request, metadata=self._metadata()))
+                ) as chunks:
                     for chunk in chunks:
                         log.advance(chunk)
                         yield chunk
@@ -235,7 +286,11 @@ class TrainingClient:
         """
         request = requests.metrics(job_id, names)
         with closing(
-            self._messages(lambda: self._stub.GetTrainingMetrics(request, timeout=self._timeout))
+            self._messages(
+                lambda: self._stub.GetTrainingMetrics(
+                    request, timeout=self._timeout, metadata=self._metadata()
+                )
+            )
         ) as found:
             yield from found
 
@@ -243,7 +298,7 @@ class TrainingClient:
         """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
         with translated_errors(self.address):
-            return self._stub.GetTrainingArtifacts(request, timeout=self._timeout)
+            return self._stub.GetTrainingArtifacts(request, timeout=self._timeout, metadata=self._metadata())
 
     def fetch(self, job_id: int, name: str) -> Iterator[bytes]:
         """Yield the content of one fetchable artifact in pieces.
@@ -251,7 +306,9 @@ class TrainingClient:
         Raises NotFound if there is no such job or artifact, and Unavailable if the stream breaks.
         """
         request = requests.fetch(job_id, name)
-        with closing(self._messages(lambda: self._stub.FetchTrainingArtifact(request))) as pieces:
+        with closing(
+            self._messages(lambda: self._stub.FetchTrainingArtifact(request, metadata=self._metadata()))
+        ) as pieces:
             for piece in pieces:
                 yield piece.content
 
@@ -261,7 +318,11 @@ class TrainingClient:
         while True:
             try:
                 with closing(
-                    self._messages(lambda: self._stub.WatchTraining(request, timeout=watch.time_left()))
+                    self._messages(
+                        lambda: self._stub.WatchTraining(
+                            request, timeout=watch.time_left(), metadata=self._metadata()
+                        )
+                    )
                 ) as statuses:
                     for status in statuses:
                         if watch.is_news(status):
@@ -271,6 +332,10 @@ class TrainingClient:
             except Unavailable as error:
                 pause = watch.pause_after(error)
             time.sleep(pause)
+
+    def _metadata(self, more: Metadata = ()) -> Metadata:
+        """Return the metadata of a call, with the token of this moment."""
+        return (*self._credentials.metadata(), *more)
 
     def _messages(self, begin: Callable[[], Any]) -> Generator[Any, None, None]:
         """Yield the messages of the stream that `begin` opens; retry it until its first message."""

@@ -18,6 +18,7 @@ from training_service.client.errors import (
     TrainingServiceError,
     Unavailable,
     Unreachable,
+    Untrusted,
 )
 
 # Any other code (INTERNAL, UNKNOWN, DATA_LOSS, UNIMPLEMENTED or a new one) is a ServerError.
@@ -40,6 +41,20 @@ _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
 # The beginnings of gRPC's own details if no server was reached. If gRPC changes this text, Unreachable
 # becomes plain Unavailable with a longer message.
 _NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
+
+# Parts of gRPC's details if a handshake failed, and what they mean. The first that fits is used.
+_UNTRUSTED = {
+    "certificate has expired": "its certificate has expired",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is of an authority that ca (--ca) does not have",
+    "Hostname Verification Check failed": "its certificate is for another host; connect by a name that it "
+    "has, or give that name as server_name (--server-name)",
+    "WRONG_VERSION_NUMBER": "it does not use TLS; leave out ca and cert (--ca, --cert)",
+}
+_CLOSED = "Socket closed"
+_MAY_NEED_TLS = (
+    "it closed the connection; it may need TLS (--ca), or another client certificate (--cert, --key), or be "
+    "stopping"
+)
 
 
 class _Failure(Protocol):
@@ -81,7 +96,7 @@ def _translate(failure: _Failure, address: str) -> TrainingServiceError:
     code, details = failure.code(), failure.details() or ""
     kind = _ERRORS.get(code, ServerError)
     if kind is Unavailable:
-        return _unavailable(details, address)
+        return _untrusted(details, address) or _unavailable(details, address)
     if kind is DeadlineExceeded:
         return DeadlineExceeded(f"the training service at {address} did not answer in time")
     if kind is ServerError:
@@ -96,4 +111,14 @@ def _unavailable(details: str, address: str) -> Unavailable:
         return Unavailable(f"the training service at {address} is unavailable: {details or 'no details'}")
     # "failed to connect to all addresses; last error: UNKNOWN: ipv4:…: …: Connection refused"
     reason = details.rpartition(": ")[2].rstrip("]")
+    if reason == _CLOSED:
+        reason = _MAY_NEED_TLS
     return Unreachable(f"cannot reach the training service at {address}: {reason}")
+
+
+def _untrusted(details: str, address: str) -> Untrusted | None:
+    if details.startswith(_NOT_REACHED):
+        for part, meaning in _UNTRUSTED.items():
+            if part in details:
+                return Untrusted(f"the service at {address} is not trusted: {meaning}")
+    return None

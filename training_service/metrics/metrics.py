@@ -1,8 +1,9 @@
 """All metrics in one place. Other modules report to it and do not depend on Prometheus."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.metadata import version
 
 import grpc
@@ -12,6 +13,7 @@ from job_tracker.domain.job import Job
 from job_tracker.store.queue import QueueView
 from job_tracker.tracking.tracker import Tracker
 from training_service.metrics.calls import CallMetrics
+from training_service.metrics.certificates import CertificateState
 from training_service.metrics.jobs import JobMetrics
 from training_service.metrics.loop import LoopMetrics
 from training_service.metrics.outside import OutsideObserver, Result
@@ -64,13 +66,24 @@ class Metrics:
         """Show whether this replica leads."""
         self._leader.set(leads)
 
-    def observe_store(self, store: QueueView, capacity: int) -> None:
-        """Show the jobs in the store at each scrape. Call it in the store's event loop."""
-        self.registry.register(StoredJobs(store, capacity, asyncio.get_running_loop()))
+    def observe_store(
+        self, store: QueueView, capacity: int, projects: Callable[[], Collection[str]] = tuple
+    ) -> None:
+        """Show the jobs in the store at each scrape. Call it in the store's event loop.
+
+        `projects` returns the names of the projects, which bound the values of the label `project`.
+        """
+        self.registry.register(StoredJobs(store, capacity, projects, asyncio.get_running_loop()))
 
     def observe_watch(self, silent_seconds: Callable[[], float | None]) -> None:
         """Show how long the engine's watch has been silent; see Opened.silent_seconds."""
         self.registry.register(WatchState(silent_seconds))
+
+    def observe_certificates(
+        self, ends: Callable[[], Mapping[str, datetime]], problems: Callable[[], int]
+    ) -> None:
+        """Show the state of certificates; see CertificateState."""
+        self.registry.register(CertificateState(ends, problems))
 
     async def observe_loop(self) -> None:
         """Measure the event loop until cancelled."""

@@ -9,6 +9,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from training_service.auth.live import Live
+from training_service.auth.tls import ServerTls
 from training_service.settings import MetricsSettings
 
 log = logging.getLogger(__name__)
@@ -18,18 +20,22 @@ _SILENCE_SECONDS = 5
 
 
 class MetricsServer:
-    """Serves the metrics over HTTP, if a port is set."""
+    """Serves the metrics over HTTP or HTTPS, if a port is set."""
 
-    def __init__(self, registry: CollectorRegistry, settings: MetricsSettings) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, settings: MetricsSettings, tls: Live[ServerTls] | None = None
+    ) -> None:
         """Start to serve. Raises OSError if the server cannot listen on the port."""
         self._server = None
         if settings.port is not None:
             app = make_wsgi_app(registry)
             kind = _ServerIPv6 if ":" in settings.address else _Server
             self._server = make_server(settings.address, settings.port, app, kind, _Handler)
+            self._server.tls = tls
             self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
             self._thread.start()
-            log.info("metrics at http://%s:%d/metrics", *self._server.server_address[:2])
+            scheme = "https" if tls else "http"
+            log.info("metrics at %s://%s:%d/metrics", scheme, *self._server.server_address[:2])
 
     def close(self) -> None:
         """Stop serving."""
@@ -51,6 +57,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     request_queue_size = 128
+    tls: Live[ServerTls] | None = None
 
     def __init__(self, *arguments: Any) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
@@ -68,6 +75,14 @@ class _Server(ThreadingMixIn, WSGIServer):
         except BaseException:  # for example, no thread can be started
             self._places.release()
             raise
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        if self.tls is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(_SILENCE_SECONDS)  # also for the handshake
+        with self.tls.get().context.wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -6,7 +6,7 @@ jobs are left out, and `training_service_store_up` is 0.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -21,21 +21,33 @@ from job_tracker.tracking.tracker import Tracker
 log = logging.getLogger(__name__)
 
 _STORE_SECONDS = 1.0
+MOST_PROJECTS = 100
+"""Projects with a label of their own, in the order of their names."""
+OTHERS = "other projects"
+"""The label of the jobs of all other projects together. It is not the name of a project."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
     tallies: Mapping[JobState, Tally]
+    projects: Mapping[str, Mapping[JobState, int]]
     head_since: datetime | None
 
 
 class StoredJobs(Collector):
     """The jobs in the store. All replicas of one store show the same."""
 
-    def __init__(self, store: QueueView, capacity: int, loop: asyncio.AbstractEventLoop) -> None:
-        """`loop` is the event loop of the store."""
+    def __init__(
+        self,
+        store: QueueView,
+        capacity: int,
+        projects: Callable[[], Collection[str]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """`projects` returns the names of the projects. `loop` is the event loop of the store."""
         self._store = store
         self._capacity = capacity
+        self._projects = projects
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
@@ -47,6 +59,11 @@ class StoredJobs(Collector):
             "training_service_instances_capacity", "Instances that may run at the same time", self._capacity
         )
         jobs = GaugeMetricFamily("training_service_jobs", "Jobs in each state", labels=["state"])
+        by_project = GaugeMetricFamily(
+            "training_service_project_jobs",
+            f"Jobs of each project in each state; of the first {MOST_PROJECTS} configured projects",
+            labels=["project", "state"],
+        )
         in_use = GaugeMetricFamily(
             "training_service_instances_in_use", "Instances of jobs that are launching or running"
         )
@@ -57,10 +74,15 @@ class StoredJobs(Collector):
         if look is not None:
             for state in JobState:
                 jobs.add_metric([state], look.tallies[state].jobs)
+                rest = look.tallies[state].jobs
+                for project, counts in look.projects.items():
+                    by_project.add_metric([project, state], counts[state])
+                    rest -= counts[state]
+                by_project.add_metric([OTHERS, state], max(0, rest))
             in_use.add_metric([], sum(look.tallies[state].instances for state in LIVE_STATES))
             now = datetime.now(UTC)
             age.add_metric([], max(0.0, (now - (look.head_since or now)).total_seconds()))
-        yield from (jobs, in_use, age)
+        yield from (jobs, by_project, in_use, age)
 
     def _ask(self) -> _Look | None:
         asking = self._look()
@@ -80,8 +102,11 @@ class StoredJobs(Collector):
             answer.cancel()
 
     async def _look(self) -> _Look:
-        tallies, first = await asyncio.gather(self._store.tallies(), self._store.first_queued(1))
-        return _Look(tallies, first[0].submitted_at if first else None)
+        names = sorted(self._projects())[:MOST_PROJECTS]
+        tallies, projects, first = await asyncio.gather(
+            self._store.tallies(), self._store.tallies_of(names), self._store.first_queued(1)
+        )
+        return _Look(tallies, projects, first[0].submitted_at if first else None)
 
 
 class TrackerState(Collector):

@@ -1,7 +1,28 @@
-"""Detects addresses that only this machine can reach."""
+"""Addresses to listen at, and which of them only this machine can reach."""
 
 import ipaddress
 import socket
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+_LAST_PORT = 65535
+
+
+def _checked(address: str) -> str:
+    if int(address.rpartition(":")[2]) > _LAST_PORT:
+        raise ValueError(f"the port must be from 0 to {_LAST_PORT}")
+    return address
+
+
+Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$"), AfterValidator(_checked)]
+"""HOST:PORT. The brackets of IPv6 are part of the host."""
+
+
+def split(address: str) -> tuple[str, str]:
+    """The host of HOST:PORT, with the brackets of IPv6, and the port."""
+    host, _, port = address.rpartition(":")
+    return host, port
 
 
 def host_of(address: str) -> str:

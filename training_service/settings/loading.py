@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -12,9 +12,13 @@ from pydantic_settings import EnvSettingsSource
 from job_tracker.backends.registry import BrokenPlugin
 from job_tracker.common.validation import Problem, problems
 from training_service.settings import ENVIRONMENT_PREFIX, Settings, settings_model
+from training_service.settings.protection import unprotected
 
 # Variables that have the prefix but are not settings.
-_OTHER_VARIABLES = frozenset({"TRAINING_SERVICE_CONFIG", "TRAINING_SERVICE_ADDRESS"})
+_OTHER_VARIABLES = frozenset(
+    ENVIRONMENT_PREFIX + name
+    for name in ("CONFIG", "ADDRESS", "CA", "CERT", "KEY", "SERVER_NAME", "TOKEN", "TOKEN_FILE")
+)
 
 
 class SettingsError(Exception):
@@ -39,11 +43,12 @@ def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Se
     for values in reversed(sources.values()):
         merged = _merged(merged, values)
     try:
-        return model(**merged)
+        settings = model(**merged)
     except ValidationError as error:
-        raise SettingsError(
-            "\n".join(_line(problem, sources) for problem in problems(error, model))
-        ) from error
+        raise _refused(problems(error, model), sources) from error
+    if found := [*unprotected(settings)]:
+        raise _refused(found, sources)
+    return settings
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -101,6 +106,10 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(value, Mapping) and isinstance(under, Mapping)
         merged[key] = _merged(under, value) if both else value  # type: ignore[arg-type]
     return merged
+
+
+def _refused(found: Iterable[Problem], sources: Mapping[str, Mapping[str, Any]]) -> SettingsError:
+    return SettingsError("\n".join(_line(problem, sources) for problem in found))
 
 
 def _line(problem: Problem, sources: Mapping[str, Mapping[str, Any]]) -> str:

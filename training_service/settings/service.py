@@ -5,55 +5,34 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import (
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, SecretStr, field_validator
 
 from job_tracker.common.config import Config
 from job_tracker.logs.writing import SMALLEST_LOG
-from training_service.settings.addresses import is_loopback
-
-_LAST_PORT = 65535
+from training_service.settings.addresses import Address
+from training_service.settings.tls import TlsSettings
 
 
 class ServerSettings(Config):
     """The gRPC server."""
 
-    # This comes before `address`, whose validator reads it.
+    address: Address = Field(
+        default="127.0.0.1:51001",
+        description="Listening address, HOST:PORT. Port 0 takes a free port. A host other than loopback "
+        "needs `tls` with required client certificates, or `insecure`.",
+    )
     insecure: bool = Field(
         default=False,
-        description="Allow an `address` that other machines can reach. The service does not authenticate its "
-        "callers, so set this only behind a firewall or a network policy.",
+        description="Allow addresses that other machines can reach without TLS and authentication. Set this "
+        "only behind a firewall or a network policy.",
     )
-    address: str = Field(
-        default="127.0.0.1:51001",
-        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
-        description="Listening address, HOST:PORT. Port 0 takes a free port. A host other than loopback "
-        "needs `insecure`.",
+    tls: TlsSettings = Field(default=TlsSettings(), description="Encryption, and client certificates.")
+    health_address: Address | None = Field(
+        default=None,
+        description="Second listening address, HOST:PORT, that answers health checks only, without TLS. For "
+        "probes, such as those of Kubernetes, that know neither TLS nor client certificates. Unset: health "
+        "checks are answered at `address` only.",
     )
-
-    @field_validator("address")
-    @classmethod
-    def _port_exists(cls, address: str) -> str:
-        if int(address.rpartition(":")[2]) > _LAST_PORT:
-            raise ValueError(f"the port must be from 0 to {_LAST_PORT}")
-        return address
-
-    @field_validator("address")
-    @classmethod
-    def _is_meant_to_be_reached(cls, address: str, info: ValidationInfo) -> str:
-        if not info.data.get("insecure", True) and not is_loopback(address):
-            raise ValueError(
-                "other machines can reach it, and the service does not authenticate callers: anyone who can "
-                "connect can submit, read and cancel every job. Listen on loopback (127.0.0.0/8, [::1] or "
-                "localhost), or protect the port with a firewall or a network policy and set "
-                "server.insecure = true (--insecure)"
-            )
-        return address
-
     shutdown_seconds: float = Field(
         default=5,
         ge=0,
@@ -141,11 +120,20 @@ class StoreSettings(Config):
 class ReportSettings(Config):
     """Reports of training processes: progress, metrics and artifacts."""
 
-    address: str | None = Field(
+    address: Address | None = Field(
         default=None,
-        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$",
         description="Address at which training processes reach this service, HOST:PORT. Unset: ranks on this "
-        "machine use `server.address`; others cannot call the service and report by printed lines only.",
+        "machine use the listening address; others cannot call the service and report by printed lines only.",
+    )
+    listen: Address | None = Field(
+        default=None,
+        description="Listening address, HOST:PORT, that takes reports only, so that ranks need not reach the "
+        "rest of the service. Unset: ranks report at `server.address`.",
+    )
+    ca: Path | None = Field(
+        default=None,
+        description="PEM file with the authorities of `server.tls.certificate`, which ranks get in "
+        "`REPORT_CA`. Unset: ranks trust the authorities that gRPC trusts by itself.",
     )
 
 
@@ -175,6 +163,10 @@ class MetricsSettings(Config):
         default="127.0.0.1",
         description="Listening host of the metrics. It may be reachable from other machines: metrics are "
         "read-only and contain no text that users wrote.",
+    )
+    tls: bool | None = Field(
+        default=None,
+        description="Serve the metrics by HTTPS, with the certificate of `server.tls`. Unset: if it is set.",
     )
 
 

@@ -15,7 +15,14 @@ from job_tracker.common.validation import explain
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import Deadlines, RetryPolicy
-from training_service.settings.jobs import DeadlineSettings, JobSettings, RetrySettings, SchedulingSettings
+from training_service.settings.auth import AuthSettings
+from training_service.settings.jobs import (
+    DeadlineSettings,
+    JobSettings,
+    RetrySettings,
+    SchedulingSettings,
+)
+from training_service.settings.projects import ProjectTables
 from training_service.settings.service import (
     LoggingSettings,
     LogSettings,
@@ -60,6 +67,11 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     reports: ReportSettings = ReportSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
+    auth: AuthSettings = AuthSettings()
+    projects: ProjectTables = Field(
+        default={},
+        description="Projects, by name, besides `default`. Jobs of other projects are refused.",
+    )
     jobs: JobSettings = JobSettings()
     retry: RetrySettings = RetrySettings()
     deadlines: DeadlineSettings = DeadlineSettings()

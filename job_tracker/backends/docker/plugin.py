@@ -44,7 +44,7 @@ class DockerPlugin(BackendPlugin):
         return f"{HOST}:{port}" if reachable else None
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        from job_tracker.backends.docker import DockerBackend
+        from job_tracker.backends.docker.backend import DockerBackend
 
         backend = DockerBackend(surroundings.spool, self._settings, surroundings.extra_environment)
         await backend.connect()

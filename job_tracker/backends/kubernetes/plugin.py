@@ -42,7 +42,7 @@ class KubernetesPlugin(BackendPlugin):
         )
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        from job_tracker.backends.kubernetes import KubernetesBackend
+        from job_tracker.backends.kubernetes.backend import KubernetesBackend
         from job_tracker.backends.kubernetes.preflight import DryRun
 
         backend = KubernetesBackend(

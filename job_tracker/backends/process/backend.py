@@ -19,6 +19,7 @@ from job_tracker.backends.process.spool import ProcessSpool, on_disk
 from job_tracker.backends.shared.watching import watched
 from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.local_faults import remedy_of
+from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, NoRoom
 from job_tracker.domain.group import GroupRef
@@ -67,7 +68,8 @@ class ProcessBackend:
         await self._refresh_once()
         try:
             group = self._groups.get(plan.group)
-            if group is not None and group.folder.group.home != plan.group.home:
+            store_id = naming.store_of(plan.group.home)
+            if group is not None and naming.store_of(group.folder.group.home) != store_id:
                 # A remnant from before stores had ids: the store no longer has the job with that number.
                 log.warning("stopping group %s: it belongs to another job store", group.folder.path)
                 await self.stop(group.folder.group, timedelta(0))

@@ -343,7 +343,7 @@ def _group_named(folder: str) -> GroupRef | None:
     """Return the group whose folder has this name; None if the name is not a group's."""
     store_id, _, name = folder.rpartition(".")
     found = _GROUP.fullmatch(name)
-    home = naming.home(store_id) if store_id else ""
+    home = naming.home_in_store(store_id) if store_id else ""
     return found and GroupRef(name, int(found["job"]), int(found["retry"] or 0) + 1, home)
 
 

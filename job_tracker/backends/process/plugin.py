@@ -39,7 +39,8 @@ class ProcessPlugin(BackendPlugin):
         return f"{_EVERYWHERE.get(host, host)}:{port}"
 
     async def open(self, surroundings: Surroundings) -> Opened:
-        from job_tracker.backends.process import ProcessBackend, ProcessSpool
+        from job_tracker.backends.process.backend import ProcessBackend
+        from job_tracker.backends.process.spool import ProcessSpool
 
         root, store_id = surroundings.data_dir / "groups", surroundings.store_id
         backend = ProcessBackend(

@@ -2,13 +2,15 @@
 
 All begin with the same hash tag, `{prefix}`, so that scripts may use them together on a cluster.
 
-    {p}:meta                  hash: the schema, the id of the store, the number of the last term, and its
-                              token unless its leader resigned
+    {p}:meta                  hash: the schema, the id of the store, the number of the last term, its token
+                              unless its leader resigned, and the number of changes of tokens and projects
     {p}:leader                hash: the leader and its term; expires with the lease
     {p}:last-id               the id of the job that was submitted last; never decreases
     {p}:job:ID                hash: one job
     {p}:jobs                  sorted set of the ids of all jobs, scored by id
     {p}:queued … :cancelled   sorted sets: the ids of the jobs in a state, scored by id
+    {p}:project:NAME:STATE    sorted set: the ids of a project's jobs in a state, scored by id
+    {p}:by:NAME               sorted set: the ids of the jobs that a caller submitted, scored by id
     {p}:finished              sorted set: the ids of ended jobs, scored by the time of their end (Unix time)
     {p}:due                   sorted set: the ids of jobs with a due time, scored by it (Unix time)
     {p}:algorithm:NAME        sorted set: the ids of an algorithm's jobs, scored by id
@@ -16,14 +18,22 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
     {p}:metrics:ID            hash: a job's metrics, NAME -> the number of points seen, and the stride
     {p}:metrics:ID:NAME       list: the points of a metric, each "ATTEMPT STEP AT VALUE"
     {p}:artifacts:ID          hash: a job's artifacts, NAME -> JSON
-    {p}:requests              hash: request key -> id
+    {p}:requests              hash: request key -> id, for the project default
+    {p}:requests:PROJECT      hash: the same for another project
+    {p}:token:ID              hash: one token of a caller
+    {p}:tokens                sorted set, all scores 0: the ids of all tokens
+    {p}:tokens:PROJECT        sorted set, all scores 0: the ids of a project's tokens
+    {p}:token-ends            sorted set: the ids of tokens that end, scored by that time (Unix time)
+    {p}:projects              hash: NAME -> the version, the members and the limits of a project, a line each
     {p}:tallies               hash: STATE:jobs and STATE:instances
     {p}:changes               channel: "ID STATE TOKEN" for each change
     {p}:resignations          channel: the number of a term whose leader has resigned
 """
 
-SCHEMA = 3
-"""The newest layout that this version knows: 2 adds attempts and reports, 3 specs with groups (specs.py)."""
+SCHEMA = 4
+"""The newest layout that this version knows: 2 adds attempts and reports, 3 specs with groups (specs.py), 4
+projects.
+"""
 
 
 def meta(prefix: str) -> str:

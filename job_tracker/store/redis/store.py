@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
     LeadershipLost,
-    LimitExceeded,
+    QueueFull,
     RequestKeyConflict,
     StaleJob,
     StoreRefused,
@@ -34,6 +34,7 @@ from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, Re
 from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
 from job_tracker.store.redis import rows, scripts
+from job_tracker.store.redis.access import RedisAccess
 from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
@@ -54,10 +55,11 @@ _SOURCES = {
 }
 
 
-class RedisStore:
+class RedisStore(RedisAccess):
     """Every change is one script, so it is atomic. Open it with `RedisStore.open`."""
 
     def __init__(self, connection: Connection) -> None:
+        super().__init__(self._run)
         self._connection = connection
         self._changes = ChangeFeed(connection, self._may_have_changed)
         self._last_seen = 0
@@ -82,14 +84,21 @@ class RedisStore:
         return store
 
     async def submit(
-        self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
+        self,
+        spec: JobSpec,
+        at: datetime,
+        request_key: RequestKey | None,
+        max_queued: int,
+        max_queued_in_project: int | None = None,
     ) -> Job:
         key, digest = (request_key.key, request_key.digest.hex()) if request_key else ("", "")
+        most_in_project = "" if max_queued_in_project is None else max_queued_in_project
         fresh = new_job(0, spec, at)
         with self._changes.writing() as write:
             outcome, *rest = await self._run(
                 scripts.SUBMIT,
-                *(write.token, max_queued, self._last_seen, key, digest),
+                *(write.token, max_queued, spec.project, most_in_project, spec.submitted_by),
+                *(self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
                 specs.dumped(spec),
                 *rows.due_fields(fresh),
@@ -101,14 +110,13 @@ class RedisStore:
                 self._changes.publish(write, job.id, job.state)
                 return job
         if outcome == b"full":
-            raise LimitExceeded(
-                f"{rest[0]} jobs are queued, which is the limit (scheduling.max_queued); "
-                "try again when some have run"
-            )
+            raise QueueFull(int(rest[0]), rest[1].decode())
         return _submitted(outcome, rest, key)
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
-        outcome, *rest = await self._run(scripts.FIND_SUBMITTED, request_key.key, request_key.digest.hex())
+        outcome, *rest = await self._run(
+            scripts.FIND_SUBMITTED, request_key.project, request_key.key, request_key.digest.hex()
+        )
         return None if outcome == b"none" else _submitted(outcome, rest, request_key.key)
 
     async def get(self, job_id: int) -> Job:
@@ -196,15 +204,24 @@ class RedisStore:
             for state in JobState
         }
 
+    async def tallies_of(self, projects: Collection[str]) -> Mapping[str, Mapping[JobState, int]]:
+        _, names, counts = await self._run(scripts.PROJECT_TALLIES, *projects)
+        states = [JobState(name.decode()) for name in names]
+        each = iter(counts)
+        return {project: {state: next(each) for state in states} for project in projects}
+
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
         """Read each job at some time during the call, not all at the same time."""
         jobs: list[Job] = []
         size = 0
+        projects = sorted(where.projects or ())
+        count = "" if where.projects is None else len(projects)
         below = "+inf" if before is None else f"({before}"
         while True:
             outcome, found, rest = await self._run(
                 *(scripts.LIST, limit - len(jobs), LARGEST_LIST - size, below),
-                *(where.algorithm, where.name_prefix, *sorted(where.states)),
+                *(where.algorithm, where.name_prefix, where.submitted_by, count),
+                *(*projects, *sorted(where.states)),
             )
             jobs += _jobs(found)
             size += sum(len(value) for pairs in found for value in pairs)

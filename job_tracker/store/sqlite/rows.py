@@ -40,6 +40,8 @@ def fixed_columns(job: Job) -> dict[str, Any]:
         "name": job.spec.name,
         "algorithm": job.spec.algorithm,
         "instances": job.spec.instances,
+        "project": job.spec.project,
+        "submitted_by": job.spec.submitted_by,
         "submitted_at": job.submitted_at.timestamp(),
         "spec": specs.dumped(job.spec),
     }

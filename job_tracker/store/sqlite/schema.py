@@ -14,8 +14,9 @@ APPLICATION_ID = 0x54524E47
 
 # Each entry migrates a file from version i to version i + 1. Released entries never change.
 #
-# Triggers keep two tables consistent with `jobs`. `tallies` has the counts. `queue_blocks` (queued jobs per
-# 256 ids) bounds the cost of a queue position: one range of blocks, and one range within a block.
+# Triggers keep three tables consistent with `jobs`. `tallies` and `project_tallies` have the counts.
+# `queue_blocks` (queued jobs per 256 ids) bounds the cost of a queue position: one range of blocks, and one
+# range within a block.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE jobs (
@@ -125,6 +126,74 @@ MIGRATIONS: tuple[str, ...] = (
     """
     -- New specs have a group, which earlier versions cannot read: they are to refuse the file.
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN project TEXT NOT NULL DEFAULT 'default';
+    ALTER TABLE jobs ADD COLUMN submitted_by TEXT NOT NULL DEFAULT '';
+    DROP INDEX jobs_by_request_key;
+    CREATE UNIQUE INDEX jobs_by_request_key ON jobs (project, request_key) WHERE request_key IS NOT NULL;
+    CREATE INDEX jobs_by_project ON jobs (project, state, id);
+    -- With the project, so that a list by project and submitter reads no other rows.
+    CREATE INDEX jobs_by_submitter ON jobs (submitted_by, id, project) WHERE submitted_by <> '';
+
+    CREATE TABLE project_tallies (
+        project TEXT    NOT NULL,
+        state   TEXT    NOT NULL,
+        jobs    INTEGER NOT NULL,
+        PRIMARY KEY (project, state)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO project_tallies SELECT 'default', state, jobs FROM tallies;
+
+    DROP TRIGGER jobs_enter;
+    CREATE TRIGGER jobs_enter AFTER INSERT ON jobs BEGIN
+        INSERT INTO tallies VALUES (new.state, 1, new.instances)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1, instances = instances + excluded.instances;
+        INSERT INTO project_tallies VALUES (new.project, new.state, 1)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+        INSERT INTO queue_blocks SELECT new.id >> 8, 1 WHERE new.state = 'queued'
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+    END;
+    DROP TRIGGER jobs_move;
+    CREATE TRIGGER jobs_move AFTER UPDATE OF state ON jobs WHEN old.state <> new.state BEGIN
+        UPDATE tallies SET jobs = jobs - 1, instances = instances - old.instances WHERE state = old.state;
+        INSERT INTO tallies VALUES (new.state, 1, new.instances)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1, instances = instances + excluded.instances;
+        UPDATE project_tallies SET jobs = jobs - 1 WHERE project = old.project AND state = old.state;
+        INSERT INTO project_tallies VALUES (new.project, new.state, 1)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+        UPDATE queue_blocks SET jobs = jobs - 1 WHERE block = old.id >> 8 AND old.state = 'queued';
+        DELETE FROM queue_blocks WHERE block = old.id >> 8 AND jobs = 0;
+        INSERT INTO queue_blocks SELECT new.id >> 8, 1 WHERE new.state = 'queued'
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+    END;
+    DROP TRIGGER jobs_leave;
+    CREATE TRIGGER jobs_leave AFTER DELETE ON jobs BEGIN
+        UPDATE tallies SET jobs = jobs - 1, instances = instances - old.instances WHERE state = old.state;
+        UPDATE project_tallies SET jobs = jobs - 1 WHERE project = old.project AND state = old.state;
+    END;
+
+    CREATE TABLE tokens (
+        id          TEXT PRIMARY KEY,
+        digest      BLOB NOT NULL,
+        name        TEXT NOT NULL,
+        project     TEXT NOT NULL,
+        role        INTEGER,
+        created_at  REAL NOT NULL,
+        created_by  TEXT NOT NULL,
+        expires_at  REAL,
+        revoked_at  REAL,
+        used_at     REAL,
+        ends_at     REAL AS (min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)))
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX tokens_by_project ON tokens (project, id);
+    CREATE INDEX tokens_by_end ON tokens (ends_at) WHERE ends_at IS NOT NULL;
+
+    CREATE TABLE projects (
+        name    TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        members TEXT NOT NULL,
+        limits  TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 
@@ -145,6 +214,10 @@ def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> s
     connection.execute(f"PRAGMA cache_size = -{cache_kib}")
     if read_only:
         connection.execute("PRAGMA query_only = ON")
+    else:
+        # A statement journal of more than 64 KiB would be written to a temporary file. An insertion that
+        # touches many indexes would do so each time, which doubles its cost.
+        connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 
 

@@ -3,11 +3,11 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
-    LimitExceeded,
+    QueueFull,
     RequestKeyConflict,
     StaleJob,
     StoreUnavailable,
@@ -25,7 +25,8 @@ from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
 from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
 from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
-from job_tracker.store.sqlite import files, reports, rows, schema
+from job_tracker.store.sqlite import files, lists, reports, rows, schema
+from job_tracker.store.sqlite.access import SqliteAccess
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
@@ -35,9 +36,10 @@ T = TypeVar("T")
 
 _MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
+_QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 
 
-class SqliteStore:
+class SqliteStore(SqliteAccess):
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
@@ -54,6 +56,7 @@ class SqliteStore:
         self._connection = connection
         self._watch = LossWatch(path, connection)
         self._writer = GroupCommitter(connection, self._watch.check)
+        super().__init__(self._writer, self._one, self._read)
         self._feed: Broadcast[int, JobState] = Broadcast()
         self._lease = Lease()
         self._resigned: Broadcast[int, None] = Broadcast()
@@ -77,7 +80,12 @@ class SqliteStore:
             raise
 
     async def submit(
-        self, spec: JobSpec, at: datetime, request_key: RequestKey | None, max_queued: int
+        self,
+        spec: JobSpec,
+        at: datetime,
+        request_key: RequestKey | None,
+        max_queued: int,
+        max_queued_in_project: int | None = None,
     ) -> Job:
         fresh = new_job(0, spec, at)
         values = {
@@ -86,7 +94,10 @@ class SqliteStore:
             "request_key": request_key.key if request_key else None,
             "request_digest": request_key.digest if request_key else None,
         }
-        statement, arguments = _insertion(tuple(values)), (*values.values(), max_queued)
+        is_limited = max_queued_in_project is not None
+        statement, arguments = _insertion(tuple(values), is_limited), (*values.values(), max_queued)
+        if is_limited:
+            arguments += (spec.project, max_queued_in_project)
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
             if request_key is not None and (known := _find_submitted(db, request_key)):
@@ -94,11 +105,11 @@ class SqliteStore:
             self._marker.reserve(db)
             cursor = db.execute(statement, arguments)
             if not cursor.rowcount:
-                [queued] = db.execute(_QUEUED).fetchone()
-                raise LimitExceeded(
-                    f"{queued} jobs are queued, which is the limit (scheduling.max_queued); "
-                    "try again when some have run"
-                )
+                [queued] = db.execute(_QUEUED).fetchone() or [0]
+                if queued >= max_queued:
+                    raise QueueFull(queued)
+                [queued] = db.execute(_QUEUED_IN_PROJECT, (spec.project,)).fetchone() or [0]
+                raise QueueFull(queued, spec.project)
             assert cursor.lastrowid is not None
             return replace(fresh, id=cursor.lastrowid), True
 
@@ -230,26 +241,16 @@ class SqliteStore:
         }
         return {state: found.get(state, Tally()) for state in JobState}
 
+    async def tallies_of(self, projects: Collection[str]) -> Mapping[str, Mapping[JobState, int]]:
+        found = {project: dict.fromkeys(JobState, 0) for project in projects}
+        for project in projects:
+            for row in self._all(self._reader, "SELECT * FROM project_tallies WHERE project = ?", project):
+                found[project][JobState(row["state"])] = row["jobs"]
+        return found
+
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        conditions: list[str] = []
-        values: list[Any] = []
-        if where.states:
-            conditions.append(f"state IN ({', '.join('?' * len(where.states))})")
-            values.extend(sorted(where.states))
-        if where.algorithm:
-            conditions.append("algorithm = ?")
-            values.append(where.algorithm)
-        if where.name_prefix:
-            conditions.append("name >= ? AND name < ?")
-            values.extend((where.name_prefix, where.name_prefix + "\U0010ffff"))
-        if before is not None:
-            conditions.append("id < ?")
-            values.append(before)
-        # The conditions are constants; every value is bound.
-        clause = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        query = f"SELECT id FROM jobs {clause} ORDER BY id DESC LIMIT ?"  # noqa: S608
         async with self._listing:
-            return await asyncio.to_thread(self._read_page, limit, query, *values)
+            return await asyncio.to_thread(self._read_page, where, limit, before)
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
         query = "SELECT id, due_at FROM jobs WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?"
@@ -327,11 +328,12 @@ class SqliteStore:
         async with self._listing:  # one thread at a time may use the connection
             return await asyncio.to_thread(lambda: parse(self._all(self._lister, query, *values)))
 
-    def _read_page(self, limit: int, query: str, *values: Any) -> Listing:
-        """Return the jobs whose ids the query finds. Rows are read one by one, to keep few in memory."""
+    def _read_page(self, where: JobFilter, limit: int, before: int | None) -> Listing:
+        """Return jobs that match. Rows are read one by one, to keep few in memory."""
         jobs: list[Job] = []
         size = 0
-        for (job_id,) in self._all(self._lister, query, *values, limit + 1):
+        read = partial(self._all, self._lister)
+        for job_id in lists.newest(read, where, limit + 1, before):
             if len(jobs) == limit or size >= LARGEST_LIST:
                 return Listing(jobs, has_more=True)
             for row in self._all(self._lister, "SELECT * FROM jobs WHERE id = ?", job_id):
@@ -348,20 +350,24 @@ class SqliteStore:
 
 
 @cache
-def _insertion(columns: tuple[str, ...]) -> str:
-    """The statement that inserts a job with these columns, unless the number of queued jobs has reached the
-    last argument. It is a single statement, since in each statement the event loop may have to wait for the
-    GIL several times.
+def _insertion(columns: tuple[str, ...], is_limited: bool) -> str:
+    """The statement that inserts a job with these columns, unless as many jobs are queued as the argument
+    after the columns. If the project `is_limited`, its name and its number of queued jobs follow.
+
+    It is a single statement, since in each statement the event loop may have to wait for the GIL several
+    times.
     """
     # Only column names of our own are in the text; every value is bound.
     return (
         f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
         f"WHERE coalesce(({_QUEUED}), 0) < ?"
+        f"{f' AND coalesce(({_QUEUED_IN_PROJECT}), 0) < ?' if is_limited else ''}"
     )
 
 
 def _find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:
-    row = db.execute("SELECT * FROM jobs WHERE request_key = ?", (request_key.key,)).fetchone()
+    query = "SELECT * FROM jobs WHERE project = ? AND request_key = ?"
+    row = db.execute(query, (request_key.project, request_key.key)).fetchone()
     if row is None:
         return None
     if row["request_digest"] != request_key.digest:

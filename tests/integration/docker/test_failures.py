@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.docker import DockerBackend
+from job_tracker.backends.docker.backend import DockerBackend
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import NotFound
 from job_tracker.domain.diagnosis import Category, Diagnosis

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed, TrackerError

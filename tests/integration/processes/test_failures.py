@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.process import ProcessBackend
 from job_tracker.backends.process import rank as rank_module
+from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.backends.process.files import RankFolder
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.process import ProcessBackend, files
+from job_tracker.backends.process import files
+from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.files.untrusted import Place
 from tests.support.backends import ProcessGroups, seen
 from tests.support.jobs import NOON, job

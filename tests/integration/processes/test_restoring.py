@@ -17,7 +17,7 @@ GRACE = timedelta(seconds=5)
 
 
 async def submitted(store: Store) -> Job:
-    return await store.submit(spec({}, home=naming.home(await store.store_id())), NOON, None, 100)
+    return await store.submit(spec({}, home=naming.home("default", await store.store_id())), NOON, None, 100)
 
 
 async def test_a_partly_stopped_group_is_stopped_and_not_adopted(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.backends.process import ProcessBackend
+from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.domain import naming
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
@@ -20,7 +20,7 @@ ONE, OTHER = "1a2b3c4d", "deadbeef"
 
 def job_1(store_id: str) -> Job:
     """Return the first job of a store, or with "" of a store without an id."""
-    return job_of(spec(home=naming.home(store_id) if store_id else ""))
+    return job_of(spec(home=naming.home("default", store_id) if store_id else ""))
 
 
 async def running(world: ProcessGroups, store_id: str) -> ProcessBackend:
@@ -52,7 +52,7 @@ async def test_each_store_sees_and_stops_only_its_own_groups(
     await other.sweep(NOON, [job_1(OTHER).group])
     for backend in (one, world.open(store_id=ONE)):
         assert {group.home: o.master.status.phase for group, o in (await groups_of(backend)).items()} == {
-            f"default/{ONE}": Phase.RUNNING
+            naming.home_in_store(ONE): Phase.RUNNING
         }
     assert await groups_of(other) == {}
     assert await log_of(one, ONE) == f"of {ONE}\n"
@@ -82,7 +82,7 @@ async def test_a_job_cannot_change_its_store_by_editing_its_record(world: Proces
     [record] = world.root.glob("live/*/group.json")
     record.write_text(record.read_text().replace(ONE, OTHER))
     again = world.open(store_id=ONE)
-    assert [group.home for group in await groups_of(again)] == [f"default/{ONE}"]
+    assert [group.home for group in await groups_of(again)] == [naming.home_in_store(ONE)]
     assert await groups_of(world.open(store_id=OTHER)) == {}
     await one.stop(job_1(ONE).group, GRACE)
 

@@ -15,7 +15,7 @@ async def given(data_dir: Path) -> int:
     """Return the next id that a service on this folder gives."""
     store = await SqliteStore.open(data_dir / "jobs.db")
     try:
-        home = naming.home(await store.store_id())
+        home = naming.home("default", await store.store_id())
         return (await store.submit(spec({}, home=home), NOON, None, 100)).id
     finally:
         await store.close()

@@ -201,7 +201,7 @@ async def test_a_job_does_not_get_the_logs_of_the_same_id_in_an_earlier_store(
     service: Service,
 ) -> None:
     ended = await service.reaches(
-        (await service.submit(HELLO, home=naming.home("1a2b3c4d"))).id, JobState.SUCCEEDED
+        (await service.submit(HELLO, home=naming.home("default", "1a2b3c4d"))).id, JobState.SUCCEEDED
     )
     await service.backend.launch(job({"PRINT": "of the version before"}))
     await service.backend.stop(job().group, service.options["stop_grace"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.admission.resolution import Resolver
-from job_tracker.backends.process import ProcessBackend
+from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.common.clock import utc_now

@@ -89,6 +89,33 @@ async def test_every_job_is_unchanged(old_store: Store, version: int) -> None:
     assert jobs[3].group.job_folder == "3"
 
 
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+async def test_every_job_belongs_to_the_default_project(old_store: Store) -> None:
+    default, other = frozenset({"default"}), frozenset({"other"})
+    listed = await old_store.list_jobs(JobFilter(projects=default), limit=100)
+    assert [job.id for job in listed.jobs] == [6, 5, 4, 3, 2, 1]
+    assert {(job.spec.project, job.spec.submitted_by) for job in listed.jobs} == {("default", "")}
+    assert (await old_store.list_jobs(JobFilter(projects=other), limit=100)).jobs == []
+    live = frozenset({JobState.RUNNING, JobState.LAUNCHING})
+    found = await old_store.list_jobs(JobFilter(projects=default, states=live), limit=100)
+    assert [job.id for job in found.jobs] == [4, 3]
+
+    await old_store.update((await old_store.get(5)).admitted(NOON))
+    counts = (await old_store.tallies_of(["default"]))["default"]
+    assert {state: jobs for state, jobs in counts.items() if jobs} == {
+        JobState.SUCCEEDED: 1,
+        JobState.FAILED: 1,
+        JobState.RUNNING: 1,
+        JobState.LAUNCHING: 2,
+        JobState.CANCELLED: 1,
+    }
+    same_key = RequestKey("key-5", bytes([4]) * 4, "other")
+    assert await old_store.find_submitted(same_key) is None, "each project has its own keys"
+    await old_store.delete([1, 2])
+    left = await old_store.list_jobs(JobFilter(projects=default), limit=100)
+    assert [job.id for job in left.jobs] == [6, 5, 4, 3]
+
+
 @pytest.mark.parametrize(("kind", "version"), [("sqlite", 3), ("redis", 2)])
 async def test_group_options_are_read_and_resolved_when_needed(old_store: Store) -> None:
     specs = {job_id: (await old_store.get(job_id)).spec for job_id in (3, 4, 5)}

@@ -25,10 +25,10 @@ ROOT = Path(__file__).parents[3]
 Outcome = list[list[Any]]
 
 
-def outcome_of(launcher: Launcher, program: str, *sizes: int) -> Outcome:
-    """Return the results of the module `program` by group and rank. All processes must succeed."""
+def outcome_of(launcher: Launcher, program: str, *sizes: int, within: float = 100) -> Outcome:
+    """Return the results of the module `program` by group and rank. All must succeed `within` seconds."""
     path = f"{ROOT}:{ROOT / 'trainer_images'}"
-    ended = end_of(launcher.start("-m", __name__, program, *map(str, sizes), PYTHONPATH=path), within=100)
+    ended = end_of(launcher.start("-m", __name__, program, *map(str, sizes), PYTHONPATH=path), within=within)
     assert ended.code == 0, ended.stderr
     outcome: Outcome = json.loads(ended.stdout)
     return outcome

@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.ports import free_port
+from tests.support.trainers import forkserver
+from tests.support.trainers.forkserver import ForkServer
 
 TRAIN = ("-m", "intent_classification.train")
 PATIENCE = 240
@@ -15,6 +18,9 @@ PATIENCE = 240
 
 The start of three processes of PyTorch took 14 to 46 s on 2 cores at a load of 12 to 20.
 """
+
+_ROOT = Path(__file__).parents[3]
+_PYTHONPATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 
 
 class Ended(NamedTuple):
@@ -32,29 +38,40 @@ class Trained(NamedTuple):
 
 
 class Launcher:
-    """Starts processes of `python` with `folder` as their home, and ends those that remain."""
+    """Starts processes of `python` with `folder` as their home, and ends those that remain.
 
-    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+    With fork servers, those whose environment allows it are forked, since importing PyTorch takes longer than
+    most of them do. Neighbouring ranks are of different servers, so that sets have different orders there.
+    """
+
+    def __init__(self, folder: Path, python: str = sys.executable, forks: Sequence[ForkServer] = ()) -> None:
         self._folder = folder
         self._python = python
+        self._forks = forks
         self._started: list[subprocess.Popen[str]] = []
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [self._python, *arguments],
-            cwd=self._folder,
-            env={
-                "PATH": os.environ["PATH"],
-                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # the code under test
-                "HOME": str(self._folder),
-                "OMP_NUM_THREADS": "1",
-                "GROUP_TIMEOUT": "60",
-                **environment,
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # the code under test
+            "HOME": str(self._folder),
+            "OMP_NUM_THREADS": "1",
+            "GROUP_TIMEOUT": "60",
+            **variables,
+        }
+        process: subprocess.Popen[str]
+        if self._forks and _finds_the_same_libraries(environment):
+            server = self._forks[int(environment.get("RANK", "0")) % len(self._forks)]
+            process = server.start(arguments, self._folder, environment)
+        else:
+            process = subprocess.Popen(
+                [self._python, *arguments],
+                cwd=self._folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         self._started.append(process)
         return process
 
@@ -77,10 +94,25 @@ class Launcher:
     def run(self, *arguments: str, **environment: str) -> Ended:
         return end_of(self.start(*arguments, **environment))
 
+    def __enter__(self) -> "Launcher":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         for process in self._started:
             process.kill()
             process.communicate()
+
+
+def _finds_the_same_libraries(environment: Mapping[str, str]) -> bool:
+    """Whether a process with this environment would import what the fork servers have imported."""
+    known = {"", str(_ROOT), str(_ROOT / "trainer_images"), *_PYTHONPATH}
+    return (
+        environment.items() >= forkserver.ENVIRONMENT.items()
+        and {*environment["PYTHONPATH"].split(os.pathsep)} <= known
+    )
 
 
 def train(launcher: Launcher, size: int, data: str, model: Path, **variables: str) -> list[Ended]:

@@ -1,4 +1,48 @@
-"""The tiny model that every strategy trains."""
+"""The tiny model that every strategy trains, and its training in groups of processes."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.support.trainers.forkserver import ForkServer
+from tests.support.trainers.launcher import Launcher, end_of
 
 STEPS = 20
 TINY = {"LAYERS": "4", "HEADS": "4", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE": "16", "LR": "0.003"}
+PROGRAM = ("-m", "tests.support.trainers.programs.strategies")
+ROOT = Path(__file__).parents[3]
+PATIENCE, FOR_EACH = 60, 15
+"""Seconds for a start, and for each training. Alone they take 2 and 1; on a busy machine, ten times that."""
+
+Result = dict[str, Any]
+
+
+def train_all(
+    forks: Sequence[ForkServer],
+    folder: Path,
+    size: int,
+    layouts: dict[str, dict[str, str]],
+    **variables: str,
+) -> dict[str, Result]:
+    """Train these layouts in a group, and return the results by name."""
+    shared = {
+        "LAYOUTS": json.dumps(layouts),
+        "RESULTS": str(folder),
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'trainer_images'}",
+    }
+    with Launcher(folder, forks=forks) as launcher:
+        group = launcher.start_group(size, *PROGRAM, **shared, **variables)
+        ends = [end_of(process, within=PATIENCE + FOR_EACH * len(layouts)) for process in group]
+    assert [end.code for end in ends] == [0] * size, [end.stderr for end in ends]
+    return {file.stem: torch.load(file) for file in folder.glob("*.pt")}
+
+
+def greatest_difference(one: Result, other: Result, of: str) -> float:
+    """Return the maximum difference of the losses or the weights of two results."""
+    if of == "losses":
+        return float(max(abs(loss - other[of][step]) for step, loss in one[of].items()))
+    assert one[of].keys() == other[of].keys()
+    return max(float((one[of][name] - other[of][name]).abs().max()) for name in one[of])

@@ -1,8 +1,19 @@
 """The parameters of every strategy, besides those of the tiny model, by the size of its group."""
 
 PIPELINE = {"PIPELINE": "2", "MICRO_BATCHES": "4"}
+NAIVE = {"PIPELINE": "2", "SCHEDULE": "naive"}
+PIPEDREAM = {"PIPELINE": "2", "SCHEDULE": "pipedream"}
 TENSOR = {"TENSOR": "2"}
 SEQUENCE = {**TENSOR, "SEQUENCE_PARALLEL": "true"}
+
+ALONE: dict[str, dict[str, str]] = {
+    "alone": {},
+    "one layer": {"OFFLOAD": "layers"},
+    "one layer, accumulated": {"OFFLOAD": "layers", "MICRO_BATCHES": "4"},
+    "activations offloaded": {"OFFLOAD": "activations"},
+    "optimizer offloaded": {"OFFLOAD": "optimizer"},
+}
+"""Layouts of one process. The first one is what the others are compared with."""
 
 EXACT: dict[int, dict[str, dict[str, str]]] = {
     2: {
@@ -20,14 +31,25 @@ EXACT: dict[int, dict[str, dict[str, str]]] = {
         "zero3, accumulated": {"STRATEGY": "zero3", "MICRO_BATCHES": "2"},
         "zero3, offloaded": {"STRATEGY": "zero3", "OFFLOAD": "parameters"},
         "optimizer offloaded": {"OFFLOAD": "optimizer"},
+        "activations offloaded": {"OFFLOAD": "activations"},
+        "recomputed, inputs offloaded": {"OFFLOAD": "activations", "CHECKPOINTING": "full"},
+        "zero3, activations offloaded": {"STRATEGY": "zero3", "OFFLOAD": "activations"},
+        "one layer": {"OFFLOAD": "layers"},
+        "one layer, accumulated": {"OFFLOAD": "layers", "MICRO_BATCHES": "4"},
         "recomputed": {"CHECKPOINTING": "full"},
         "recomputed, each second": {"CHECKPOINTING": "every:2"},
-        "recomputed but products": {"CHECKPOINTING": "selective"},
+        "attention recomputed": {"CHECKPOINTING": "selective"},
+        "scores kept": {"ATTENTION": "explicit"},
+        "recomputed but products": {"CHECKPOINTING": "keep_products"},
         "zero3, recomputed": {"STRATEGY": "zero3", "CHECKPOINTING": "full"},
+        "naive": NAIVE,
         "gpipe": {**PIPELINE, "SCHEDULE": "gpipe"},
         "1f1b": PIPELINE,
         "interleaved": {**PIPELINE, "SCHEDULE": "interleaved"},
+        "1f1b, activations offloaded": {**PIPELINE, "OFFLOAD": "activations"},
         "tensor": TENSOR,
+        "sequence, attention recomputed": {**SEQUENCE, "CHECKPOINTING": "selective"},
+        "sequence, activations offloaded": {**SEQUENCE, "OFFLOAD": "activations"},
         "sequence": SEQUENCE,
         "loss": {**SEQUENCE, "LOSS_PARALLEL": "true"},
     },
@@ -40,6 +62,7 @@ EXACT: dict[int, dict[str, dict[str, str]]] = {
         "zero1 by 4": {"STRATEGY": "zero1"},
         "zero2 by 4": {"STRATEGY": "zero2"},
         "data x tensor": TENSOR,
+        "naive by 4": {**NAIVE, "PIPELINE": "4"},
         "zero3 x sequence": {**SEQUENCE, "STRATEGY": "zero3"},
         "pipeline x data": PIPELINE,
         "pipeline x zero1": {**PIPELINE, "STRATEGY": "zero1"},
@@ -51,13 +74,51 @@ EXACT: dict[int, dict[str, dict[str, str]]] = {
         "zero2 x tensor, accumulated": {**TENSOR, "STRATEGY": "zero2", "MICRO_BATCHES": "2"},
         "pipeline x zero3": {**PIPELINE, "STRATEGY": "zero3"},
         "pipeline x tensor": {**PIPELINE, **TENSOR},
+        "pipeline x sequence": {**PIPELINE, **SEQUENCE},
     },
+    8: {"pipeline x data x tensor": {**PIPELINE, **TENSOR}},
 }
 """Strategies that differ from one process only in the order of sums."""
+
+RATE = {"DROPOUT": "0.2"}
+DROPPED: dict[int, dict[str, dict[str, str]]] = {
+    1: {"dropout": RATE, "dropout, one layer": {**RATE, "OFFLOAD": "layers", "MICRO_BATCHES": "2"}},
+    2: {
+        "dropout, ddp": {**RATE, "MICRO_BATCHES": "2"},
+        "dropout, recomputed": {**RATE, "CHECKPOINTING": "full"},
+        "dropout, zero1": {**RATE, "STRATEGY": "zero1", "CHECKPOINTING": "selective"},
+        "dropout, zero3": {**RATE, "STRATEGY": "zero3", "CHECKPOINTING": "full"},
+        "dropout, gpipe": {**RATE, **PIPELINE, "SCHEDULE": "gpipe", "CHECKPOINTING": "full"},
+        "dropout, 1f1b": {**RATE, **PIPELINE, "CHECKPOINTING": "selective"},
+        "dropout, interleaved": {**RATE, **PIPELINE, "SCHEDULE": "interleaved"},
+        "dropout, tensor": {**RATE, **TENSOR, "CHECKPOINTING": "selective"},
+        "dropout, sequence": {**RATE, **SEQUENCE, "CHECKPOINTING": "full"},
+        "dropout, one layer": {**RATE, "OFFLOAD": "layers"},
+        "dropout, activations offloaded": {**RATE, "OFFLOAD": "activations"},
+    },
+    4: {"dropout, pipeline x sequence": {**RATE, **PIPELINE, **SEQUENCE}},
+}
+"""Strategies with dropout. The masks do not depend on the layout, so they are as exact as the others."""
+
+GROWTH = {"GROW_AT": "3,5"}
+GROWN: dict[int, dict[str, dict[str, str]]] = {
+    1: {"grown": GROWTH},
+    2: {
+        "grown, zero2": {**GROWTH, "STRATEGY": "zero2", "MICRO_BATCHES": "2"},
+        "grown, one layer": {**GROWTH, "OFFLOAD": "layers", "MICRO_BATCHES": "2"},
+        "grown, naive": {**GROWTH, **NAIVE},
+        "grown, 1f1b": {**GROWTH, **PIPELINE},
+        "grown, interleaved": {**GROWTH, **PIPELINE, "SCHEDULE": "interleaved"},
+    },
+}
+"""Strategies whose batches grow. They are as exact as the others."""
 
 ROUNDED: dict[int, dict[str, dict[str, str]]] = {
     2: {
         "bf16": {"PRECISION": "bf16"},
+        "fp16": {"PRECISION": "fp16"},
+        "pipeline, fp16": {**PIPELINE, "PRECISION": "fp16"},
+        "tensor, fp16": {**TENSOR, "PRECISION": "fp16"},
         "zero2, bf16": {"STRATEGY": "zero2", "PRECISION": "bf16"},
         "zero3, bf16": {"STRATEGY": "zero3", "PRECISION": "bf16"},
         "gradients in fp16": {"GRADIENT_COMPRESSION": "fp16"},

@@ -8,7 +8,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from job_tracker.domain.caller import BUILT_IN, Caller
+from job_tracker.domain.caller import BUILT_IN, Caller, Role
 from job_tracker.domain.errors import JobNotFound
 from job_tracker.jobs import Jobs
 from tests.support.callers import caller_at
@@ -19,6 +19,7 @@ from training_service._generated.training_service_pb2_grpc import (
 )
 from training_service.api.interceptors import CallInterceptor
 from training_service.api.servicer import TrainingServicer
+from training_service.auth.authenticator import Open
 
 OPERATIONS = {name: each for name, each in vars(Jobs).items() if callable(each) and name[0] != "_"}
 METHODS = [*pb.DESCRIPTOR.services_by_name["TrainingService"].methods_by_name]
@@ -53,7 +54,7 @@ def asked() -> Asked:
 @pytest.fixture
 async def addresses(asked: Asked, tmp_path: Path) -> AsyncIterator[dict[str, str]]:
     """Addresses of the API, by the expected key of a caller that connects to each."""
-    server = grpc.aio.server(interceptors=[CallInterceptor(lambda *_: None)])
+    server = grpc.aio.server(interceptors=[CallInterceptor(lambda *_: None, Open())])
     add_TrainingServiceServicer_to_server(TrainingServicer(cast(Jobs, asked)), server)
     port, socket = server.add_insecure_port("127.0.0.1:0"), f"unix:{tmp_path}/socket"
     server.add_insecure_port(socket)
@@ -77,7 +78,7 @@ async def test_each_method_passes_on_its_caller(asked: Asked, addresses: dict[st
         assert not asked.by
 
 
-def test_the_built_in_caller_has_all_rights_in_the_default_project() -> None:
-    assert BUILT_IN.default_project in BUILT_IN.roles
+def test_the_built_in_caller_has_all_rights() -> None:
+    assert BUILT_IN.role_in(BUILT_IN.default_project) is Role.OPERATOR
     assert BUILT_IN.key == "", "the service itself"
     assert caller_at("ipv4:192.0.2.1").key == "ipv4:192.0.2.1"

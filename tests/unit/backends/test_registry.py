@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,17 @@ def test_the_page_explains_every_part_of_a_plugin_and_of_a_backend() -> None:
     assert plugin - explained == set()
     assert methods_of(Backend) - explained == set()
     assert len(methods_of(Backend)) == 6
+
+
+def test_client_libraries_are_imported_when_a_backend_is_opened_and_not_before() -> None:
+    """They take longer than the rest of a start, and a service opens one backend of four."""
+    program = (
+        "import sys; from job_tracker.backends import registry; registry.installed(); print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    modules = set(loaded.stdout.split())
+    assert "job_tracker.backends.kubernetes.plugin" in modules
+    assert modules & {"aiohttp", "docker", "kubernetes", "kubernetes_validate", "psutil"} == set()
 
 
 def methods_of(protocol: type) -> set[str]:

@@ -79,7 +79,7 @@ async def test_a_group_waits_once_it_no_longer_runs(tmp_path: Path) -> None:
 
 
 ONE, OTHER = "1a2b3c4d", "deadbeef"
-OF_ONE = GroupRef("program-1", 1, 1, naming.home(ONE))
+OF_ONE = GroupRef("program-1", 1, 1, naming.home_in_store(ONE))
 
 
 def spool_of(store_id: str, folder: Path) -> FolderSpool:

@@ -24,6 +24,7 @@ from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 from training_service.metrics import Metrics
+from training_service.metrics.states import MOST_PROJECTS
 
 Samples = dict[tuple[str, str], float]
 
@@ -82,6 +83,29 @@ async def test_jobs_and_instances_are_counted_by_the_store(store: MoodyStore, me
     assert seen["instances_capacity", ""] == 8
     assert seen["queue_head_age_seconds", ""] == pytest.approx(300, abs=10)
     assert seen["store_up", ""] == 1
+
+
+async def test_jobs_are_counted_by_configured_project(store: MoodyStore) -> None:
+    for project in ("vision", "speech", "removed", "vision"):
+        await store.submit(spec(project=project), datetime.now(UTC), None, 10)
+    many = [f"p{number:03}" for number in range(200)]
+    made = Metrics()
+    made.observe_store(store, capacity=8, projects=lambda: ["vision", "speech", "default"])
+    bounded = Metrics()
+    bounded.observe_store(store, capacity=8, projects=lambda: [*many, "vision"])
+    assert await queued_by_project(made) == {"vision": 2, "speech": 1, "default": 0, "other projects": 1}
+    found = await queued_by_project(bounded)
+    assert (len(found), found["other projects"]) == (MOST_PROJECTS + 1, 4)
+
+
+async def queued_by_project(metrics: Metrics) -> dict[str, float]:
+    text = (await asyncio.to_thread(generate_latest, metrics.registry)).decode()
+    return {
+        sample.labels["project"]: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "training_service_project_jobs" and sample.labels["state"] == JobState.QUEUED
+    }
 
 
 async def test_an_empty_queue_has_no_age(metrics: Metrics) -> None:

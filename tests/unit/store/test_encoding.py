@@ -33,6 +33,8 @@ RELEASED: dict[type, dict[str, Any]] = {
         "retry": RetryPolicy(),
         "deadlines": Deadlines(),
         "home": "",
+        "project": "default",
+        "submitted_by": "",
     },
     GroupSpec: {
         "backend": "",

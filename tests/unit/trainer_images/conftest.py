@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -6,8 +6,12 @@ import pytest
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
+from tests.support.trainers.fork_fixtures import forks
+from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.frameworks import launcher_of
 from tests.support.trainers.launcher import Launcher, Trained, train
+
+__all__ = ["forks"]
 
 JOB = {
     "JOB_ID": "7",
@@ -22,6 +26,7 @@ PARAMETERS = {"LR": "4", "EPOCHS": "10", "BATCH_SIZE": "64", "FC_SIZE": "128"}
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    """For tests of processes as such: how they start, fail and end."""
     launcher = Launcher(tmp_path)
     yield launcher
     launcher.close()
@@ -35,17 +40,16 @@ def questions_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def trained(questions_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Trained]:
+def trained(
+    questions_uri: str, tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]
+) -> Callable[[int], Trained]:
     """Train a group of this size on the real data, and return the result."""
 
     @cache
     def train_once(size: int) -> Trained:
         folder = tmp_path_factory.mktemp(f"trained-by-{size}")
-        launcher = Launcher(folder)
-        try:
+        with Launcher(folder, forks=forks) as launcher:
             ends = train(launcher, size, questions_uri, folder / "model", **JOB, **PARAMETERS)
-        finally:
-            launcher.close()
         return Trained(folder / "model", ends)
 
     return train_once

@@ -155,7 +155,7 @@ class Recorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: dict[str, Parameter] = {}
         self.defaults: dict[str, Any] = {}
-        for kind in ("text", "integer", "integers", "positive_number", "choice", "flag"):
+        for kind in ("text", "integer", "integers", "positive_number", "fraction", "choice", "flag"):
             monkeypatch.setattr(environment, kind, self._recording(kind, getattr(environment, kind)))
 
     def _recording(self, kind: str, read: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,6 +175,8 @@ class Recorder:
                 return Parameter(type="int", minimum=options["at_least"], maximum=options["at_most"])
             case "positive_number":
                 return Parameter(type="float", exclusive_minimum=0)
+            case "fraction":  # a declaration has no exclusive maximum; the algorithm's check refuses 1
+                return Parameter(type="float", minimum=0, maximum=1)
             case "flag":
                 return Parameter(type="bool")
             case _:

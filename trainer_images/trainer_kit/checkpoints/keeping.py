@@ -70,12 +70,14 @@ class _KeptInFolder(Kept):
         group: Group,
         state: Callable[["_KeptInFolder"], State],
         is_terminating: Callable[[], bool],
+        before_save: Callable[[], object],
     ) -> None:
         super().__init__()
         assert settings.uri is not None
         self._exchange = Exchange(group, timedelta(seconds=meeting.patience()))
         self._state = state(self)
         self._is_terminating = is_terminating
+        self._before_save = before_save
         folder = CheckpointFolder(settings.uri)
         run, checkpoint, damaged = resume(folder, self._state, settings.attempt, self._exchange)
         if checkpoint is not None:
@@ -112,6 +114,7 @@ class _KeptInFolder(Kept):
         if terminating:
             self._save_and_end()
         if due and not busy:
+            self._before_save()
             saver.start(step, self._state)
             pace.saved(step)
         pace.looked(step, slowest)
@@ -119,6 +122,7 @@ class _KeptInFolder(Kept):
     def _save_and_end(self) -> None:
         self._saver.wait()
         if self._saver.newest is None or self._saver.newest.step != self.steps:
+            self._before_save()
             self._saver.start(self.steps, self._state)
             self._saver.wait()
         log.info("ending on SIGTERM after step %d", self.steps)
@@ -127,14 +131,20 @@ class _KeptInFolder(Kept):
 
 @contextmanager
 def kept(
-    group: Group, model: nn.Module, optimizers: Optimizer | Sequence[Optimizer], **others: Stateful
+    group: Group,
+    model: nn.Module,
+    optimizers: Optimizer | Sequence[Optimizer],
+    *,
+    before_save: Callable[[], object] = lambda: None,
+    **others: Stateful,
 ) -> Iterator[Kept]:
     """Restore the last checkpoint of this job, and save checkpoints during the block.
 
     `model` is the model itself, not the result of `group.wrap`. `others` are further objects with
     `state_dict` and `load_state_dict` that change during training and are the same in all processes, such as
     a schedule or the position in the data. Build all objects before the block, and start code that uses
-    random numbers within it. Every process of the group must call this.
+    random numbers within it. All processes call `before_save` before they save, after the same step, such as
+    to complete steps that an asynchronous training has begun. Every process of the group must call this.
 
     Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
     be read, UnfitError, UntrustedTypeError, and SupersededError.
@@ -152,6 +162,7 @@ def kept(
                 group, model, optimizers, {**others, "kept": run}, Packing(settings.weights_only)
             ),
             is_terminating,
+            before_save,
         )
         yield run
         run.finish()

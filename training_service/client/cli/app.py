@@ -3,17 +3,19 @@
 import copy
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from training_service.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from training_service.client.cli.boundary import errors_reported
+from training_service.client.cli.commands import projects, tokens
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.describe import describe
 from training_service.client.cli.commands.listing import list_jobs
+from training_service.client.cli.commands.login import login, logout, whoami
 from training_service.client.cli.commands.logs import logs
 from training_service.client.cli.commands.plan import PlanCommand, plan
 from training_service.client.cli.commands.plot import plot
@@ -25,8 +27,18 @@ from training_service.client.cli.commands.watch import watch
 from training_service.client.cli.exit_codes import ExitCode
 from training_service.client.cli.output import Remarks
 from training_service.client.cli.session import Session, session_of
+from training_service.client.connection import (
+    ADDRESS_VARIABLE,
+    CA_VARIABLE,
+    CERT_VARIABLE,
+    DEFAULT_ADDRESS,
+    KEY_VARIABLE,
+    PROJECT_VARIABLE,
+    SERVER_NAME_VARIABLE,
+    SYSTEM_ROOTS,
+)
 
-_GLOBAL = ("address", "json")
+_GLOBAL = ("address", "ca", "cert", "key", "server_name", "project", "json")
 
 
 class Trainctl(TyperGroup):
@@ -38,13 +50,19 @@ class Trainctl(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         options = [option for option in self.params if option.name in _GLOBAL]
-        for command in self.commands.values():
-            command.params += [_repeated(option) for option in options]
+        _repeat(options, self.commands)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and report its errors without a traceback, except for bugs."""
         with errors_reported():
             return super().invoke(ctx)
+
+
+def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
+    """Add options of the group to its commands, also to those of groups in it."""
+    for command in commands.values():
+        command.params += [_repeated(option) for option in options]
+        _repeat(options, getattr(command, "commands", {}))
 
 
 def _repeated(option: Any) -> Any:
@@ -74,14 +92,48 @@ app = typer.Typer(
 def trainctl(
     context: typer.Context,
     address: Annotated[
-        str,
+        str | None,
         typer.Option(
             *("--address", "-a"),
             envvar=ADDRESS_VARIABLE,
             metavar="HOST:PORT",
-            help="Address of the service; for several replicas, IP:PORT,IP:PORT.",
+            help="Address of the service; for several replicas, IP:PORT,IP:PORT. "
+            f"[default: {DEFAULT_ADDRESS}]",
         ),
-    ] = DEFAULT_ADDRESS,
+    ] = None,
+    ca: Annotated[
+        str | None,
+        typer.Option(
+            envvar=CA_VARIABLE,
+            metavar="FILE",
+            help="Use TLS, and trust the authorities in this PEM file; "
+            f"`{SYSTEM_ROOTS}`: those that gRPC trusts by itself.",
+        ),
+    ] = None,
+    cert: Annotated[
+        str | None,
+        typer.Option(envvar=CERT_VARIABLE, metavar="FILE", help="PEM file with your certificate."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(envvar=KEY_VARIABLE, metavar="FILE", help="PEM file with the key of --cert."),
+    ] = None,
+    server_name: Annotated[
+        str | None,
+        typer.Option(
+            envvar=SERVER_NAME_VARIABLE,
+            metavar="NAME",
+            help="Name in the service's certificate, if it is not the host of --address.",
+        ),
+    ] = None,
+    project: Annotated[
+        str,
+        typer.Option(
+            envvar=PROJECT_VARIABLE,
+            metavar="NAME",
+            help="Project of new jobs and of lists. Default: your default project.",
+        ),
+    ] = "",
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, with the field names of the API.")
     ] = False,
@@ -96,7 +148,9 @@ def trainctl(
             reconfigure(errors="backslashreplace")
     logger = logging.getLogger("training_service.client")
     logger.handlers, logger.level = [Remarks()], logging.INFO
-    context.obj = Session(address=address, json=json)
+    context.obj = Session(
+        address=address, ca=ca, cert=cert, key=key, server_name=server_name, json=json, project=project
+    )
 
 
 for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel, sweep):
@@ -105,3 +159,7 @@ app.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "
     plan
 )
 app.command("list")(list_jobs)
+for command_of_access in (login, logout, whoami):
+    app.command()(command_of_access)
+app.add_typer(tokens.app, name="token")
+app.add_typer(projects.app, name="project")

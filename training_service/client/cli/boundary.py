@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import typer
 
-from training_service.client.channel import ADDRESS_VARIABLE
 from training_service.client.cli import exit_codes
 from training_service.client.cli.exit_codes import ExitCode
 from training_service.client.cli.output import remark
+from training_service.client.connection import ADDRESS_VARIABLE
 from training_service.client.errors import TrainingServiceError, Unreachable
 
 _START_OR_FIND = (

@@ -10,6 +10,7 @@ from training_service.client.errors import (
     ServerError,
     TrainingServiceError,
     Unavailable,
+    Untrusted,
     WaitTimedOut,
 )
 
@@ -46,6 +47,7 @@ _OF_ERRORS: dict[type[TrainingServiceError], ExitCode] = {
     InvalidRequest: ExitCode.INVALID_REQUEST,
     NotFound: ExitCode.NOT_FOUND,
     Unavailable: ExitCode.UNAVAILABLE,
+    Untrusted: ExitCode.UNAVAILABLE,
     DeadlineExceeded: ExitCode.UNAVAILABLE,
     WaitTimedOut: ExitCode.WAIT_TIMED_OUT,
     ServerError: ExitCode.SERVER_ERROR,

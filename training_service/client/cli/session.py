@@ -1,25 +1,40 @@
 """The global options, and the client and output made from them."""
 
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 
 import typer
 
-from training_service.client.channel import address_or_default
 from training_service.client.cli.output import Output
+from training_service.client.connection import Connection, connection
 from training_service.client.sync import TrainingClient
+
+_OF_TLS = ("ca", "cert", "key", "server_name")
 
 
 @dataclass
 class Session:
     """The global options of one run of trainctl."""
 
-    address: str
+    address: str | None
+    ca: str | None
+    cert: str | None
+    key: str | None
+    server_name: str | None
     json: bool
+    project: str = ""
 
-    def client(self) -> TrainingClient:
-        """Create a client. The caller closes it."""
-        return TrainingClient(self.address)
+    @property
+    def connection(self) -> Connection:
+        """The connection to the service. Raises InvalidRequest; see client.connection."""
+        return connection(self.address, **{name: getattr(self, name) for name in _OF_TLS})
+
+    def client(self, token: str | None = None) -> TrainingClient:
+        """Create a client, with another token than the usual one if it is given. The caller closes it."""
+        return TrainingClient(
+            self.address, **{name: getattr(self, name) for name in _OF_TLS}, project=self.project, token=token
+        )
 
     @cached_property
     def output(self) -> Output:
@@ -28,8 +43,17 @@ class Session:
 
     def command(self, words: str) -> str:
         """Return a trainctl command for the same service, to suggest to the user."""
-        is_default = self.address == address_or_default(None)
-        return f"trainctl {words}" if is_default else f"trainctl -a {self.address} {words}"
+        return f"{shlex.join(['trainctl', *self._options()])} {words}"
+
+    def _options(self) -> list[str]:
+        """The options for the same service, as far as it is not the default."""
+        mine = self.connection
+        options = [] if mine.address == connection().address else ["-a", mine.address]
+        default = connection(mine.address)  # that of TLS depends on the address
+        for name in _OF_TLS:
+            if (value := getattr(mine, name)) and value != getattr(default, name):
+                options += [f"--{name.replace('_', '-')}", value]
+        return options
 
 
 def session_of(context: typer.Context) -> Session:

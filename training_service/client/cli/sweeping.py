@@ -12,11 +12,11 @@ from typing import Any
 import typer
 from rich.console import RenderableType
 
-from training_service.client.channel import address_or_default
 from training_service.client.cli.exit_codes import ExitCode
 from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import sweeps, words
 from training_service.client.cli.session import Session
+from training_service.client.connection import connection
 from training_service.client.errors import TrainingServiceError
 from training_service.client.sweeps import folder as folders
 from training_service.client.sweeps.events import Ended, Event, Submitted
@@ -99,7 +99,7 @@ def _read(path: Path) -> tuple[Record, History]:
 @contextmanager
 def _runner(session: Session, path: Path, limits: Limits) -> Iterator[Runner]:
     with folders.opened(path) as journal:
-        if session.address == address_or_default(None):
+        if session.connection.address == connection().address:
             session.address = journal.record.address
         with session.client() as client:
             runner = Runner(

@@ -10,6 +10,16 @@ end
 local function keep_due(id, score)
   if score == '' then redis.call('ZREM', key('due'), id) else redis.call('ZADD', key('due'), score, id) end
 end
+local STATES = {'queued', 'launching', 'running', 'backoff', 'succeeded', 'failed', 'cancelled'}
+local function project_key(project, state) return key('project:' .. project .. ':' .. state) end
+-- The project and the submitter of a job, from its field `by`, PROJECT/NAME. Older jobs lack it.
+local function owner_of(by)
+  if not by then return 'default', '' end
+  return string.match(by, '^([^/]*)/(.*)$')
+end
+local function requests_of(project)
+  return project == 'default' and key('requests') or key('requests:' .. project)
+end
 local function publish(id, state, token)
   redis.call('PUBLISH', key('changes'), id .. ' ' .. state .. ' ' .. token)
 end

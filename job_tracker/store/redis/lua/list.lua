@@ -1,25 +1,44 @@
 -- ARGV: store, limit, most bytes, upper bound of the id as ZREVRANGEBYSCORE wants it, algorithm ('' for any),
--- prefix of the name, states...
+-- prefix of the name, name of the caller that submitted it ('' for any), number of projects ('' for any),
+-- projects..., states...
 -- Returns the matching jobs, newest first, and the id below which the caller continues; '' at the end.
 -- Returns 'cut' with the first jobs if more match than the limit or the bytes allow.
 --
--- It walks the smallest index that contains all matches, at most SCAN ids in one call, since a server
--- does nothing else meanwhile. The caller repeats the call for the rest.
-local SCAN = 1000
-local _, limit, most, below, algorithm, prefix = unpack(ARGV)
+-- It walks the smallest index that contains all matches, at most SCAN ids of each of its parts in one call,
+-- since a server does nothing else meanwhile. The caller repeats the call for the rest.
+local SCAN, FEW = 1000, 20
+local _, limit, most, below, algorithm, prefix, by, count = unpack(ARGV, 1, 8)
 limit, most = tonumber(limit), tonumber(most)
-local wanted, drivers, size = {}, {}, 0
-for i = 7, #ARGV do
+local first_state = 9 + (tonumber(count) or 0)
+local states, wanted, projects = {}, {}, count ~= '' and {} or nil
+for i = first_state, #ARGV do
+  states[#states + 1] = ARGV[i]
   wanted[ARGV[i]] = true
-  drivers[#drivers + 1] = key(ARGV[i])
-  size = size + redis.call('ZCARD', key(ARGV[i]))
 end
-local function drive(index)
-  local card = redis.call('ZCARD', index)
-  if #drivers == 0 or card < size then drivers, size = {index}, card end
+local drivers, size = nil, 0
+local function drive(indexes)
+  local total = 0
+  for _, index in ipairs(indexes) do total = total + redis.call('ZCARD', index) end
+  if not drivers or total < size then drivers, size = indexes, total end
 end
-if algorithm ~= '' then drive(key('algorithm:' .. algorithm)) end
-if #drivers == 0 then drive(key('jobs')) end
+if #states > 0 then
+  local indexes = {}
+  for i, state in ipairs(states) do indexes[i] = key(state) end
+  drive(indexes)
+end
+if projects then
+  local indexes = {}
+  for i = 9, first_state - 1 do
+    projects[ARGV[i]] = true
+    for _, state in ipairs(#states > 0 and states or STATES) do
+      indexes[#indexes + 1] = project_key(ARGV[i], state)
+    end
+  end
+  drive(indexes)
+end
+if by ~= '' then drive({key('by:' .. by)}) end
+if algorithm ~= '' then drive({key('algorithm:' .. algorithm)}) end
+if not drivers then drive({key('jobs')}) end
 
 local function newest_first(a, b) return tonumber(a) > tonumber(b) end
 local ids, rest = {}, ''
@@ -34,20 +53,24 @@ if named and named * named <= size * limit then
   end
   table.sort(ids, newest_first)
 else
+  -- Of many parts, fewer ids each. Below the last id of a part that has more, ids may be missing.
+  local each = math.max(FEW, math.floor(SCAN / math.max(1, #drivers / #STATES)))
+  local bound = 0
   for _, index in ipairs(drivers) do
-    for _, id in ipairs(redis.call('ZREVRANGEBYSCORE', index, below, '-inf', 'LIMIT', 0, SCAN)) do
-      ids[#ids + 1] = id
-    end
+    local found = redis.call('ZREVRANGEBYSCORE', index, below, '-inf', 'LIMIT', 0, each)
+    for _, id in ipairs(found) do ids[#ids + 1] = id end
+    if #found == each then bound = math.max(bound, tonumber(found[each])) end
   end
   table.sort(ids, newest_first)
-  if #ids >= SCAN then rest = ids[SCAN] end
+  if bound > 0 then rest = string.format('%d', bound) end
 end
 
 local jobs, bytes = {}, 0
-for i, id in ipairs(ids) do
-  if rest ~= '' and i > SCAN then break end
-  local job = redis.call('HMGET', job_key(id), 'state', 'algorithm', 'name')
-  if job[1] and (next(wanted) == nil or wanted[job[1]]) and (algorithm == '' or job[2] == algorithm)
+for _, id in ipairs(ids) do
+  if rest ~= '' and tonumber(id) < tonumber(rest) then break end
+  local job = redis.call('HMGET', job_key(id), 'state', 'algorithm', 'name', 'by')
+  local project, name = owner_of(job[4])
+  if job[1] and (not projects or projects[project]) and (by == '' or name == by) and (next(wanted) == nil or wanted[job[1]]) and (algorithm == '' or job[2] == algorithm)
     and string.sub(job[3], 1, #prefix) == prefix then
     if #jobs == limit or bytes >= most then return {'cut', jobs, ''} end
     local found = job_of(id)

@@ -2,6 +2,11 @@
 local found = redis.call('HMGET', KEYS[1], 'schema', 'store')
 if found[1] and found[2] then
   -- Scripts and rows cope with what a store of an older schema lacks. An older service refuses the store.
+  if tonumber(found[1]) < 4 then
+    for _, state in ipairs(STATES) do
+      redis.call('ZUNIONSTORE', project_key('default', state), 1, key(state))
+    end
+  end
   if tonumber(found[1]) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'schema', ARGV[1]) end
   return {'found', found[1], found[2]}
 end

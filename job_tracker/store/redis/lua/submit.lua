@@ -1,16 +1,21 @@
--- ARGV: store, token, most queued, last id that the caller has seen, request key ('' for none), its
--- digest, name, algorithm, instances, submitted at, spec, when it is due, its score ('' for never), moves
-local _, token, most, seen, request, digest, name, algorithm, instances, at, spec, due, due_score,
-  moves = unpack(ARGV)
+-- ARGV: store, token, most queued, project, most queued in the project ('' for any number), name of the caller,
+-- last id that the caller has seen, request key ('' for none), its digest, name, algorithm, instances, submitted
+-- at, spec, when it is due, its score ('' for never), moves
+local _, token, most, project, most_in_project, by, seen, request, digest, name, algorithm, instances, at, spec, due,
+  due_score, moves = unpack(ARGV)
 if request ~= '' then
-  local known = redis.call('HGET', key('requests'), request)
+  local known = redis.call('HGET', requests_of(project), request)
   if known then
     if redis.call('HGET', job_key(known), 'request_digest') ~= digest then return {'conflict', known} end
     return {'known', job_of(known)}
   end
 end
 local queued = redis.call('ZCARD', key('queued'))
-if queued >= tonumber(most) then return {'full', queued} end
+if queued >= tonumber(most) then return {'full', queued, ''} end
+if most_in_project ~= '' then
+  queued = redis.call('ZCARD', project_key(project, 'queued'))
+  if queued >= tonumber(most_in_project) then return {'full', queued, project} end
+end
 
 -- `seen` keeps a server that lost its last second (appendfsync everysec) from giving an id twice.
 local last = tonumber(redis.call('GET', key('last-id')) or '0')
@@ -19,10 +24,12 @@ redis.call('SET', key('last-id'), id)
 redis.call('HSET', job_key(id), 'id', id, 'version', '1', 'state', 'queued', 'name', name,
   'algorithm', algorithm, 'instances', instances, 'attempt', '0', 'submitted_at', at, 'started_at', '',
   'finished_at', '', 'request_key', request, 'request_digest', digest, 'spec', spec, 'ranks', '[]',
-  'ending', '', 'progress', '', 'due_at', due, 'moves', moves)
-if request ~= '' then redis.call('HSET', key('requests'), request, id) end
+  'ending', '', 'progress', '', 'due_at', due, 'moves', moves, 'by', project .. '/' .. by)
+if request ~= '' then redis.call('HSET', requests_of(project), request, id) end
 redis.call('ZADD', key('jobs'), id, id)
 redis.call('ZADD', key('queued'), id, id)
+redis.call('ZADD', project_key(project, 'queued'), id, id)
+if by ~= '' then redis.call('ZADD', key('by:' .. by), id, id) end
 redis.call('ZADD', key('algorithm:' .. algorithm), id, id)
 redis.call('ZADD', key('names'), 0, name .. '\0' .. id)
 if due_score ~= '' then keep_due(id, due_score) end

@@ -3,7 +3,7 @@
 -- never), moves, program
 local _, _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending, due,
   due_score, moves, program = unpack(ARGV)
-local now = redis.call('HMGET', job_key(id), 'version', 'state', 'instances', 'attempt')
+local now = redis.call('HMGET', job_key(id), 'version', 'state', 'instances', 'attempt', 'by')
 if not now[1] then return {'missing'} end
 if now[1] ~= version then return {'stale'} end
 if not string.find(sources, ',' .. now[2] .. ',', 1, true) then return {'illegal', now[2]} end
@@ -16,6 +16,9 @@ keep_due(id, due_score)
 if now[2] ~= state then
   redis.call('ZREM', key(now[2]), id)
   redis.call('ZADD', key(state), id, id)
+  local project = owner_of(now[5])
+  redis.call('ZREM', project_key(project, now[2]), id)
+  redis.call('ZADD', project_key(project, state), id, id)
   tally(now[2], -1, -now[3])
   tally(state, 1, now[3])
   if ends == '1' then redis.call('ZADD', key('finished'), score, id) end

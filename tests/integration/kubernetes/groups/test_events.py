@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.admission.admission import Admission
-from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.job import JobState

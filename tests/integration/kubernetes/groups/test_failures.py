@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started, text_of

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from language_model import counting, data
+import torch.distributed as dist
+from language_model import batch_size, counting, data
 from language_model.assembly import assemble
 from language_model.corpus import BLOCK
 from language_model.layout import Layout
-from language_model.train import COUNTED_STEP
 from language_model.weights import gather
 from language_model.zero import own_share
 from trainer_kit import checkpoints, process, seeds
@@ -38,26 +38,46 @@ def train(group: Group) -> None:
             del os.environ[variable]
 
 
+def blocks() -> torch.Tensor:
+    """Return the text that all layouts learn."""
+    text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
+    return text.cumsum(1) // 7 % 64 + 32
+
+
 def run(layout: Layout, group: Group, steps: int) -> dict[str, Any]:
     seeds.seed_everything(layout.seed)
     learner = assemble(layout, group)
-    text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
-    examples = data.Examples(text.cumsum(1) // 7 % 64 + 32, layout.context)
+    examples = data.Examples(blocks(), layout.context)
     place = data.Place(len(examples), layout.seed)
     losses: dict[int, float] = {}
     cost: dict[str, float] = {}
-    with checkpoints.kept(group, learner.model, own_share(learner.optimizer), place=place) as kept:
+    optimizer = own_share(learner.optimizer)
+    with checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, place=place) as kept:
         for step in range(kept.steps + 1, steps + 1):
-            batch = examples.batch(place.take(layout.batch_size), group.device)
-            if step == COUNTED_STEP:
+            size = batch_size.at_step(step, layout).batch_size
+            batch = examples.batch(place.take(size), group.device)
+            if step == counting.counted_step(layout):
                 with counting.counting(learner) as own:
-                    loss = learner.learn(batch, layout.lr)
+                    loss = learner.learn(batch, layout.lr, step)
                 cost = asdict(counting.of_group(own, group))
             else:
-                loss = learner.learn(batch, layout.lr)
+                loss = learner.learn(batch, layout.lr, step)
             [losses[step]] = group.total(loss)
             kept.step()
-    return {"losses": losses, "cost": cost, "weights": gather(learner.model, group)}
+        learner.flush()
+    unseen = examples.batch(place.take(layout.batch_size), group.device)
+    [judged] = group.total(learner.judge(unseen))
+    staleness: list[Any] = [None] * group.size
+    if learner.stage:
+        dist.all_gather_object(staleness, dict(learner.stage.staleness))
+    return {
+        "losses": losses,
+        "judged": judged,
+        "staleness": staleness,
+        "cost": cost,
+        "weights": gather(learner.model, group),
+        "timeline": learner.timeline(),
+    }
 
 
 if __name__ == "__main__":

@@ -57,7 +57,10 @@ async def test_a_service_without_pods_refuses_options(storage: Path) -> None:
 
 def test_the_digest_of_a_request_includes_its_options(storage: Path) -> None:
     admission = admission_of(storage, pod_resolver({"a": algorithm()}))
-    plain, other = admission.key_of(REQUEST), admission.key_of(replace(REQUEST, pod_options=OPTIONS))
+    plain, other = (
+        admission.key_of(BUILT_IN, REQUEST),
+        admission.key_of(BUILT_IN, replace(REQUEST, pod_options=OPTIONS)),
+    )
     assert plain != other
     assert plain is not None
     # Unchanged from versions without options, so that stored keys still match.

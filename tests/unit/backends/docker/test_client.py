@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from job_tracker.backends.docker import DockerBackend
+from job_tracker.backends.docker.backend import DockerBackend
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import Conflict, EngineError, NotFound, Refused, Unreachable
 from job_tracker.backends.docker.settings import DockerSettings

@@ -4,7 +4,7 @@ from job_tracker.domain import naming
 from job_tracker.domain.group import GroupRef
 from tests.support.jobs import job, job_of, spec
 
-HOME = naming.home("1a2b3c4d")
+HOME = naming.home("default", "1a2b3c4d")
 
 
 def test_the_folders_of_a_job_have_the_id_of_its_store() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,18 @@ from trainer_kit.group import Group
 from trainer_kit.progress import Reporter
 from trainer_kit.report_sinks import PROGRESS, NullSink
 
+from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.launcher import TRAIN, Launcher, Trained, end_of, train
 
 SIZES = (1, 2, 3)
 NOISE = 0.04
 """Two standard deviations of the difference between two accuracies of 0.87 on 504 questions."""
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, forks: Sequence[ForkServer]) -> Iterator[Launcher]:
+    with Launcher(tmp_path, forks=forks) as launcher:
+        yield launcher
 
 
 def manifest_of(model: Path) -> dict[str, Any]:

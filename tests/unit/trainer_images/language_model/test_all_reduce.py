@@ -1,10 +1,11 @@
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from language_model.all_reduce import theory
 from language_model.all_reduce.topology import BY_HAND, Topology
 
+from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.groups import outcome_of
 from tests.support.trainers.launcher import Launcher
 from tests.support.trainers.programs import all_reduce as program
@@ -22,13 +23,10 @@ Summed = dict[int, Cases]
 
 
 @pytest.fixture(scope="module")
-def summed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Summed]:
+def summed(tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]) -> Summed:
     """Run groups of these sizes, and return their results."""
-    launcher = Launcher(tmp_path_factory.mktemp("all-reduce"))
-    try:
-        yield dict(zip(SIZES, outcome_of(launcher, program.__name__, *SIZES), strict=True))
-    finally:
-        launcher.close()
+    with Launcher(tmp_path_factory.mktemp("all-reduce"), forks=forks) as launcher:
+        return dict(zip(SIZES, outcome_of(launcher, program.__name__, *SIZES), strict=True))
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 from language_model.all_reduce.topology import Topology
-from language_model.choices import Compression, Offload, Precision, RateScaling, Schedule, Split, Strategy
-from language_model.layout import Layout, split
+from language_model.choices import Compression, Precision, RateScaling, Strategy
+from language_model.layout import Layout
 from language_model.parameter_server.synchrony import Synchrony
 from trainer_kit.errors import ParameterError
 
@@ -18,19 +18,6 @@ from trainer_kit.errors import ParameterError
         ({"world_size": 3, "tensor": 3, "heads": 6, "width": 60, "context": 60}, "vocabulary of 256"),
         ({"sequence_parallel": True}, "SEQUENCE_PARALLEL .* TENSOR is 1"),
         ({"world_size": 2, "loss_parallel": True}, "LOSS_PARALLEL .* TENSOR is 1"),
-        ({"world_size": 3, "pipeline": 3, "micro_batches": 4}, "LAYERS 4 cannot .* evenly among 3 stages"),
-        ({"world_size": 8, "pipeline": 8, "micro_batches": 8}, "LAYERS 4 is too low for 8 stages"),
-        (
-            {"world_size": 2, "pipeline": 2, "micro_batches": 4, "schedule": Schedule.INTERLEAVED,
-             "stages_per_rank": 3},
-            r"LAYERS 4 is too low for 6 stages \(PIPELINE 2 x STAGES_PER_RANK 3\)",
-        ),
-        (
-            {"world_size": 2, "pipeline": 2, "micro_batches": 3, "batch_size": 12,
-             "schedule": Schedule.INTERLEAVED},
-            "MICRO_BATCHES 3 is not a multiple of PIPELINE 2",
-        ),
-        ({"world_size": 4, "pipeline": 4, "micro_batches": 2}, "MICRO_BATCHES 2 is less than PIPELINE 4"),
         (
             {"world_size": 2, "batch_size": 10, "micro_batches": 4},
             "BATCH_SIZE 10 .* 2 data ranks x MICRO_BATCHES 4 = 8 parts",
@@ -58,21 +45,8 @@ from trainer_kit.errors import ParameterError
         ({"reference_batch_size": 8}, "they are none and 8"),
         ({"grow_at": (20, 10)}, r"GROW_AT must be increasing step numbers, but is \(20, 10\)"),
         ({"largest_batch_size": 8}, "LARGEST_BATCH_SIZE 8 is below BATCH_SIZE 16"),
-        (
-            {"world_size": 4, "pipeline": 2, "tensor": 2, "micro_batches": 2, "loss_parallel": True},
-            "LOSS_PARALLEL cannot be combined with PIPELINE 2",
-        ),
-        ({"checkpointing": "some"}, "CHECKPOINTING must be .* but is 'some'"),
-        ({"checkpointing": "every:5"}, "every:N with N from 1 to LAYERS 4, but is 'every:5'"),
-        ({"world_size": 2, "offload": Offload.PARAMETERS}, "OFFLOAD=parameters .* STRATEGY is ddp"),
-        ({"strategy": Strategy.ZERO3, "offload": Offload.PARAMETERS}, "several data ranks, but there is 1"),
-        ({"world_size": 2, "strategy": Strategy.ZERO3, "offload": Offload.OPTIMIZER}, "STRATEGY is zero3"),
         ({"world_size": 2, "tensor": 2, "strategy": Strategy.ZERO_REDUNDANCY_OPTIMIZER},
          "STRATEGY=zero_redundancy_optimizer .* TENSOR 2"),
-        (
-            {"world_size": 2, "tensor": 2, "strategy": Strategy.ZERO1, "offload": Offload.OPTIMIZER},
-            "STRATEGY is zero1, TENSOR 2 and the number of data ranks 1",
-        ),
         (
             {"world_size": 2, "strategy": Strategy.ZERO1, "gradient_compression": Compression.FP16},
             "GRADIENT_COMPRESSION=fp16 .* zero1, 1, 1 and 2",
@@ -81,7 +55,11 @@ from trainer_kit.errors import ParameterError
             {"world_size": 2, "strategy": Strategy.ZERO3, "gradient_compression": Compression.FP16},
             "GRADIENT_COMPRESSION=fp16 .* zero3, 1, 1 and 2",
         ),
-        ({"strategy": Strategy.ZERO2, "precision": Precision.FP16}, "PRECISION=fp16 .* zero2, 1 and 1"),
+        ({"strategy": Strategy.ZERO2, "precision": Precision.FP16}, "PRECISION=fp16 .*=ddp, but .* zero2"),
+        (
+            {"world_size": 2, "precision": Precision.FP16, "gradient_compression": Compression.POWERSGD},
+            "PRECISION=fp16 cannot be combined with GRADIENT_COMPRESSION=powersgd",
+        ),
     ],
 )  # fmt: skip
 def test_an_invalid_layout_is_refused_with_its_numbers(parameters: dict[str, Any], message: str) -> None:
@@ -92,28 +70,6 @@ def test_an_invalid_layout_is_refused_with_its_numbers(parameters: dict[str, Any
 def test_the_remaining_ranks_are_data_ranks() -> None:
     layout = Layout(world_size=8, pipeline=2, tensor=2, micro_batches=4)
     assert (layout.data, layout.stages) == (2, 2)
-
-
-def test_an_interleaved_pipeline_has_several_stages_per_rank() -> None:
-    layout = Layout(world_size=2, pipeline=2, micro_batches=4, schedule=Schedule.INTERLEAVED)
-    assert [list(layers) for layers in layout.layers_of_stages] == [[0], [1], [2], [3]]
-
-
-def test_a_split_by_cost_gives_fewer_layers_to_the_stage_with_the_head() -> None:
-    layout = Layout(
-        world_size=3, pipeline=3, micro_batches=3, batch_size=3, layers=8, width=32, split=Split.COST
-    )
-    assert [len(layers) for layers in layout.layers_of_stages] == [3, 3, 2]
-
-
-@pytest.mark.parametrize("layers", range(1, 20))
-@pytest.mark.parametrize("stages", range(1, 6))
-def test_every_layer_has_one_stage_and_every_stage_a_layer(layers: int, stages: int) -> None:
-    if stages <= layers:
-        ranges = split(layers, stages, head_cost=1.5)
-        assert [layer for each in ranges for layer in each] == list(range(layers))
-        assert all(ranges)
-        assert len(ranges) == stages
 
 
 @pytest.mark.parametrize(
@@ -127,6 +83,8 @@ def test_every_layer_has_one_stage_and_every_stage_a_layer(layers: int, stages: 
         ),
         ("LOSS_PARALLEL", "yes", "LOSS_PARALLEL must be true, false, 1 or 0, but is 'yes'"),
         ("WORLD_SIZE", "0", "WORLD_SIZE must be a whole number"),
+        ("DROPOUT", "1", "DROPOUT must be a number from 0 to below 1, but is '1'"),
+        ("OFFLOAD", "disk", "none, parameters, optimizer, activations, layers, but is 'disk'"),
     ],
 )
 def test_an_invalid_variable_is_named(
@@ -137,11 +95,12 @@ def test_an_invalid_variable_is_named(
         Layout.from_environment()
 
 
-@pytest.mark.parametrize(
-    ("checkpointing", "every"), [("none", 0), ("selective", 0), ("full", 1), ("every:3", 3)]
-)
-def test_each_so_many_th_layer_is_computed_anew(checkpointing: str, every: int) -> None:
-    assert Layout(checkpointing=checkpointing).recomputed_every == every
+@pytest.mark.parametrize("parameters", [{"checkpointing": "selective"}, {"dropout": 0.1}])
+def test_selective_recomputation_and_dropout_need_the_operations_of_attention_apart(
+    parameters: dict[str, Any],
+) -> None:
+    assert Layout(**parameters).is_attention_explicit
+    assert not Layout().is_attention_explicit
 
 
 def test_steps_at_which_the_batch_grows_are_read_from_a_list(monkeypatch: pytest.MonkeyPatch) -> None:

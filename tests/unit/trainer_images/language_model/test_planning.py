@@ -1,11 +1,16 @@
 """Memory of a plan compared with measurements, and the layouts that it finds."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from language_model import planning, theory
-from language_model.choices import Offload, Schedule, Strategy
+from language_model.activation_offload import offloaded
+from language_model.choices import Attention, Offload, Schedule, Strategy
+from language_model.dropout import Position
+from language_model.host import Host
 from language_model.layout import Layout
 from language_model.memory import recompute
 from language_model.memory_meter import MemoryMeter
@@ -15,13 +20,19 @@ MODELS = (
     Layout(layers=4, width=64, context=64, batch_size=16),
     Layout(layers=8, width=128, context=128, batch_size=8),
     Layout(layers=8, width=256, context=64, batch_size=8),
+    Layout(layers=8, width=64, context=256, batch_size=4),
 )
 GIGABYTE = 10.0**9
 LARGE = Layout(layers=24, heads=16, width=2048, context=1024, batch_size=64)
 
 
-def counted(layout: Layout) -> int:
-    """Return the peak memory of a step besides parameters and gradients, in bytes."""
+DROPOUT = {"dropout": 0.1}
+SCORES_KEPT = {"attention": Attention.EXPLICIT}
+
+
+def counted(layout: Layout) -> tuple[int, Host]:
+    """Return the peak memory of a step besides parameters and gradients, in bytes, and the host it used."""
+    host = Host(torch.device("cpu"))
     model = build(layout, range(layout.layers), torch.device("cpu"))
     recompute(model, layout)
     tokens = torch.randint(0, 256, (layout.batch_size, layout.context + 1))
@@ -29,22 +40,65 @@ def counted(layout: Layout) -> int:
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     kept = [*parameters, *(p.grad for p in parameters if p.grad is not None)]
-    with MemoryMeter(kept) as memory:
+    is_on_host = layout.offload is Offload.ACTIVATIONS
+    context = offloaded(model, host) if is_on_host else nullcontext()
+    with MemoryMeter(kept, host) as memory, context, model.random_state.at(Position(1, 0)):
         torch.autograd.backward(loss_of(model(tokens[:, :-1]), tokens[:, 1:]))
-    return int(memory.peak - sum(tensor.nbytes for tensor in kept))
+    return int(memory.peak - sum(tensor.nbytes for tensor in kept)), host
 
 
-@pytest.mark.parametrize("checkpointing", ["none", "selective", "full", "every:2"])
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"width {model.width}")
-def test_activations_are_those_of_the_formula(model: Layout, checkpointing: str) -> None:
-    layout = replace(model, checkpointing=checkpointing)
-    assert theory.activations(layout) == pytest.approx(counted(layout), rel=0.1)
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "keep_products", "full", "every:2"])
+@pytest.mark.parametrize("options", [{}, SCORES_KEPT, DROPOUT], ids=["fused", "scores kept", "dropout"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"width {model.width}, context {model.context}")
+def test_activations_are_those_of_the_formula(
+    model: Layout, options: dict[str, Any], checkpointing: str
+) -> None:
+    layout = replace(model, checkpointing=checkpointing, **options)
+    assert theory.activations(layout) == pytest.approx(counted(layout)[0], rel=0.1)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+@pytest.mark.parametrize("options", [{}, SCORES_KEPT, DROPOUT], ids=["fused", "scores kept", "dropout"])
+@pytest.mark.parametrize("model", MODELS[:2], ids=lambda model: f"width {model.width}")
+def test_offloaded_activations_are_those_of_the_formula(
+    model: Layout, options: dict[str, Any], checkpointing: str
+) -> None:
+    layout = replace(model, checkpointing=checkpointing, offload=Offload.ACTIVATIONS, **options)
+    peak, host = counted(layout)
+    assert theory.activations(layout) == pytest.approx(peak, rel=0.1)
+    assert theory.offloaded(layout) == pytest.approx((host.bytes_in, host.bytes_out), rel=1e-3)
+
+
+def test_selective_recomputation_drops_the_scores_and_what_dropout_made_of_them() -> None:
+    layout = replace(MODELS[1], dropout=0.1)
+    kept = counted(layout)[0] - counted(replace(layout, checkpointing="selective"))[0]
+    scores = layout.layers * layout.batch_size * layout.heads * layout.context**2
+    assert kept == pytest.approx(scores * (4 + 4 + 1), rel=0.05)  # softmax, dropout, mask
 
 
 def test_the_schedule_of_a_pipeline_determines_the_memory_of_micro_batches() -> None:
     short = replace(LARGE, world_size=4, pipeline=4, micro_batches=16)
     all_at_once = replace(short, schedule=Schedule.GPIPE)
     assert theory.activations(all_at_once) > 3.5 * theory.activations(short)
+
+
+def test_the_schedule_of_a_pipeline_determines_its_waiting_time() -> None:
+    pipeline = replace(LARGE, world_size=4, pipeline=4, micro_batches=4)
+    assert theory.bubble(pipeline) == theory.bubble(replace(pipeline, schedule=Schedule.GPIPE)) == 3 / 7
+    naive = replace(pipeline, schedule=Schedule.NAIVE, micro_batches=1, steps=9)
+    assert theory.bubble(naive) == 1 - 1 / 4
+    assert theory.bubble(replace(naive, schedule=Schedule.PIPEDREAM)) == 3 / (9 + 3)
+
+
+def test_each_stage_of_pipedream_keeps_a_version_and_activations_of_each_batch_in_flight() -> None:
+    naive = replace(LARGE, world_size=4, pipeline=4, schedule=Schedule.NAIVE)
+    pipedream = replace(naive, schedule=Schedule.PIPEDREAM)
+    assert [theory.weight_versions(pipedream, rank) for rank in range(4)] == [4, 3, 2, 1]
+    assert [theory.staleness(pipedream, rank) for rank in range(4)] == [3, 2, 1, 0]
+    assert [theory.weight_versions(naive, rank) for rank in range(4)] == [1, 1, 1, 1]
+    assert theory.memory(pipedream).parameters > 3.9 * theory.memory(naive).parameters
+    assert theory.memory(pipedream).optimizer == theory.memory(naive).optimizer
+    assert theory.activations(pipedream) > 3.5 * theory.activations(naive)
 
 
 def test_found_layouts_fit_and_are_valid() -> None:
@@ -79,11 +133,24 @@ def test_less_memory_needs_more_measures() -> None:
     }
 
 
+def test_a_device_that_is_too_small_for_the_model_holds_one_layer_at_a_time() -> None:
+    best = planning.choices(LARGE, 1, GIGABYTE)[0]
+    assert best.layout.offload is Offload.LAYERS
+    deeper = planning.price(replace(best.layout, layers=10 * LARGE.layers))
+    assert deeper.memory_bytes == best.memory_bytes
+
+
 def test_if_nothing_fits_the_smallest_layout_is_returned() -> None:
-    assert planning.choices(LARGE, 1, GIGABYTE) == []
+    small = GIGABYTE / 2
+    assert planning.choices(LARGE, 1, small) == []
     least = planning.least(LARGE, 1)
     assert least is not None
-    assert least.memory_bytes > GIGABYTE * (1 - planning.RESERVE)
+    assert least.memory_bytes > small * (1 - planning.RESERVE)
     assert (
         planning.least(replace(LARGE, batch_size=1), 7) is None
     )  # 7 share out neither it nor heads nor layers
+
+
+def test_an_unknown_precision_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match="--precision must be one of fp32, bf16, fp16, but is 'fp8'"):
+        planning.plan(2, GIGABYTE, precision="fp8")

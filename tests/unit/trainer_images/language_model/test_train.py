@@ -1,24 +1,20 @@
 """Real groups of processes: every strategy learns what one process learns."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from language_model import theory
+from language_model.all_reduce.topology import Topology
+from language_model.choices import Offload
 from language_model.layout import Layout
 
-from tests.support.trainers.launcher import Launcher, end_of
-from tests.support.trainers.layouts import STEPS, TINY
-from tests.support.trainers.strategies import EXACT, LOSSY, ROUNDED
-
-PROGRAM = ("-m", "tests.support.trainers.programs.strategies")
-ROOT = Path(__file__).parents[4]
-PATIENCE = 300
-"""Seconds. On a busy machine, the start of PyTorch alone takes many of them."""
+from tests.support.trainers.forkserver import ForkServer
+from tests.support.trainers.layouts import STEPS, TINY, Result, greatest_difference, train_all
+from tests.support.trainers.strategies import ALONE, DROPPED, EXACT, GROWN, LOSSY, ROUNDED
+from training_service.client.timelines import read
 
 LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-5, 1e-4
 """For sums in another order, in fp32, after 20 steps of Adam. Losses start at 5.5 and weights reach 0.3."""
@@ -27,8 +23,10 @@ UNEVEN = ("zero redundancy optimizer", "pipeline x zero redundancy optimizer")
 ROUNDED_LOSS_TOLERANCE = 1e-2
 LOSSY_LOSS_TOLERANCE = 0.5
 
+TOGETHER = 16
+"""The number of strategies that one start of a group trains."""
+
 pytestmark = pytest.mark.timeout(600)
-Result = dict[str, Any]
 Layouts = dict[str, dict[str, str]]
 
 
@@ -37,46 +35,38 @@ def _cases(groups: dict[int, Layouts]) -> list[tuple[int, str]]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, Result]]:
-    """Train all strategies of a group of this size in one start, and return their results."""
+def results(
+    tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]
+) -> Callable[[int], dict[str, Result]]:
+    """Return the results of a group of this size by strategy. They are trained when they are first needed."""
 
     @cache
-    def train(size: int) -> dict[str, Result]:
-        layouts = {**EXACT.get(size, {}), **ROUNDED.get(size, {}), **LOSSY.get(size, {})}
-        return _train(tmp_path_factory.mktemp(f"by-{size}"), size, layouts or {"alone": {}})
+    def trained(size: int) -> _Results:
+        return _Results(
+            lambda layouts: train_all(forks, tmp_path_factory.mktemp("group"), size, layouts), size
+        )
 
-    return train
+    return trained
 
 
-def _train(
-    folder: Path, size: int, layouts: dict[str, dict[str, str]], **variables: str
-) -> dict[str, Result]:
-    """Train these layouts in a group, and return the results by name."""
-    told = {
-        "LAYOUTS": json.dumps(layouts),
-        "RESULTS": str(folder),
-        "PYTHONPATH": f"{ROOT}:{ROOT / 'trainer_images'}",
-    }
-    launcher = Launcher(folder)
-    try:
-        group = launcher.start_group(size, *PROGRAM, **told, **variables)
-        ends = [end_of(process, within=PATIENCE) for process in group]
-    finally:
-        launcher.close()
-    assert [end.code for end in ends] == [0] * size, [end.stderr for end in ends]
-    return {file.stem: torch.load(file) for file in folder.glob("*.pt")}
+class _Results(dict[str, Result]):
+    """Results by strategy. Neighbours share a start, which takes longer than some of them."""
+
+    def __init__(self, train: Callable[[Layouts], dict[str, Result]], size: int) -> None:
+        self._train = train
+        kinds = ({1: ALONE}, EXACT, DROPPED, GROWN, ROUNDED, LOSSY)
+        self._layouts = {name: each for kind in kinds for name, each in kind.get(size, {}).items()}
+
+    def __missing__(self, name: str) -> Result:
+        names = [*self._layouts]
+        first = names.index(name) // TOGETHER * TOGETHER
+        self |= self._train({each: self._layouts[each] for each in names[first : first + TOGETHER]})
+        return self[name]
 
 
 @pytest.fixture(scope="module")
 def alone(results: Callable[[int], dict[str, Result]]) -> Result:
     return results(1)["alone"]
-
-
-def _greatest_difference(one: Result, other: Result, of: str) -> float:
-    if of == "losses":
-        return float(max(abs(loss - other[of][step]) for step, loss in one[of].items()))
-    assert one[of].keys() == other[of].keys()
-    return max(float((one[of][name] - other[of][name]).abs().max()) for name in one[of])
 
 
 def test_one_process_learns(alone: Result) -> None:
@@ -85,20 +75,41 @@ def test_one_process_learns(alone: Result) -> None:
     assert alone["losses"][STEPS] < 4.5
 
 
-@pytest.mark.parametrize(("size", "name"), _cases(EXACT))
+@pytest.mark.parametrize(("size", "name"), [*_cases(EXACT), *_cases({1: ALONE})[1:]])
 def test_a_strategy_learns_what_one_process_learns(
     results: Callable[[int], dict[str, Result]], alone: Result, size: int, name: str
 ) -> None:
     result = results(size)[name]
-    assert _greatest_difference(result, alone, "losses") < LOSS_TOLERANCE
-    assert _greatest_difference(result, alone, "weights") < WEIGHT_TOLERANCE
+    assert greatest_difference(result, alone, "losses") < LOSS_TOLERANCE
+    assert greatest_difference(result, alone, "weights") < WEIGHT_TOLERANCE
+
+
+@pytest.mark.parametrize(("size", "name"), _cases(DROPPED)[1:])
+def test_dropout_drops_the_same_in_every_layout(
+    results: Callable[[int], dict[str, Result]], alone: Result, size: int, name: str
+) -> None:
+    expected, result = results(1)["dropout"], results(size)[name]
+    assert greatest_difference(expected, alone, "losses") > 1e-3
+    assert greatest_difference(result, expected, "losses") < LOSS_TOLERANCE
+    assert greatest_difference(result, expected, "weights") < WEIGHT_TOLERANCE
+
+
+@pytest.mark.parametrize(("size", "name"), _cases(GROWN)[1:])
+def test_a_batch_grows_in_every_layout(
+    results: Callable[[int], dict[str, Result]], alone: Result, size: int, name: str
+) -> None:
+    expected, result = results(1)["grown"], results(size)[name]
+    assert greatest_difference(expected, alone, "losses") > 1e-3
+    assert greatest_difference(result, expected, "losses") < LOSS_TOLERANCE
+    assert greatest_difference(result, expected, "weights") < WEIGHT_TOLERANCE
+    assert result["judged"] == pytest.approx(expected["judged"], abs=LOSS_TOLERANCE)
 
 
 @pytest.mark.parametrize(("size", "name"), _cases(ROUNDED))
 def test_a_strategy_that_rounds_stays_near(
     results: Callable[[int], dict[str, Result]], alone: Result, size: int, name: str
 ) -> None:
-    difference = _greatest_difference(results(size)[name], alone, "losses")
+    difference = greatest_difference(results(size)[name], alone, "losses")
     assert LOSS_TOLERANCE < difference < ROUNDED_LOSS_TOLERANCE
 
 
@@ -106,15 +117,16 @@ def test_a_strategy_that_rounds_stays_near(
 def test_a_lossy_strategy_still_learns(
     results: Callable[[int], dict[str, Result]], alone: Result, size: int, name: str
 ) -> None:
-    difference = _greatest_difference(results(size)[name], alone, "losses")
+    difference = greatest_difference(results(size)[name], alone, "losses")
     assert LOSS_TOLERANCE < difference < LOSSY_LOSS_TOLERANCE
 
 
-@pytest.mark.parametrize(("size", "name"), _cases(EXACT))
+@pytest.mark.parametrize(("size", "name"), [*_cases(EXACT), *_cases({1: ALONE})])
 def test_the_measured_costs_of_a_step_match_the_formulas(
     results: Callable[[int], dict[str, Result]], size: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable, value in {**TINY, **EXACT[size][name], "WORLD_SIZE": str(size)}.items():
+    parameters = {1: ALONE, **EXACT}[size][name]
+    for variable, value in {**TINY, **parameters, "WORLD_SIZE": str(size)}.items():
         monkeypatch.setenv(variable, value)
     layout, cost = Layout.from_environment(), results(size)[name]["cost"]
     expected = theory.memory(layout)
@@ -124,44 +136,83 @@ def test_the_measured_costs_of_a_step_match_the_formulas(
     # Tensor ranks hold the whole gradient of the embedding, and need some memory to sum gradients of norms.
     gradients = pytest.approx(expected.gradients, rel=0.3 if layout.tensor > 1 else 0.001)
     assert cost["gradient_bytes"] == gradients
+    if layout.all_reduce is Topology.LIBRARY:  # test_all_reduce.py counts the messages of the others
+        assert cost["messages"] == theory.pipeline_messages(layout)
     sent = theory.bytes_sent(layout)
     if name == "pipeline x zero3":  # an upper bound, since parameters are still gathered for some passes
         assert cost["sent_bytes"] <= sent
     else:
         assert cost["sent_bytes"] == pytest.approx(sent, rel=0.03 if layout.tensor > 1 else 0.001)
+    copied = cost["to_host_bytes"], cost["to_device_bytes"]
+    is_exact = layout.offload is not Offload.ACTIVATIONS
+    assert copied == pytest.approx(theory.offloaded(layout), rel=1e-5 if is_exact else 1e-3)
+    if layout.is_layer_by_layer:
+        assert cost["peak_bytes"] == pytest.approx(theory.activations(layout), rel=0.05)
 
 
-def test_several_buckets_learn_what_one_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "name"), _cases(EXACT))
+def test_a_pipeline_measures_its_passes(
+    results: Callable[[int], dict[str, Result]], size: int, name: str
+) -> None:
+    measured, parameters = results(size)[name]["timeline"], EXACT[size][name]
+    assert (measured is not None) == ("PIPELINE" in parameters)
+    if measured:
+        timeline = read([json.dumps(measured).encode()])
+        assert timeline.measured.steps == STEPS
+        assert str(timeline.measured.ranks) == parameters["PIPELINE"]
+        assert 0 < timeline.idle < 1
+        assert timeline.measured.formula > 0
+
+
+def test_several_buckets_learn_what_one_does(forks: Sequence[ForkServer], tmp_path: Path) -> None:
     wide = {"WIDTH": "128", "BUCKET_MB": "1", "BATCH_SIZE": "4", "CONTEXT": "16"}  # 3.5 MB
     strategies = {name: {**wide, "STRATEGY": name} for name in ("ddp", "zero1", "zero2")}
-    results = _train(tmp_path, 2, strategies)
+    results = train_all(forks, tmp_path, 2, strategies)
     for name in ("zero1", "zero2"):
-        assert _greatest_difference(results[name], results["ddp"], "losses") < LOSS_TOLERANCE
-        assert _greatest_difference(results[name], results["ddp"], "weights") < WEIGHT_TOLERANCE
+        assert greatest_difference(results[name], results["ddp"], "losses") < LOSS_TOLERANCE
+        assert greatest_difference(results[name], results["ddp"], "weights") < WEIGHT_TOLERANCE
 
 
-def test_a_checkpoint_of_any_strategy_loads_into_any_other(alone: Result, tmp_path: Path) -> None:
+def test_a_checkpoint_of_any_strategy_loads_into_any_other(
+    forks: Sequence[ForkServer], alone: Result, tmp_path: Path
+) -> None:
     names = (
         "ddp",
         "zero1",
         "zero3",
+        "one layer",
         "tensor",
         "zero2",
         "1f1b",
         "zero redundancy optimizer",
         "zero1, accumulated",
     )
-    parts = _train(
-        tmp_path,
+    switched = _switched(forks, tmp_path, {name: EXACT[2][name] for name in names})
+    assert greatest_difference(switched, alone, "losses") < LOSS_TOLERANCE
+    assert greatest_difference(switched, alone, "weights") < WEIGHT_TOLERANCE
+
+
+def test_a_training_with_dropout_resumes_with_the_same_masks(
+    forks: Sequence[ForkServer], results: Callable[[int], dict[str, Result]], tmp_path: Path
+) -> None:
+    names = ("dropout, ddp", "dropout, sequence", "dropout, 1f1b")
+    switched = _switched(forks, tmp_path, {name: DROPPED[2][name] for name in names})
+    assert greatest_difference(switched, results(1)["dropout"], "losses") < LOSS_TOLERANCE
+    assert greatest_difference(switched, results(1)["dropout"], "weights") < WEIGHT_TOLERANCE
+
+
+def _switched(forks: Sequence[ForkServer], folder: Path, layouts: Layouts) -> Result:
+    """Train once, and change the layout at checkpoints."""
+    parts = train_all(
+        forks,
+        folder,
         2,
-        {name: EXACT[2][name] for name in names},
+        layouts,
         SWITCH="1",
-        CHECKPOINT_URI=str(tmp_path / "checkpoints"),
+        CHECKPOINT_URI=str(folder / "checkpoints"),
         CHECKPOINT_EVERY_STEPS="1",
         CHECKPOINT_KEEP="1",
     )
-    losses = {step: loss for name in names for step, loss in parts[name]["losses"].items()}
+    losses = {step: loss for name in layouts for step, loss in parts[name]["losses"].items()}
     assert sorted(losses) == list(range(1, STEPS + 1))
-    switched = {"losses": losses, "weights": parts[names[-1]]["weights"]}
-    assert _greatest_difference(switched, alone, "losses") < LOSS_TOLERANCE
-    assert _greatest_difference(switched, alone, "weights") < WEIGHT_TOLERANCE
+    return {"losses": losses, "weights": parts[[*layouts][-1]]["weights"]}

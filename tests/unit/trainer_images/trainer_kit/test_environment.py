@@ -38,6 +38,20 @@ def test_an_invalid_number_is_named(monkeypatch: pytest.MonkeyPatch, value: str)
         environment.positive_number("LR")
 
 
+@pytest.mark.parametrize("value", ["0", "0.1", "0.999"])
+def test_a_fraction_is_read(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("DROPOUT", value)
+    assert environment.fraction("DROPOUT") == float(value)
+    assert environment.fraction("NOT_THERE", default=0.5) == 0.5
+
+
+@pytest.mark.parametrize("value", ["", "x", "-0.1", "1", "nan", "inf"])
+def test_an_invalid_fraction_is_named(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("DROPOUT", value)
+    with pytest.raises(ParameterError, match=r"^DROPOUT must be a number from 0 to below 1, but is "):
+        environment.fraction("DROPOUT")
+
+
 @pytest.mark.parametrize("missing", ["TRAINING_DATA_URI", "MODEL_URI"])
 def test_a_job_needs_both_uris(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setenv("TRAINING_DATA_URI", "data")

@@ -3,12 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from trainer_kit._generated import training_reporter_pb2 as pb
-from trainer_kit.grpc_sink import GrpcSink
+from trainer_kit.grpc_sink import GrpcSink, _roots
 from trainer_kit.progress import Reporter
 
 
@@ -141,3 +142,18 @@ def test_an_unexpected_error_does_not_affect_the_training(service: Service, repo
     service.arrived.acquire(timeout=5)
     reporter.report(step=2)
     reporter.close()
+
+
+def test_the_authorities_are_text_or_a_file_or_those_of_grpc(tmp_path: Path) -> None:
+    pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    (tmp_path / "ca.pem").write_text(pem)
+    assert _roots(pem) == _roots(str(tmp_path / "ca.pem")) == pem.encode()
+    assert _roots("system") is None
+
+
+def test_authorities_that_cannot_be_used_end_the_reports_but_not_the_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = GrpcSink("service:51001", "token", ca=str(tmp_path / "missing.pem"))
+    sink.close()
+    assert ["progress is no longer reported" in record.message for record in caplog.records] == [True]

@@ -34,12 +34,17 @@ def list_jobs(
         typer.Option("--name", "-n", metavar="PREFIX", help="Only jobs whose name starts with PREFIX."),
     ] = "",
     algorithm: Annotated[str, typer.Option(help="Only jobs of this algorithm.")] = "",
+    by: Annotated[str, typer.Option(metavar="NAME", help="Only jobs that this caller submitted.")] = "",
+    all_projects: Annotated[
+        bool,
+        typer.Option("--all-projects", "-A", help="Jobs of all projects in which you have a role."),
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of jobs to show.")] = 50,
 ) -> None:
-    """List jobs, newest first.
+    """List the jobs of a project, newest first.
 
-    In a pipe, each job is one line: id, status, algorithm, name, instances and submission time, separated by
-    tabs.
+    In a pipe, each job is one line: id, status, algorithm, name, instances, submission time, project and
+    submitter, separated by tabs.
     """
     session = session_of(context)
     with session.client() as client:
@@ -47,9 +52,12 @@ def list_jobs(
             [TrainingStatus.Value(word) for word in state or ()],
             name_prefix=name,
             algorithm=algorithm,
+            submitted_by=by,
+            all_projects=all_projects,
             page_size=min(limit + 1, _LARGEST_PAGE),
         )
         shown = islice(found, limit)
-        session.output.show_all(shown, lines.row, partial(panels.jobs_table, now=datetime.now(UTC)))
+        drawn = partial(panels.jobs_table, now=datetime.now(UTC), with_projects=all_projects)
+        session.output.show_all(shown, lines.row, drawn)
         if next(found, None) is not None:
             remark(f"there are more than {limit} jobs; --limit shows more")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from training_service.client.cli.commands import timeline as timelines
 from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import lines, plots, words
 from training_service.client.cli.session import session_of
@@ -27,12 +28,26 @@ def plot(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the plot to FILE (.png, .svg or .pdf)."),
     ] = None,
+    timeline: Annotated[
+        bool,
+        typer.Option(
+            "--timeline",
+            help="Draw the passes of a job's pipeline by their CPU time, with idle times, instead.",
+        ),
+    ] = False,
 ) -> None:
     """Plot the metrics of jobs, with one curve per job.
 
-    In a pipe, each point is one line: job id, metric, step and value, separated by tabs.
+    In a pipe, each point is one line: job id, metric, step and value, separated by tabs. With --timeline,
+    each pass is one line: job id, rank, kind, stage, micro-batch, start and end in seconds.
     """
     session = session_of(context)
+    if timeline:
+        if metric or len(set(jobs)) > 1:
+            raise typer.BadParameter("it draws one job, without --metric", param_hint="--timeline")
+        with session.client() as client:
+            timelines.draw(session.output, client, jobs[0], _label(client, jobs[0]), output)
+        return
     with session.client() as client:
         found = {_label(client, job): list(client.metrics(job, metric or ())) for job in dict.fromkeys(jobs)}
     if not any(found.values()):

@@ -24,6 +24,10 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     yield "Algorithm", words.printable(job.algorithm)
     if job.name:
         yield "Name", words.printable(job.name)
+    if status.project:
+        yield "Project", words.printable(status.project)
+    if status.submitted_by:
+        yield "Submitted by", words.printable(status.submitted_by)
     yield "Dataset", words.printable(f"{job.dataset_id} version {job.train_data_version_hash}")
     if job.parameters:
         yield "Parameters", words.assignments(job.parameters)

@@ -11,7 +11,7 @@ from training_service.client.watching import goes_on
 
 
 def row(status: GetTrainingStatusResponse) -> str:
-    """Return one job of a list: id, status, algorithm, name, instances and submission time.
+    """Return one job of a list: id, status, algorithm, name, instances, submission time, project, submitter.
 
     The fields are separated by tabs. New fields will be added at the end.
     """
@@ -24,6 +24,8 @@ def row(status: GetTrainingStatusResponse) -> str:
             words.printable(job.name),
             str(status.instances),
             words.moment(status.submitted_at) if status.HasField("submitted_at") else "",
+            words.printable(status.project),
+            words.printable(status.submitted_by),
         )
     )
 

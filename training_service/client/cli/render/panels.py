@@ -28,11 +28,15 @@ _STYLES: dict[TrainingStatus.ValueType, str] = {
 }
 
 
-def jobs_table(statuses: Iterable[GetTrainingStatusResponse], now: datetime) -> RenderableType:
+def jobs_table(
+    statuses: Iterable[GetTrainingStatusResponse], now: datetime, *, with_projects: bool = False
+) -> RenderableType:
     """Return a table of jobs as wide as the terminal. Texts are truncated, numbers are not."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     table.add_column("JOB", justify="right", no_wrap=True)
     table.add_column("STATUS", no_wrap=True)
+    if with_projects:
+        table.add_column("PROJECT", no_wrap=True, ratio=2)
     table.add_column("ALGORITHM", no_wrap=True, ratio=3)
     table.add_column("NAME", no_wrap=True, ratio=3)
     table.add_column("INST", justify="right", no_wrap=True)
@@ -43,6 +47,7 @@ def jobs_table(statuses: Iterable[GetTrainingStatusResponse], now: datetime) -> 
         table.add_row(
             str(status.job_id),
             _word(status),
+            *([Text(words.printable(status.project))] if with_projects else []),
             Text(words.printable(status.metadata.algorithm)),
             Text(words.printable(status.metadata.name)),
             str(status.instances or ""),

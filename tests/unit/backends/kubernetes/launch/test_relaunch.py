@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.backends.kubernetes.labels import owned_by
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed

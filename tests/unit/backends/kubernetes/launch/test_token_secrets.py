@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.kubernetes import KubernetesBackend
+from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.job import Job

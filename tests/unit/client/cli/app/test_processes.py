@@ -54,7 +54,7 @@ def test_an_unreachable_service_is_reported_within_seconds(
 ) -> None:
     began = time.monotonic()
     result = trainctl_at(dead_address).run("list")
-    assert time.monotonic() - began < 10  # 3 s, plus some time for a busy machine.
+    assert time.monotonic() - began < 20  # 3 s; the start of trainctl alone took 9 s at a load of 30
     assert (result.returncode, result.stdout) == (4, "")
     assert result.stderr.startswith(
         f"trainctl: cannot reach the training service at {dead_address}: Connection refused. Is it running?"

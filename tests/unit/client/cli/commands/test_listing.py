@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.trainctl import HOSTILE, metadata
 from training_service._generated import training_service_pb2 as pb
 
@@ -19,7 +21,7 @@ def test_list_prints_one_line_per_job_in_a_pipe(training: ServerInThread, trainc
     training.set_job(2, metadata=metadata(HOSTILE), status=pb.running, instances=2)
     assert (
         trainctl("list").stdout
-        == "2\trunning\tbert\t[red]evil\\x1b[2J\\nname\t2\t\n1\tqueuing\tbert\ta\t1\t\n"
+        == "2\trunning\tbert\t[red]evil\\x1b[2J\\nname\t2\t\t\t\n1\tqueuing\tbert\ta\t1\t\t\t\n"
     )
 
 
@@ -49,6 +51,29 @@ def test_list_filters(training: ServerInThread, trainctl: Trainctl) -> None:
         "list", "--state", "running", "--state", "queuing", "--name", "nightly", "--algorithm", "bert"
     )
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["3", "1"]
+
+
+def test_list_is_of_one_project_unless_all_are_wanted(
+    training: ServerInThread, trainctl: Trainctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training.set_job(1, metadata=metadata("a"), project="vision", submitted_by="ada")
+    training.set_job(2, metadata=metadata("b"), project="speech", submitted_by="bob")
+    trainctl("list")
+    trainctl("--project", "vision", "list")
+    trainctl("list", "--project", "speech", "--all-projects")
+    monkeypatch.setenv("TRAINING_PROJECT", "audio")
+    trainctl("list", "-A")
+    assert training.service.projects == ["", "vision", "speech", "audio"]
+    assert [each.all_projects for each in training.service.requests] == [False, False, True, True]
+    assert trainctl("list", "--by", "ada").stdout == "1\tqueuing\tbert\ta\t0\t\tvision\tada\n"
+
+
+def test_a_table_of_all_projects_shows_the_project(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, metadata=metadata("a"), project="vision")
+    heading, row = trainctl.on_terminal("list", "-A").stdout.splitlines()
+    assert re.findall(r"[A-Z]{2,}", heading)[:3] == ["JOB", "STATUS", "PROJECT"]
+    assert re.search("1.*queuing.*vision.*bert", row)
+    assert "PROJECT" not in trainctl.on_terminal("list").stdout
 
 
 def test_list_reads_all_pages_and_reports_further_jobs(training: ServerInThread, trainctl: Trainctl) -> None:

@@ -49,10 +49,10 @@ def test_choices_that_fit_are_printed_with_their_parameters(trainctl: Trainctl) 
 
 
 def test_if_nothing_fits_the_smallest_choice_is_printed(trainctl: Trainctl) -> None:
-    result = trainctl("plan", "-n", "1", "-m", "1Gi", *MODEL)
+    result = trainctl("plan", "-n", "1", "-m", "256Mi", *MODEL)
     assert result.exit_code == 1
-    assert "nothing fits on 1 devices of 1Gi; the smallest choice needs" in result.stderr
-    assert "CHECKPOINTING=full" in result.stderr
+    assert "nothing fits on 1 devices of 256Mi; the smallest choice needs" in result.stderr
+    assert "OFFLOAD=layers" in result.stderr
 
 
 @pytest.mark.parametrize(

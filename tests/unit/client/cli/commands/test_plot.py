@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.timelines import gpipe
 from tests.support.trainctl import HOSTILE_NAME
 
 if TYPE_CHECKING:
@@ -59,3 +60,58 @@ def test_plot_reports_what_it_cannot_draw(
     assert (result.exit_code, result.stdout) == (1, "")
     assert "have not reported such a metric" in result.stderr
     assert "Job 9 doesn't exist" in trainctl("plot", "9").stderr
+
+
+@pytest.fixture
+def pipelined(trained: ServerInThread) -> ServerInThread:
+    trained.service.files[1]["timeline.json"] = json.dumps(gpipe(2, 2)).encode()
+    return trained
+
+
+def test_a_timeline_is_a_line_for_each_pass_in_a_pipe(pipelined: ServerInThread, trainctl: Trainctl) -> None:
+    result = trainctl("plot", "1", "--timeline")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) == 8
+    assert lines[0].split("\t") == ["1", "0", "forward", "0", "0", "0.000000", "1.000000"]
+    assert result.stderr.startswith("trainctl: gpipe: idle 33.3% measured, 33.3% by formula")
+
+
+def test_a_timeline_is_an_object_in_json(pipelined: ServerInThread, trainctl: Trainctl) -> None:
+    [line] = trainctl("plot", "1", "--timeline", "--json").stdout.splitlines()
+    printed = json.loads(line)
+    assert (printed["job_id"], printed["schedule"], len(printed["passes"])) == (1, "gpipe", 8)
+
+
+def test_a_timeline_is_drawn_on_a_terminal(pipelined: ServerInThread, trainctl: Trainctl) -> None:
+    picture = trainctl.on_terminal("plot", "1", "--timeline").stdout
+    assert "rank 1 ····" in picture
+    assert "idle 33.3% measured" in picture
+    assert "\x1b[2J" not in picture
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_a_timeline_is_written_as_an_image(
+    pipelined: ServerInThread, trainctl: Trainctl, tmp_path: Path, kind: str
+) -> None:
+    picture = tmp_path / f"timeline.{kind}"
+    result = trainctl("plot", "1", "--timeline", "-o", str(picture))
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[0] == f"trainctl: wrote {picture}"
+    assert "idle 33.3% measured" in result.stderr
+    assert picture.stat().st_size > 1000
+
+
+def test_a_timeline_that_cannot_be_drawn_is_reported(
+    pipelined: ServerInThread, trainctl: Trainctl, tmp_path: Path
+) -> None:
+    assert "job 2 has no timeline.json" in trainctl("plot", "2", "--timeline").stderr
+    assert "one job, without --metric" in trainctl("plot", "1", "2", "--timeline").stderr
+    assert "one job, without --metric" in trainctl("plot", "1", "--timeline", "-m", "loss").stderr
+    assert "must end in .png" in trainctl("plot", "1", "--timeline", "-o", str(tmp_path / "x.bmp")).stderr
+    pipelined.service.files[1]["timeline.json"] = b'{"schedule": "\\u001b[2J"}'
+    result = trainctl("plot", "1", "--timeline")
+    assert result.exit_code == 8
+    assert result.stderr == (
+        "trainctl: timeline.json of job 1 is not a timeline: ranks: a value is required\n"
+    )

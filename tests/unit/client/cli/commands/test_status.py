@@ -24,6 +24,14 @@ def test_status_in_a_pipe_prints_labelled_lines(training: ServerInThread, trainc
     assert "what to do: Use less.\n" in result.stdout
 
 
+def test_status_shows_the_project_and_the_submitter(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, metadata=metadata("a"), project="vision", submitted_by=HOSTILE)
+    shown = trainctl("status", "1").stdout
+    assert "project: vision\nsubmitted by: [red]evil\\x1b[2J\\nname\n" in shown
+    training.set_job(2, metadata=metadata("a"))
+    assert "project" not in trainctl("status", "2").stdout, "a service of an earlier version"
+
+
 def test_status_as_json_is_the_message(training: ServerInThread, trainctl: Trainctl) -> None:
     training.set_job(1, status=pb.failure, diagnosis=DIAGNOSIS)
     answer = json.loads(trainctl("--json", "status", "1").stdout)

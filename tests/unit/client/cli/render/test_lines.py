@@ -24,8 +24,11 @@ def test_a_row_has_tab_separated_fields_despite_hostile_names() -> None:
         metadata=metadata(name=HOSTILE),
         instances=3,
         submitted_at=before_now(),
+        project="vision",
+        submitted_by=HOSTILE,
     )
-    assert lines.row(status).split("\t") == ["7", "queuing", "bert", TAMED, "3", "2025-11-21T12:00:00Z"]
+    row = ["7", "queuing", "bert", TAMED, "3", "2025-11-21T12:00:00Z", "vision", TAMED]
+    assert lines.row(status).split("\t") == row
 
 
 def test_a_description_in_a_pipe_has_labelled_lines() -> None:

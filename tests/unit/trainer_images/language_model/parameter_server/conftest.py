@@ -1,8 +1,9 @@
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.groups import outcome_of
 from tests.support.trainers.launcher import Launcher
 
@@ -12,10 +13,9 @@ SIZES = [1, 2, 3, 4]
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, list[dict[str, Any]]]]:
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]
+) -> dict[int, list[dict[str, Any]]]:
     """What each rank of a group of so many processes tells of its trainings."""
-    launcher = Launcher(tmp_path_factory.mktemp("parameter-server"))
-    try:
-        yield dict(zip(SIZES, outcome_of(launcher, PROGRAM, *SIZES), strict=True))
-    finally:
-        launcher.close()
+    with Launcher(tmp_path_factory.mktemp("parameter-server"), forks=forks) as launcher:
+        return dict(zip(SIZES, outcome_of(launcher, PROGRAM, *SIZES), strict=True))

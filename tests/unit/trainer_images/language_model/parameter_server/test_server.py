@@ -1,12 +1,14 @@
 """Real groups: a server, its workers, and what goes between them."""
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.groups import ROOT
 from tests.support.trainers.launcher import Launcher, end_of
 from tests.support.trainers.parameter_server import (
@@ -78,7 +80,9 @@ def test_the_language_model_learns_whatever_the_synchrony(trained: Trained, sync
     assert all(worker["weights"] == server["weights"] for worker in workers)
 
 
-def test_a_lost_worker_ends_the_group_with_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_lost_worker_ends_the_group_with_an_error_that_names_it(
+    forks: Sequence[ForkServer], tmp_path: Path
+) -> None:
     program = """
 import os, torch
 from trainer_kit import process
@@ -103,12 +107,9 @@ def train(group):
 
 process.main(train)
 """
-    launcher = Launcher(tmp_path)
-    try:
+    with Launcher(tmp_path, forks=forks) as launcher:
         group = launcher.start_group(3, "-c", program, PYTHONPATH=f"{ROOT}:{ROOT / 'trainer_images'}")
         server, other, lost = (end_of(process) for process in group)
-    finally:
-        launcher.close()
     assert lost.code == -signal.SIGKILL
     assert server.code == other.code == 1
     assert server.stderr.startswith("error: worker 2 is gone or does not answer: ")

@@ -1,9 +1,17 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.trainers.checkpoints import FaultyFileSystem, Start
+from tests.support.trainers.forkserver import ForkServer
+from tests.support.trainers.launcher import Launcher
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, forks: Sequence[ForkServer]) -> Iterator[Launcher]:
+    with Launcher(tmp_path, forks=forks) as launcher:
+        yield launcher
 
 
 @pytest.fixture

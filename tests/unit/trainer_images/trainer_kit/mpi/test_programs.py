@@ -32,7 +32,7 @@ async def test_a_program_that_ignores_sigterm_is_killed(
 ) -> None:
     monkeypatch.setattr(programs, "GRACE_SECONDS", 0.2)
     running = asyncio.create_task(programs.run(["sh", "-c", "trap '' TERM; exec sleep 1000"], {}))
-    while [child.name() for child in psutil.Process().children()] != ["sleep"]:
+    while "sleep" not in [child.name() for child in psutil.Process().children()]:
         await asyncio.sleep(0.01)
     started = time.monotonic()
     running.cancel()

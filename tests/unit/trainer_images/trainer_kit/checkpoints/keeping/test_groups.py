@@ -2,7 +2,7 @@
 
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tests.support.trainers.checkpoint_groups import (
     weights,
 )
 from tests.support.trainers.checkpoints import Start
+from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.launcher import Ended, Launcher
 
 TERMINATED = 128 + signal.SIGTERM
@@ -30,16 +31,15 @@ def job(launcher: Launcher, folder: Path) -> Job:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Ended]]:
+def unbroken(
+    tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]
+) -> Callable[[int], list[Ended]]:
     """Return the ends of an undisturbed group of this size."""
 
     @cache
     def run_once(size: int) -> list[Ended]:
-        launcher = Launcher(tmp_path_factory.mktemp("unbroken"))
-        try:
+        with Launcher(tmp_path_factory.mktemp("unbroken"), forks=forks) as launcher:
             return [end_of(process) for process in launcher.start_group(size, PROGRAM)]
-        finally:
-            launcher.close()
 
     return run_once
 

@@ -113,6 +113,27 @@ def test_a_model_without_an_optimizer_is_saved(start: Start, monkeypatch: pytest
         assert torch.equal(other.weight, model.weight)
 
 
+def test_work_can_be_completed_before_each_save(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHECKPOINT_URI", start.uri)
+    monkeypatch.setenv("CHECKPOINT_EVERY_STEPS", "2")
+    model = nn.Linear(2, 2)
+    completed: list[int] = []
+
+    def complete() -> None:
+        completed.append(run.steps)
+        with torch.no_grad():
+            model.weight.fill_(run.steps)
+
+    with checkpoints.kept(ALONE, model, [], before_save=complete) as run:
+        for _ in range(5):
+            run.step()
+            run.wait()
+    assert completed == [2, 4]
+    model.weight.detach().zero_()
+    with checkpoints.kept(ALONE, model, []):
+        assert torch.equal(model.weight, torch.full((2, 2), 4.0))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -1,0 +1,1 @@
+"""Who may do what: tokens, projects and their members, and the operations on them."""

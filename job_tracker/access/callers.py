@@ -1,0 +1,297 @@
+"""Finds the caller with a token or a certificate, and its roles at this moment."""
+
+import asyncio
+import hmac
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from job_tracker.access import tokens
+from job_tracker.access.projects import Projects
+from job_tracker.domain.access import Token
+from job_tracker.domain.caller import ALL_PROJECTS, Caller, Means, Role
+from job_tracker.domain.errors import NotAllowed, StoreUnavailable
+from job_tracker.domain.naming import DEFAULT_PROJECT
+from job_tracker.store.access import AccessStore
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 0.5
+"""The time between two looks for changes by other replicas."""
+_STALE_SECONDS: Final = 1.0
+"""The age from which what is remembered counts only after another look."""
+_TOUCH_SECONDS: Final = 60.0
+_REMEMBERED = 16_384
+_ADDRESSES_OF_ONE = 64
+
+OnChange = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """A valid token, and its callers by address."""
+
+    token: Token
+    ends_at: float
+    callers: dict[str, Caller] = field(default_factory=dict)
+
+
+class Callers:
+    """Identifies callers. What it remembers is at most a second old, also for tokens that were revoked.
+
+    If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        store: AccessStore,
+        projects: Projects,
+        *,
+        operators: frozenset[str] = frozenset(),
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`operators` are names of callers that are operators, by certificate or by a token without a role.
+
+        `clock` gives Unix time.
+        """
+        self._store = store
+        self._projects = projects
+        self._operators = operators
+        self._operator_token: bytes | None = None
+        self._clock = clock
+        self._monotonic = monotonic
+        self._known: dict[bytes, _Known] = {}
+        self._by_certificate: dict[tuple[str, str], Caller] = {}
+        self._version: int | None = None
+        self._generation = 0
+        self._checked_at = -math.inf
+        self._checking = asyncio.Lock()
+        self._ends: set[float] = set()  # when tokens end that were used
+        self._announced = 0
+        self._on_change: OnChange = _nothing
+        self._used: dict[str, float] = {}
+        self._touched_at = monotonic()
+
+    async def by_token(self, text: str, address: str) -> Caller:
+        """Return the caller with this token. Raises NotAllowed and StoreUnavailable."""
+        await self._look_if_stale()
+        digest = tokens.digest_of(text)
+        known = self._known.get(digest)
+        if known is None:
+            token_id = tokens.id_of(text)
+            if token_id == tokens.OPERATOR_ID:
+                return self._operator(digest, address)
+            known = await self._find(token_id, digest)
+        now = self._clock()
+        if now >= known.ends_at:
+            raise _ended(known.token)
+        self._used[known.token.id] = now
+        caller = known.callers.get(address)
+        if caller is None:
+            if len(known.callers) >= _ADDRESSES_OF_ONE:
+                known.callers.clear()
+            caller = known.callers[address] = self._caller_with(known.token, address)
+        return caller
+
+    async def by_certificate(self, name: str, address: str) -> Caller:
+        """Return the caller with this name in its client certificate. Raises StoreUnavailable."""
+        await self._look_if_stale()
+        known = self._by_certificate.get((name, address))
+        if known is None:
+            if len(self._by_certificate) >= _REMEMBERED:
+                self._by_certificate.clear()
+            roles = self._roles_of(name)
+            known = self._by_certificate[name, address] = Caller(
+                name=name,
+                means=Means.CERTIFICATE,
+                roles=roles,
+                default_project=_default_of(roles),
+                address=address,
+            )
+        return known
+
+    def remembering(self) -> Callable[[Caller], Awaitable[Caller]]:
+        """Return `current`, which looks up each token once."""
+        found: dict[tuple[str, str], Caller | NotAllowed] = {}
+
+        async def current(caller: Caller) -> Caller:
+            key = (caller.name, caller.credential)
+            if key not in found:
+                try:
+                    found[key] = await self.current(caller)
+                except NotAllowed as error:
+                    found[key] = error
+            outcome = found[key]
+            if isinstance(outcome, NotAllowed):
+                raise outcome
+            return outcome
+
+        return current
+
+    async def current(self, caller: Caller) -> Caller:
+        """Return the caller with its present roles. Raises NotAllowed if its token has ended."""
+        if caller.means is Means.CERTIFICATE:
+            return await self.by_certificate(caller.name, caller.address)
+        if caller.means is not Means.TOKEN or caller.credential == tokens.OPERATOR_ID:
+            return caller
+        token = await self._store.token(caller.credential)
+        if token is None:
+            raise NotAllowed(tokens.REFUSED)
+        if (end := token.ends_at) is not None and self._clock() >= end.timestamp():
+            raise _ended(token)
+        return replace(self._caller_with(token, caller.address), default_project=caller.default_project)
+
+    def accept_operator(self, digest: bytes) -> None:
+        """Accept the token with this digest, which is in a file of the service, and in no store."""
+        self._operator_token = digest
+
+    def on_change(self, call: OnChange) -> None:
+        """Call this after each change of tokens or roles, and after a token has expired; see `announce`."""
+        self._on_change = call
+
+    async def refresh(self) -> None:
+        """Look for changes, and forget what they affect. Raises StoreUnavailable."""
+        asked = self._monotonic()
+        async with self._checking:
+            if self._checked_at > asked:  # another look began after this one was asked for
+                return
+            begun = self._monotonic()
+            version = await self._store.access_version()
+            if version != self._version or self._projects.have_changed:
+                await self._projects.load()
+                self._version = version
+                self._generation += 1
+                self._known.clear()
+                self._by_certificate.clear()
+            self._checked_at = begun
+
+    async def announce(self) -> None:
+        """Look for changes, and call the function of `on_change` if there are some that it has not seen."""
+        await self.refresh()
+        now, generation = self._clock(), self._generation
+        left = {end for end in self._ends if end > now}
+        if generation == self._announced and len(left) == len(self._ends):
+            return
+        await self._on_change()
+        self._announced = generation
+        self._ends -= {end for end in self._ends if end <= now}
+
+    async def follow(self) -> None:
+        """Announce changes, also by other replicas, and write the last uses of tokens, until cancelled."""
+        problem = ""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await self.announce()
+                if self._monotonic() - self._touched_at >= _TOUCH_SECONDS:
+                    await self.flush()
+                problem = ""
+            except StoreUnavailable as error:
+                if str(error) != problem:
+                    log.warning("tokens and roles cannot be checked: %s", error)
+                problem = str(error)
+            except Exception:  # any error: without this task, rights that end would not end streams
+                log.exception("changes of tokens and roles cannot be followed")
+
+    async def flush(self) -> None:
+        """Write the last uses of tokens."""
+        self._touched_at = self._monotonic()
+        used, self._used = self._used, {}
+        if used:
+            await self._store.touch_tokens({each: _moment(at) for each, at in used.items()})
+
+    async def close(self) -> None:
+        """Write the last uses of tokens, if the store answers."""
+        with suppress(StoreUnavailable):
+            await self.flush()
+
+    async def _look_if_stale(self) -> None:
+        if self._monotonic() - self._checked_at > _STALE_SECONDS:
+            await self.refresh()
+
+    def _operator(self, digest: bytes, address: str) -> Caller:
+        if self._operator_token is None or not hmac.compare_digest(digest, self._operator_token):
+            raise NotAllowed(tokens.REFUSED)
+        return Caller(
+            name="operator",
+            means=Means.TOKEN,
+            roles=_OPERATOR,
+            credential=tokens.OPERATOR_ID,
+            address=address,
+        )
+
+    async def _find(self, token_id: str, digest: bytes) -> _Known:
+        generation = self._generation
+        token = await self._store.token(token_id)
+        if token is None or not hmac.compare_digest(token.digest, digest):
+            raise NotAllowed(tokens.REFUSED)
+        end = token.ends_at
+        known = _Known(token, end.timestamp() if end else math.inf)
+        if known.ends_at <= self._clock():
+            raise _ended(token)
+        if generation == self._generation:  # otherwise it may have been revoked since
+            if len(self._known) >= _REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[digest] = known
+            if end:
+                self._ends.add(known.ends_at)
+        return known
+
+    def _caller_with(self, token: Token, address: str) -> Caller:
+        roles: Mapping[str, Role]
+        if token.project:
+            exists = self._projects.get(token.project) is not None
+            roles = {token.project: token.role} if exists and token.role else {}
+            default = token.project
+        else:
+            roles = _OPERATOR if token.role is Role.OPERATOR else self._roles_of(token.name)
+            default = _default_of(roles)
+        return Caller(
+            name=token.caller_name,
+            means=Means.TOKEN,
+            roles=roles,
+            default_project=default,
+            credential=token.id,
+            address=address,
+        )
+
+    def _roles_of(self, name: str) -> Mapping[str, Role]:
+        return _OPERATOR if name in self._operators else self._projects.roles_of(name)
+
+
+_OPERATOR: Final = {ALL_PROJECTS: Role.OPERATOR}
+
+
+async def _nothing() -> None:
+    """Do nothing; an OnChange."""
+
+
+def _default_of(roles: Mapping[str, Role]) -> str:
+    """The project of requests that name none: `default`, or else the first in which there is a role."""
+    if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
+        return DEFAULT_PROJECT
+    return min(roles)
+
+
+def _ended(token: Token) -> NotAllowed:
+    """The error for a token that was valid. Only a caller with its secret gets it."""
+    if token.revoked_at is not None and token.revoked_at == token.ends_at:
+        return NotAllowed(
+            f"the token {token.id} was revoked at {_written(token.revoked_at)}; ask for a new one"
+        )
+    assert token.expires_at is not None
+    return NotAllowed(f"the token {token.id} expired at {_written(token.expires_at)}; ask for a new one")
+
+
+def _written(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

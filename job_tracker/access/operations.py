@@ -1,0 +1,248 @@
+"""The operations on tokens and projects behind the API, independent of its protocol."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from job_tracker.access import tokens
+from job_tracker.access.callers import Callers
+from job_tracker.access.projects import Projects
+from job_tracker.common.clock import utc_now
+from job_tracker.common.printable import quoted
+from job_tracker.domain import naming, rights
+from job_tracker.domain.access import (
+    LONGEST_MEMBER,
+    MOST_MEMBERS,
+    TOKEN_NAME_RULE,
+    Project,
+    Token,
+    is_token_name,
+)
+from job_tracker.domain.caller import Caller, Role
+from job_tracker.domain.errors import (
+    Forbidden,
+    InvalidField,
+    LimitExceeded,
+    NotPossible,
+    UnknownReference,
+)
+from job_tracker.domain.policies import ProjectLimits
+from job_tracker.store.access import AccessStore
+from job_tracker.store.queue import QueueView
+
+LONGEST_LIFETIME: Final = timedelta(days=3650)
+_KEPT_AFTER_THEIR_END = timedelta(days=30)
+_TRIES = 20
+
+
+class _Store(AccessStore, QueueView, Protocol):
+    """The parts of a store that the operations use."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectView:
+    """A project, as a caller may see it: only admins see its members."""
+
+    project: Project
+    role: Role
+    """The caller's."""
+    is_declared: bool
+    """Whether a file declares the project."""
+
+
+class Access:
+    """Creates and revokes tokens, and declares projects with their members.
+
+    Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py), with a message
+    that does not depend on whether the project exists. A change counts here when the operation returns, and
+    within a second in other replicas.
+    """
+
+    def __init__(
+        self,
+        store: _Store,
+        projects: Projects,
+        callers: Callers,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._projects = projects
+        self._callers = callers
+        self._clock = clock
+
+    async def create_token(
+        self, caller: Caller, name: str, project: str, role: Role | None, lifetime: timedelta | None
+    ) -> tuple[tokens.NewToken, Token]:
+        """Create a token, and return it with its text, which is not stored. See Token for the arguments.
+
+        Without a project, only operators may do this. Raises InvalidField and UnknownReference.
+        """
+        if project:
+            rights.check(caller, "create_token", project)
+            self._existing(project)
+            if role not in _GIVEN:
+                raise InvalidField("role", f"{role or 'none'} is not allowed in a project; allowed: {_ROLES}")
+        else:
+            rights.check_everywhere(caller, "create_token")
+            if role not in (None, Role.OPERATOR):
+                raise InvalidField("project", f"it is missing; the role {role} needs a project")
+        if not is_token_name(name):
+            raise InvalidField("name", f"{quoted(name)} is not allowed; {TOKEN_NAME_RULE}")
+        if lifetime is not None and not timedelta(0) < lifetime <= LONGEST_LIFETIME:
+            raise InvalidField(
+                "lifetime",
+                f"{lifetime.total_seconds():g} s is not allowed; allowed: up to {LONGEST_LIFETIME.days} days",
+            )
+        now = self._clock()
+        while True:
+            made = tokens.new_token()
+            token = Token(
+                id=made.id,
+                digest=made.digest,
+                name=name,
+                project=project,
+                role=role,
+                created_at=now,
+                created_by=caller.name,
+                expires_at=now + lifetime if lifetime else None,
+            )
+            if await self._store.add_token(token, purge_before=now - _KEPT_AFTER_THEIR_END):
+                return made, token
+
+    async def list_tokens(
+        self, caller: Caller, project: str, *, limit: int, after: str
+    ) -> tuple[Sequence[Token], str]:
+        """Return tokens of a project, or of all, with ids above `after`, and the `after` of the next page."""
+        if project:
+            rights.check(caller, "list_tokens", project)
+        else:
+            rights.check_everywhere(caller, "list_tokens")
+        found = await self._store.list_tokens(project or None, limit=limit + 1, after=after)
+        return found[:limit], found[limit - 1].id if len(found) > limit else ""
+
+    async def revoke_token(self, caller: Caller, token_id: str) -> Token:
+        """Revoke a token, and return it. May be repeated. Every caller may revoke its own token.
+
+        Raises UnknownReference if there is no such token, or the caller may not know of it.
+        """
+        token = await self._store.token(token_id)
+        if token is not None and caller.credential != token.id:
+            try:
+                if token.project:
+                    rights.check(caller, "revoke_token", token.project)
+                else:
+                    rights.check_everywhere(caller, "revoke_token")
+            except Forbidden:
+                token = None
+        if token is not None:
+            token = await self._store.revoke_token(token_id, self._clock())
+        if token is None:
+            raise UnknownReference("token", f"{quoted(token_id)} doesn't exist")
+        await self._callers.announce()
+        return token
+
+    async def list_projects(self, caller: Caller) -> Sequence[ProjectView]:
+        """Return the projects in which the caller has a role, by name."""
+        views = []
+        for project in sorted(self._projects.all(), key=lambda each: each.name):
+            role = caller.role_in(project.name)
+            if role is not None:
+                shown = project if role >= Role.ADMIN else replace(project, members={})
+                views.append(ProjectView(shown, role, self._projects.is_declared(project.name)))
+        return views
+
+    async def set_project(self, caller: Caller, name: str, limits: ProjectLimits) -> Project:
+        """Declare a project, or change its limits. Raises InvalidField and NotPossible."""
+        rights.check_everywhere(caller, "set_project")
+        if not naming.is_project(name):
+            raise InvalidField("name", f"{quoted(name)} is not allowed; {naming.PROJECT_RULE}")
+        return await self._change(name, lambda project: replace(project, limits=limits), may_create=True)
+
+    async def delete_project(self, caller: Caller, name: str) -> None:
+        """Delete a project without live or waiting jobs, and revoke its tokens. Its ended jobs stay.
+
+        Raises UnknownReference and NotPossible.
+        """
+        rights.check_everywhere(caller, "delete_project")
+        if name == naming.DEFAULT_PROJECT:
+            raise NotPossible(f"project {name} always exists; remove its members instead")
+        self._existing(name)
+        self._check_not_declared(name)
+        counts = (await self._store.tallies_of([name]))[name]
+        left = sum(jobs for state, jobs in counts.items() if not state.is_terminal)
+        if left:
+            raise NotPossible(
+                f"project {name} has {left} jobs that have not ended; cancel them, or wait for their end"
+            )
+        if not await self._store.delete_project(name, self._clock()):
+            raise _unknown(name)
+        await self._callers.announce()
+
+    async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:
+        """Give a caller a role in a project, in place of the one that it has.
+
+        Raises InvalidField, UnknownReference, NotPossible and LimitExceeded.
+        """
+        rights.check(caller, "set_member", project)
+        if role not in _GIVEN:
+            raise InvalidField("role", f"{role} is not allowed in a project; allowed: {_ROLES}")
+        if not 0 < len(member) <= LONGEST_MEMBER or not member.isprintable():
+            raise InvalidField(
+                "member", f"{quoted(member)} is not allowed; use 1 to {LONGEST_MEMBER} printable characters"
+            )
+
+        def change(before: Project) -> Project:
+            members = {**before.members, member: role}
+            if len(members) > MOST_MEMBERS:
+                raise LimitExceeded(f"project {project} has {MOST_MEMBERS} members, which is the limit")
+            return replace(before, members=members)
+
+        return await self._change(project, change)
+
+    async def remove_member(self, caller: Caller, project: str, member: str) -> Project:
+        """Take the role of a caller in a project away. Its open streams end.
+
+        Raises UnknownReference and NotPossible.
+        """
+        rights.check(caller, "remove_member", project)
+
+        def change(before: Project) -> Project:
+            if member not in before.members:
+                raise UnknownReference("member", f"{quoted(member)} has no role in project {project}")
+            return replace(before, members={k: v for k, v in before.members.items() if k != member})
+
+        return await self._change(project, change)
+
+    async def _change(
+        self, name: str, change: Callable[[Project], Project], *, may_create: bool = False
+    ) -> Project:
+        for _ in range(_TRIES):
+            stored = {project.name: project for project in await self._store.projects()}
+            before = stored.get(name)
+            self._check_not_declared(name)
+            if before is None:
+                if not may_create and name != naming.DEFAULT_PROJECT:
+                    raise _unknown(name)
+                before = Project(name=name)
+            after = change(before)
+            if await self._store.put_project(after):
+                await self._callers.announce()
+                return replace(after, version=after.version + 1)
+        raise NotPossible(f"project {name} is being changed by others all the time; try again")
+
+    def _existing(self, name: str) -> None:
+        if self._projects.get(name) is None:
+            raise _unknown(name)
+
+    def _check_not_declared(self, name: str) -> None:
+        if self._projects.is_declared(name):
+            raise NotPossible(f"project {name} is declared in a file of the service; change it there")
+
+
+_GIVEN = (Role.VIEWER, Role.SUBMITTER, Role.ADMIN)
+_ROLES = ", ".join(map(str, _GIVEN))
+
+
+def _unknown(name: str) -> UnknownReference:
+    return UnknownReference("project", f"{quoted(name)} doesn't exist")

@@ -1,0 +1,89 @@
+"""The projects that exist, which are declared in files or by the API. They are kept in memory."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from job_tracker.domain.access import Project
+from job_tracker.domain.caller import Role
+from job_tracker.domain.naming import DEFAULT_PROJECT
+from job_tracker.domain.policies import ProjectLimits
+from job_tracker.store.access import AccessStore
+
+log = logging.getLogger(__name__)
+
+Declared = Callable[[], Mapping[str, Project]]
+"""Returns the projects of files by name: the same object, until a file has changed."""
+
+NONE_DECLARED: Final[Mapping[str, Project]] = {}
+
+
+class Projects:
+    """All projects. `default` always exists. A project of a file hides one of the API with the same name."""
+
+    def __init__(self, store: AccessStore, declared: Declared = lambda: NONE_DECLARED) -> None:
+        self._store = store
+        self._declared_now = declared
+        self._declared: Mapping[str, Project] = NONE_DECLARED
+        self._stored: Mapping[str, Project] = {}
+        self._all: Mapping[str, Project] = {DEFAULT_PROJECT: Project(name=DEFAULT_PROJECT)}
+        self._roles: Mapping[str, Mapping[str, Role]] = {}
+
+    @property
+    def stored(self) -> Collection[str]:
+        """The names of the projects that were declared by the API, as of the last `load`."""
+        return self._stored.keys()
+
+    def declare(self, declared: Declared) -> None:
+        """Use other files from the next `load` on."""
+        self._declared_now = declared
+
+    @property
+    def have_changed(self) -> bool:
+        """Whether a file has changed since the last `load`."""
+        return self._declared_now() is not self._declared
+
+    async def load(self) -> None:
+        """Read the projects of the API, and take those of the files."""
+        stored = {project.name: project for project in await self._store.projects()}
+        self._declared, self._stored = self._declared_now(), stored
+        for name in sorted(stored.keys() & self._declared.keys()):
+            log.error(
+                "project %s is declared in a file and by the API; the file counts. Remove it from the file, "
+                "or delete it with `trainctl project delete %s` while it is not in the file",
+                *(name, name),
+            )
+        gone = self._all.keys() - {DEFAULT_PROJECT, *stored, *self._declared}
+        for name in sorted(gone):
+            log.warning("project %s is gone; its jobs go on, and only operators may see them", name)
+        self._all = {DEFAULT_PROJECT: Project(name=DEFAULT_PROJECT), **stored, **self._declared}
+        roles: dict[str, dict[str, Role]] = {}
+        for project in self._all.values():
+            for member, role in project.members.items():
+                roles.setdefault(member, {})[project.name] = role
+        self._roles = roles
+
+    def all(self) -> Collection[Project]:
+        """Return all projects."""
+        return self._all.values()
+
+    def names(self) -> Collection[str]:
+        """Return the names of all projects."""
+        return self._all.keys()
+
+    def get(self, name: str) -> Project | None:
+        """Return the project with this name, if it exists."""
+        return self._all.get(name)
+
+    def is_declared(self, name: str) -> bool:
+        """Return whether a file declares the project, so that the API cannot change it."""
+        return name in self._declared
+
+    def roles_of(self, member: str) -> Mapping[str, Role]:
+        """Return the roles of a member, by project."""
+        return self._roles.get(member, {})
+
+    def limits_of(self, name: str) -> ProjectLimits | None:
+        """Return the limits of a project; None if it does not exist."""
+        project = self._all.get(name)
+        return project.limits if project else None

@@ -1,0 +1,73 @@
+"""Tokens and projects: the records from which the roles of callers are made."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from job_tracker.domain.caller import Role
+from job_tracker.domain.policies import ProjectLimits
+
+TOKEN_NAME_RULE: Final = (
+    "use 1 to 64 letters, digits and ._@+-; begin and end with a letter or digit; `operator` is taken"  # noqa: S105
+)
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@+-]{0,62}[A-Za-z0-9])?", re.ASCII)
+MOST_MEMBERS: Final = 1000
+"""The largest number of members of a project."""
+LONGEST_MEMBER: Final = 512
+
+
+def is_token_name(text: str) -> bool:
+    """Return whether a token can have this name, see TOKEN_NAME_RULE.
+
+    So no token has the name of a client certificate, or of a token of a project, which has a slash.
+    """
+    return text != "operator" and _TOKEN_NAME.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token, without its text, which the service does not know."""
+
+    id: str
+    """The visible part of the text: 8 lower-case letters and digits."""
+    digest: bytes = field(repr=False)
+    """The SHA-256 of the text."""
+    name: str
+    """Whose token it is; with a project, the name within it."""
+    project: str = ""
+    """The only project in which it is valid, with `role`; empty: see `role`."""
+    role: Role | None = None
+    """Without a project, OPERATOR, or None for the roles that `name` has as a member of projects."""
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None = None
+    """None: never."""
+    revoked_at: datetime | None = None
+    used_at: datetime | None = None
+    """The last use, which is written at most once a minute; None: not yet."""
+
+    @property
+    def caller_name(self) -> str:
+        """The name of callers with this token. Those of a project cannot pass for others: PROJECT/NAME."""
+        return f"{self.project}/{self.name}" if self.project else self.name
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When the token stops being valid, or did; None: never."""
+        if self.revoked_at is None or self.expires_at is None:
+            return self.revoked_at or self.expires_at
+        return min(self.revoked_at, self.expires_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A project with its members."""
+
+    name: str
+    members: Mapping[str, Role] = field(default_factory=dict)
+    """By the name of the caller: of a token without a project, or of a client certificate."""
+    limits: ProjectLimits = field(default_factory=ProjectLimits)
+    version: int = 0
+    """Counts the changes of a stored project; 0: it is not stored."""

@@ -1,0 +1,110 @@
+"""The table of rights: the least role for each operation of `Jobs` and `Access`, and its call in the API.
+
+An operation or a call without a row is denied to everybody. A test compares the rows with these classes and
+with the proto files, so a new call without a row fails the checks.
+
+A job of a project in which the caller has no role does not exist for the caller: every operation raises the
+same JobNotFound as for an id that was never given.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from job_tracker.domain.caller import ALL_PROJECTS, Caller, Role
+from job_tracker.domain.errors import Forbidden, JobNotFound
+from job_tracker.domain.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A row: who may use an operation."""
+
+    rpc: str
+    """The call of the API, without its service."""
+    action: str
+    """The operation in words, for messages."""
+    least: Role
+    """The least role in the job's project, or in the project of the request."""
+    for_others: Role | None = None
+    """The least role for jobs that other callers submitted; None: the same."""
+
+
+RIGHTS: Mapping[str, Right] = {
+    "submit": Right("Train", "submit jobs", Role.SUBMITTER),
+    "get": Right("GetTrainingStatus", "read jobs", Role.VIEWER),
+    "list": Right("ListTrainingJobs", "list jobs", Role.VIEWER),
+    "cancel": Right("CancelTraining", "cancel jobs", Role.SUBMITTER, for_others=Role.ADMIN),
+    "watch": Right("WatchTraining", "watch jobs", Role.VIEWER),
+    "logs": Right("GetTrainingLogs", "read logs", Role.VIEWER),
+    "metrics": Right("GetTrainingMetrics", "read metrics", Role.VIEWER),
+    "artifacts": Right("GetTrainingArtifacts", "read artifacts", Role.VIEWER),
+    "fetch": Right("FetchTrainingArtifact", "read artifacts", Role.VIEWER),
+}
+"""By operation of `Jobs`."""
+
+ACCESS_RIGHTS: Mapping[str, Right] = {
+    "create_token": Right("CreateToken", "create tokens", Role.ADMIN),
+    "list_tokens": Right("ListTokens", "list tokens", Role.ADMIN),
+    "revoke_token": Right("RevokeToken", "revoke tokens", Role.ADMIN),
+    "set_project": Right("SetProject", "declare projects", Role.OPERATOR),
+    "delete_project": Right("DeleteProject", "delete projects", Role.OPERATOR),
+    "set_member": Right("SetMember", "set members", Role.ADMIN),
+    "remove_member": Right("RemoveMember", "remove members", Role.ADMIN),
+}
+"""By operation of `Access`."""
+
+BY_ANY_CALLER = frozenset({"WhoAmI", "ListProjects"})
+"""Calls that need a caller, but no role: they show what the caller may know."""
+
+BY_REPORT_TOKEN = frozenset({"Report"})
+"""Calls that need a report token instead of a role. The token names the only attempt that it is valid for."""
+
+_ROWS = {**RIGHTS, **ACCESS_RIGHTS}
+
+RPCS = BY_REPORT_TOKEN | BY_ANY_CALLER | {right.rpc for right in _ROWS.values()}
+"""The calls that have a row. All others are denied."""
+
+
+def check(caller: Caller, operation: str, project: str) -> None:
+    """Raise Forbidden unless the caller may use the operation in the project.
+
+    The message does not depend on whether the project exists.
+    """
+    right = _row(operation)
+    role = caller.role_in(project)
+    if role is None or role < right.least:
+        raise Forbidden(_explained(caller, right.action, project, role, right.least))
+
+
+def check_everywhere(caller: Caller, operation: str) -> None:
+    """Raise Forbidden unless the caller may use the operation in every project."""
+    right = _row(operation)
+    role = caller.roles.get(ALL_PROJECTS)
+    if role is None or role < right.least:
+        raise Forbidden(f"only an operator may {right.action} of all projects, and {caller.name} is not one")
+
+
+def check_job(caller: Caller, operation: str, job: Job) -> None:
+    """Raise JobNotFound unless the caller may know of the job, and Forbidden unless it may do this to it."""
+    right = _row(operation)
+    role = caller.role_in(job.spec.project)
+    if role is None:
+        raise JobNotFound(job.id)
+    if role < right.least:
+        raise Forbidden(_explained(caller, right.action, job.spec.project, role, right.least))
+    if right.for_others is not None and role < right.for_others and caller.name != job.spec.submitted_by:
+        action = f"{right.action} of others"
+        problem = _explained(caller, action, job.spec.project, role, right.for_others)
+        submitter = job.spec.submitted_by or "an unknown caller"
+        raise Forbidden(f"{problem}, and {submitter} submitted job {job.id}")
+
+
+def _row(operation: str) -> Right:
+    if operation not in _ROWS:
+        raise Forbidden(f"operation {operation!r} is denied: the table of rights has no row for it")
+    return _ROWS[operation]
+
+
+def _explained(caller: Caller, action: str, project: str, role: Role | None, least: Role) -> str:
+    has = f"{caller.name} is {role}" if role else f"{caller.name} has no role there"
+    return f"project {project}: only a caller with the role {least} or a higher one may {action}; {has}"

@@ -1,0 +1,60 @@
+"""The protocol for tokens, and for the projects that were declared by the API."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, Protocol
+
+from job_tracker.domain.access import Project, Token
+
+ENDED_TOKENS_PURGED: Final = 100
+"""The number of tokens that `add_token` deletes at most."""
+
+
+class AccessStore(Protocol):
+    """Stores tokens and projects.
+
+    Single tokens are found as fast among many as among few. All projects are read at once, since services
+    keep them in memory.
+    """
+
+    async def access_version(self) -> int:
+        """Return a number that differs after each change of tokens or projects, except for `touch_tokens`."""
+        ...
+
+    async def add_token(self, token: Token, *, purge_before: datetime) -> bool:
+        """Store a new token. Return False, and change nothing, if its id is in use.
+
+        Also deletes some of the tokens that ended before `purge_before`.
+        """
+        ...
+
+    async def token(self, token_id: str) -> Token | None:
+        """Return the token with this id, also if it has ended."""
+        ...
+
+    async def list_tokens(self, project: str | None, *, limit: int, after: str = "") -> Sequence[Token]:
+        """Return at most `limit` tokens with ids above `after`, by id: those of a project, or all."""
+        ...
+
+    async def revoke_token(self, token_id: str, at: datetime) -> Token | None:
+        """Revoke a token, unless it is revoked already, and return it; None if there is no such token."""
+        ...
+
+    async def touch_tokens(self, used: Mapping[str, datetime]) -> None:
+        """Write the last uses of tokens by id. Unknown ids are ignored."""
+        ...
+
+    async def projects(self) -> Sequence[Project]:
+        """Return all stored projects, by name."""
+        ...
+
+    async def put_project(self, project: Project) -> bool:
+        """Store the next version of a project, if `version` is its present one, and 0 for a new project.
+
+        Return False, and change nothing, if it is not.
+        """
+        ...
+
+    async def delete_project(self, name: str, at: datetime) -> bool:
+        """Delete a project, and revoke its tokens. Return False if it is not stored."""
+        ...

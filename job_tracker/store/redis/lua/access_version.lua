@@ -1,0 +1,2 @@
+-- ARGV: store
+return {'version', redis.call('HGET', KEYS[1], 'access') or '0'}

@@ -1,0 +1,2 @@
+-- ARGV: store
+return {'projects', redis.call('HGETALL', key('projects'))}

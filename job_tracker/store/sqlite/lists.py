@@ -1,0 +1,110 @@
+"""Lists of jobs: the ids that match a filter, without reading jobs of other projects or callers.
+
+A list within projects merges one ordered range of an index for each project and state. So it reads about as
+many entries as it returns, however many jobs there are in other projects or other states. SQLite merges the
+parts of a compound SELECT in the order of its ORDER BY clause (sqlite.org/optoverview.html).
+"""
+
+import heapq
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, product
+from typing import Any, Protocol
+
+from job_tracker.domain.job import JobState
+from job_tracker.store.jobs import JobFilter
+
+_MOST_RANGES = 140  # in one statement; SQLite allows 500
+
+Values = Sequence[Any]
+
+
+class Read(Protocol):
+    """Reads all rows of a query."""
+
+    def __call__(self, query: str, /, *values: Any) -> list[sqlite3.Row]:
+        """Return the rows. `values` are bound to the query."""
+        ...
+
+
+def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iterator[int]:
+    """Yield the ids of at most `limit` matching jobs below `before`, newest first."""
+    if where.projects is not None and not where.projects:
+        return iter(())
+    conditions, values = _conditions(where, before)
+    if where.projects is not None and not where.submitted_by and not _are_most(read, where):
+        ranges = list(product(sorted(where.projects), sorted(where.states or JobState)))
+        return islice(_merged(read, ranges, conditions, values, limit), limit)
+    if where.projects is not None:
+        conditions.append(f"+project IN ({_marks(where.projects)})")  # with +, SQLite uses no index for it
+        values.extend(sorted(where.projects))
+    if where.states:
+        conditions.append(f"state IN ({_marks(where.states)})")
+        values.extend(sorted(where.states))
+    source = "jobs INDEXED BY jobs_by_submitter" if where.submitted_by else "jobs"
+    return _ids(read, [_select(source, conditions)], [*values, limit])
+
+
+def _merged(
+    read: Read,
+    ranges: Sequence[tuple[str, JobState]],
+    conditions: Sequence[str],
+    values: Values,
+    limit: int,
+) -> Iterator[int]:
+    """Merge the ids of jobs of these projects and states, newest first."""
+    select = _select("jobs INDEXED BY jobs_by_project", ["project = ?", "state = ?", *conditions])
+    found = []
+    for start in range(0, len(ranges), _MOST_RANGES):
+        some = ranges[start : start + _MOST_RANGES]
+        bound = chain.from_iterable((*each, *values) for each in some)
+        found.append(_ids(read, [select] * len(some), [*bound, limit]))
+    return heapq.merge(*found, reverse=True)
+
+
+def _conditions(where: JobFilter, before: int | None) -> tuple[list[str], list[Any]]:
+    """The conditions of the filter besides projects and states, with their values."""
+    conditions: list[str] = []
+    values: list[Any] = []
+    if where.algorithm:
+        conditions.append("algorithm = ?")
+        values.append(where.algorithm)
+    if where.name_prefix:
+        conditions.append("name >= ? AND name < ?")
+        values.extend((where.name_prefix, where.name_prefix + "\U0010ffff"))
+    if where.submitted_by:
+        conditions.append("submitted_by = ? AND submitted_by <> ''")  # the index has only such jobs
+        values.append(where.submitted_by)
+    if before is not None:
+        conditions.append("id < ?")
+        values.append(before)
+    return conditions, values
+
+
+def _are_most(read: Read, where: JobFilter) -> bool:
+    """Return whether most jobs are of the wanted projects, and the filter has an index of its own.
+
+    Then most entries of that index match, which makes it the better one.
+    """
+    if not where.projects or not (where.algorithm or where.name_prefix):
+        return False
+    total: int
+    [[total]] = read("SELECT coalesce(sum(jobs), 0) FROM tallies")
+    counts = "SELECT coalesce(sum(jobs), 0) FROM project_tallies WHERE project = ?"
+    wanted: int = sum(read(counts, project)[0][0] for project in where.projects)
+    return 2 * wanted > total
+
+
+def _marks(values: frozenset[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _select(source: str, conditions: Sequence[str]) -> str:
+    # The conditions are constants; every value is bound.
+    clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT id FROM {source}{clause}"  # noqa: S608
+
+
+def _ids(read: Read, selects: Sequence[str], values: Values) -> Iterator[int]:
+    found = read(f"{' UNION ALL '.join(selects)} ORDER BY id DESC LIMIT ?", *values)
+    return iter([row[0] for row in found])

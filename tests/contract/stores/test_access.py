@@ -1,0 +1,164 @@
+"""The contract of stores: tokens and projects."""
+
+import asyncio
+import hashlib
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.domain.access import Project, Token
+from job_tracker.domain.caller import Role
+from job_tracker.domain.policies import ProjectLimits
+from job_tracker.store.base import Store
+from tests.support.jobs import NOON
+from tests.support.stores import Reopen
+
+LONG_AGO = NOON - timedelta(days=365)
+LATER = NOON + timedelta(hours=1)
+
+
+def token(token_id: str = "aaaaaaaa", **changes: object) -> Token:
+    given = Token(
+        id=token_id,
+        digest=hashlib.sha256(token_id.encode()).digest(),
+        name="ci",
+        project="vision",
+        role=Role.SUBMITTER,
+        created_at=NOON,
+        created_by="operator",
+    )
+    return replace(given, **changes)  # type: ignore[arg-type]
+
+
+async def added(store: Store, *tokens: Token) -> None:
+    for each in tokens:
+        assert await store.add_token(each, purge_before=LONG_AGO)
+
+
+async def ids(store: Store, project: str | None = None, limit: int = 100, after: str = "") -> list[str]:
+    return [each.id for each in await store.list_tokens(project, limit=limit, after=after)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        token(),
+        token(expires_at=LATER),
+        token(project="", role=None, name="alice@example.com"),
+        token(project="", role=Role.OPERATOR, created_by=""),
+    ],
+)
+async def test_a_token_is_found_by_its_id_after_a_restart(reopen: Reopen, given: Token) -> None:
+    await added(await reopen(), given)
+    assert await (await reopen()).token(given.id) == given
+
+
+async def test_an_unknown_token_is_not_found(store: Store) -> None:
+    await added(store, token())
+    assert await store.token("bbbbbbbb") is None
+    assert await store.revoke_token("bbbbbbbb", NOON) is None
+
+
+async def test_an_id_is_used_once(store: Store) -> None:
+    await added(store, token())
+    before = await store.access_version()
+    other = token(name="another", digest=b"x" * 32)
+    assert not await store.add_token(other, purge_before=LONG_AGO)
+    assert await store.token("aaaaaaaa") == token()
+    assert await store.access_version() in (before, before + 1)
+
+
+async def test_tokens_are_listed_by_id_in_pages(store: Store) -> None:
+    await added(store, token("cccccccc"), token("aaaaaaaa"), token("bbbbbbbb", project="", role=None))
+    assert await ids(store) == ["aaaaaaaa", "bbbbbbbb", "cccccccc"]
+    assert await ids(store, limit=2) == ["aaaaaaaa", "bbbbbbbb"]
+    assert await ids(store, limit=2, after="bbbbbbbb") == ["cccccccc"]
+    assert await ids(store, "vision") == ["aaaaaaaa", "cccccccc"]
+    assert await ids(store, "vision", after="aaaaaaaa") == ["cccccccc"]
+    assert await ids(store, "speech") == []
+
+
+async def test_a_token_is_revoked_once(store: Store) -> None:
+    await added(store, token())
+    revoked = await store.revoke_token("aaaaaaaa", NOON)
+    assert revoked == token(revoked_at=NOON)
+    assert await store.revoke_token("aaaaaaaa", LATER) == revoked
+    assert await store.token("aaaaaaaa") == revoked
+
+
+async def test_the_last_use_of_tokens_is_kept(store: Store) -> None:
+    await added(store, token("aaaaaaaa"), token("bbbbbbbb"))
+    before = await store.access_version()
+    await store.touch_tokens({"aaaaaaaa": LATER, "unknown0": LATER})
+    assert await store.token("aaaaaaaa") == token("aaaaaaaa", used_at=LATER)
+    assert await store.token("bbbbbbbb") == token("bbbbbbbb")
+    assert await store.token("unknown0") is None
+    assert await store.access_version() == before
+
+
+async def test_tokens_that_ended_long_ago_are_deleted_when_others_are_added(store: Store) -> None:
+    await added(
+        store,
+        token("expired0", expires_at=NOON),
+        token("revoked0", expires_at=LATER + timedelta(days=9)),
+        token("valid000", expires_at=LATER + timedelta(days=9)),
+        token("forever0"),
+        token("revoked1"),
+    )
+    for each in ("revoked0", "revoked1"):
+        await store.revoke_token(each, NOON)
+    assert await store.add_token(token("zzzzzzzz"), purge_before=LATER)
+    assert await ids(store) == ["forever0", "valid000", "zzzzzzzz"]
+    assert await ids(store, "vision") == ["forever0", "valid000", "zzzzzzzz"]
+    assert await store.token("expired0") is None
+
+
+async def test_a_project_is_kept_with_its_members_and_limits(reopen: Reopen) -> None:
+    project = Project(
+        name="vision",
+        members={"alice": Role.ADMIN, "CN=bob,O=Example": Role.VIEWER, "é\n☃": Role.SUBMITTER},
+        limits=ProjectLimits(max_queued=7),
+    )
+    assert await (await reopen()).put_project(project)
+    assert await (await reopen()).projects() == [replace(project, version=1)]
+
+
+async def test_projects_are_listed_by_name(store: Store) -> None:
+    for name in ("b", "c", "a"):
+        assert await store.put_project(Project(name=name))
+    assert [each.name for each in await store.projects()] == ["a", "b", "c"]
+
+
+async def test_of_two_writers_of_a_project_the_second_one_reads_again(store: Store) -> None:
+    project = Project(name="vision")
+    assert await store.put_project(project)
+    assert not await store.put_project(project)
+    first, second = replace(project, version=1), replace(project, version=1)
+    outcomes = await asyncio.gather(store.put_project(first), store.put_project(second))
+    assert sorted(outcomes) == [False, True]
+    assert [each.version for each in await store.projects()] == [2]
+
+
+async def test_a_deleted_project_leaves_no_valid_token(store: Store) -> None:
+    await store.put_project(Project(name="vision"))
+    await added(store, token("aaaaaaaa"), token("bbbbbbbb", project="speech"), token("cccccccc"))
+    await store.revoke_token("cccccccc", NOON)
+    assert await store.delete_project("vision", LATER)
+    revoked = {each.id: each.revoked_at for each in await store.list_tokens(None, limit=9)}
+    assert revoked == {"aaaaaaaa": LATER, "bbbbbbbb": None, "cccccccc": NOON}
+    assert await store.projects() == []
+    assert not await store.delete_project("vision", LATER)
+
+
+async def test_each_change_has_a_version(store: Store) -> None:
+    versions = [await store.access_version()]
+    await added(store, token())
+    versions.append(await store.access_version())
+    await store.revoke_token("aaaaaaaa", NOON)
+    versions.append(await store.access_version())
+    await store.put_project(Project(name="vision"))
+    versions.append(await store.access_version())
+    await store.delete_project("vision", NOON)
+    versions.append(await store.access_version())
+    assert len(set(versions)) == len(versions)

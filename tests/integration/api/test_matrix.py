@@ -1,0 +1,202 @@
+"""Every call of the proto files, as every role, in the caller's project and in another, on both stores."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from job_tracker.domain.caller import Role
+from tests.support.access import Entry, RedisOpener, Sent, failure
+from tests.support.api_service import Serve, Service, metadata
+from tests.support.redis_server import server_or_skip
+from training_service._generated import access_service_pb2 as apb
+from training_service._generated import access_service_pb2_grpc as apb_grpc
+from training_service._generated import training_reporter_pb2 as rpb
+from training_service._generated import training_reporter_pb2_grpc as rpb_grpc
+from training_service._generated import training_service_pb2 as pb
+from training_service._generated import training_service_pb2_grpc as pb_grpc
+
+EVERYONE, NOBODY = None, 9
+Least = int | None
+
+# The least role for each call: about a job of another caller, a project, or neither. It is written
+# here once more, so that a change of the table of rights changes a test.
+LEAST: dict[str, Least] = {
+    "Train": Role.SUBMITTER,
+    "GetTrainingStatus": Role.VIEWER,
+    "ListTrainingJobs": Role.VIEWER,
+    "CancelTraining": Role.ADMIN,
+    "WatchTraining": Role.VIEWER,
+    "GetTrainingLogs": Role.VIEWER,
+    "GetTrainingMetrics": Role.VIEWER,
+    "GetTrainingArtifacts": Role.VIEWER,
+    "FetchTrainingArtifact": Role.VIEWER,
+    "Report": NOBODY,  # only report tokens
+    "WhoAmI": EVERYONE,
+    "ListProjects": EVERYONE,
+    "CreateToken": Role.ADMIN,
+    "ListTokens": Role.ADMIN,
+    "RevokeToken": Role.ADMIN,
+    "SetMember": Role.ADMIN,
+    "RemoveMember": Role.ADMIN,
+    "SetProject": Role.OPERATOR,
+    "DeleteProject": Role.OPERATOR,
+}
+HIDDEN = {  # these say of what the caller may not know that it does not exist
+    *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
+    *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken"),
+}
+MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc))
+STUBS = {
+    method.name: (getattr(grpc_module, f"{service.name}Stub"), getattr(module, method.input_type.name))
+    for module, grpc_module in MODULES
+    for service in module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+
+def test_the_matrix_has_every_call_of_the_proto_files() -> None:
+    assert STUBS.keys() == LEAST.keys()
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "sqlite":
+        yield None
+        return
+    server = server_or_skip(tmp_path)
+    server.start()
+    yield RedisOpener(server)
+    server.end()
+
+
+class Matrix:
+    """A service with the projects `vision` and `speech`, each with a job and a token of the operator's."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.entry = Entry(service)
+        self.jobs: dict[str, int] = {}
+
+    async def fill(self) -> None:
+        for project in ("vision", "speech"):
+            await self.entry.project(project, temporary="viewer")
+            sent = [*self.entry.operator, ("x-project", project)]
+            made = await self.service.stub.Train(pb.TrainRequest(metadata=metadata()), metadata=sent)
+            self.jobs[project] = made.job_id
+
+    async def fields(self, rpc: str, project: str, *, exists: bool = True) -> dict[str, Any]:
+        """The fields of a request about a project."""
+        job_id = self.jobs[project] if exists else 999
+        name = project if exists else f"{project}-2"
+        match rpc:
+            case "Train":
+                return {"metadata": metadata()}
+            case "ListTrainingJobs" | "ListTokens":
+                return {"project": name}
+            case "FetchTrainingArtifact":
+                return {"job_id": job_id, "name": "model.pt"}
+            case "CreateToken":
+                return {"name": "ci", "project": name, "role": apb.viewer}
+            case "RevokeToken":
+                return {
+                    "id": (await self.entry.token("ci", project, "viewer")).token.id if exists else "a" * 8
+                }
+            case "SetMember":
+                return {"project": name, "member": "temporary", "role": apb.viewer}
+            case "RemoveMember":
+                if exists:
+                    await self.entry.member(name, "temporary", "viewer")
+                return {"project": name, "member": "temporary"}
+            case "SetProject" | "DeleteProject":
+                return {"name": name}
+            case "Report" | "WhoAmI" | "ListProjects":
+                return {}
+            case _:
+                return {"job_id": job_id}
+
+    async def answer(
+        self, rpc: str, project: str, sent: Sent, *, exists: bool = True
+    ) -> tuple[grpc.StatusCode, str]:
+        """What the caller gets for a request about the project, or about one that does not exist."""
+        stub, request = STUBS[rpc]
+        fields = await self.fields(rpc, project, exists=exists)
+        name = project if exists else f"{project}-2"
+        about = [*sent, ("x-project", name)] if rpc == "Train" else sent
+        call: Callable[..., Any] = getattr(stub(self.service.channel), rpc)
+        return await failure(call(request(**fields), metadata=about, timeout=20))
+
+    async def verdict(self, rpc: str, project: str, sent: Sent) -> str:
+        code, details = await self.answer(rpc, project, sent)
+        match code:
+            case grpc.StatusCode.UNAUTHENTICATED:
+                return "unknown caller"
+            case grpc.StatusCode.PERMISSION_DENIED:
+                return "denied"
+            case grpc.StatusCode.NOT_FOUND if details.endswith("doesn't exist") and "model" not in details:
+                return "hidden"
+            case grpc.StatusCode.OK | grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.NOT_FOUND:
+                return "allowed"
+        raise AssertionError(f"{rpc}: {code}: {details}")
+
+
+Make = Callable[[], Awaitable[Matrix]]
+
+
+@pytest.fixture
+async def matrix(serve: Serve, opener: Any) -> Matrix:
+    store = [] if opener is None else [opener]
+    made = Matrix(await serve(*store, tracked=False, auth={"loopback": "token"}))
+    await made.fill()
+    return made
+
+
+def expected(rpc: str, role: Role | None) -> str:
+    """The verdict for a caller with this role in the project of the request."""
+    least = LEAST[rpc]
+    if least == NOBODY:
+        return "unknown caller"
+    if least is EVERYONE or (role is not None and role >= least):
+        return "allowed"
+    if rpc in HIDDEN and (role is None or rpc == "RevokeToken"):
+        return "hidden"
+    return "denied"
+
+
+@pytest.mark.parametrize("role", [None, *Role])
+async def test_every_call_as_every_role(matrix: Matrix, role: Role | None) -> None:
+    sent = await matrix.entry.caller(role, "vision")
+    own = {rpc: await matrix.verdict(rpc, "vision", sent) for rpc in STUBS}
+    assert own == {rpc: expected(rpc, role) for rpc in STUBS}
+    elsewhere = role if role is Role.OPERATOR else None
+    others = {rpc: await matrix.verdict(rpc, "speech", sent) for rpc in STUBS}
+    assert others == {rpc: expected(rpc, elsewhere) for rpc in STUBS}
+
+
+async def test_no_call_tells_a_stranger_whether_a_project_a_job_or_a_token_exists(matrix: Matrix) -> None:
+    sent = await matrix.entry.caller(Role.ADMIN, "vision")
+    for rpc in STUBS:
+        (code, details), (same_code, same) = [
+            await matrix.answer(rpc, "speech", sent, exists=exists) for exists in (True, False)
+        ]
+        details = details.replace(f"Job {matrix.jobs['speech']}", "Job 999").replace("speech", "speech-2")
+        if rpc == "RevokeToken":  # the messages have the ids, which differ
+            details, same = details[-14:], same[-14:]
+        assert (code, details) == (same_code, same), rpc
+
+
+async def test_every_call_needs_a_caller(matrix: Matrix) -> None:
+    verdicts = {rpc: await matrix.verdict(rpc, "vision", []) for rpc in STUBS}
+    assert verdicts == dict.fromkeys(STUBS, "unknown caller")
+
+
+async def test_a_submitter_cancels_its_own_job_only(matrix: Matrix) -> None:
+    sent = await matrix.entry.caller(Role.SUBMITTER, "vision")
+    made = await matrix.service.stub.Train(pb.TrainRequest(metadata=metadata()), metadata=sent)
+    cancelled = await matrix.service.stub.CancelTraining(
+        pb.CancelTrainingRequest(job_id=made.job_id), metadata=sent
+    )
+    assert (cancelled.status, cancelled.submitted_by) == (pb.cancelled, "vision/ci")
+    assert await matrix.verdict("CancelTraining", "vision", sent) == "denied"

@@ -1,0 +1,82 @@
+"""Tokens and projects for tests with a running service."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from job_tracker.access import tokens
+from job_tracker.domain.caller import Role
+from job_tracker.store.redis import Address, RedisStore
+from tests.support.api_service import Service
+from tests.support.redis_server import RedisServer
+from training_service._generated import access_service_pb2 as apb
+from training_service._generated.access_service_pb2_grpc import AccessServiceStub
+
+Sent = list[tuple[str, str]]
+"""The metadata of a call."""
+
+
+class RedisOpener:
+    """Opens a new store in Redis where a test would open a file."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._address = Address(server.url, f"test-{uuid.uuid4().hex}")
+
+    async def open(self, _path: Path) -> RedisStore:
+        """Open the store."""
+        return await RedisStore.open(self._address)
+
+
+class Entry:
+    """The service's operations on tokens and projects, as its operator."""
+
+    def __init__(self, service: Service) -> None:
+        made = tokens.new_token(tokens.OPERATOR_ID)
+        service.access.callers.accept_operator(made.digest)
+        self.operator = bearer(made.text)
+        self.stub: Any = AccessServiceStub(service.channel)
+
+    async def project(self, name: str, **members: str) -> None:
+        """Declare a project with members by role."""
+        await self.stub.SetProject(apb.SetProjectRequest(name=name), metadata=self.operator)
+        for member, role in members.items():
+            await self.member(name, member, role)
+
+    async def member(self, project: str, member: str, role: str) -> None:
+        """Give a role."""
+        request = apb.SetMemberRequest(project=project, member=member, role=apb.Role.Value(role))
+        await self.stub.SetMember(request, metadata=self.operator)
+
+    async def token(self, name: str, project: str = "", role: str = "no_role") -> apb.CreateTokenResponse:
+        """Create a token."""
+        request = apb.CreateTokenRequest(name=name, project=project, role=apb.Role.Value(role))
+        made: apb.CreateTokenResponse = await self.stub.CreateToken(request, metadata=self.operator)
+        return made
+
+    async def caller(self, role: Role | None, project: str) -> Sent:
+        """The metadata of a new caller with a role; None: it has a token, but no role."""
+        if role in (None, Role.OPERATOR):
+            made = await self.token(f"n{uuid.uuid4().hex[:8]}", role="operator" if role else "no_role")
+        else:
+            made = await self.token("ci", project, str(role))
+        return bearer(made.text)
+
+
+def bearer(text: str) -> Sent:
+    """The metadata with a token."""
+    return [("authorization", f"Bearer {text}")]
+
+
+async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
+    """The code and the message with which a call ends; of a stream, up to its first message."""
+    try:
+        if hasattr(call, "__aiter__"):
+            await call.read()
+            call.cancel()
+        else:
+            await call
+    except grpc.aio.AioRpcError as error:
+        return error.code(), error.details() or ""
+    return grpc.StatusCode.OK, ""

@@ -1,0 +1,208 @@
+"""Starts Python programs as fast as a fork, since PyTorch is imported: `python forkserver.py DESCRIPTOR`.
+
+Each message at the descriptor, a socket, is an order as JSON. An order to start comes with the descriptors
+for standard output and error, and is answered with the pid. An order to reap a process, which has ended, is
+answered with its exit code (-N for signal N).
+
+Only libraries are imported, so a program imports our code itself, and with its own environment. This module
+imports nothing of ours either: it is the `__main__` that a program finds until it replaces it.
+"""
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = (
+    "fsspec.implementations.local",
+    "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.checkpoint.staging",
+    "torch.distributed.checkpoint.state_dict_loader",
+    "torch.distributed.checkpoint.state_dict_saver",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel",
+    "torch.nn.parallel",
+    "torch.utils.data",
+)
+"""What the programs import, and what takes long of it."""
+ENVIRONMENT = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
+"""What the libraries read when they are imported. It must hold for the programs, too."""
+
+_LONGEST = 1 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+class ForkServer:
+    """The client of a fork server."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                env=ENVIRONMENT,
+                pass_fds=[theirs.fileno()],
+            )
+        self._turn = threading.Lock()
+
+    def start(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "Forked":
+        """Start `python ARGUMENTS...`, which are -c CODE, -m MODULE or a path, and those of the program."""
+        order = {"arguments": arguments, "folder": str(folder), "environment": environment}
+        stdout, stderr = os.pipe(), os.pipe()
+        try:
+            pid = self._ask(order, stdout[1], stderr[1])
+        finally:
+            os.close(stdout[1])
+            os.close(stderr[1])
+        return Forked(self, pid, [sys.executable, *arguments], stdout[0], stderr[0])
+
+    def reap(self, pid: int) -> int:
+        """Return the exit code of a process that has ended. Until then its pid is not used again."""
+        return self._ask({"reap": pid})
+
+    def close(self) -> None:
+        """End the server."""
+        self._socket.close()
+        self._process.wait()
+
+    def _ask(self, order: Mapping[str, Any], *descriptors: int) -> int:
+        with self._turn:
+            socket.send_fds(self._socket, [json.dumps(order).encode()], descriptors)
+            answer = self._socket.recv(_LONGEST)
+        assert answer, "the fork server has ended"
+        return int(answer)
+
+
+class Forked(subprocess.Popen[str]):
+    """A process of a fork server. It has the methods of a process of our own."""
+
+    def __init__(self, server: ForkServer, pid: int, args: list[str], stdout: int, stderr: int) -> None:
+        self.args = args
+        self.pid = pid
+        self.returncode: Any = None
+        self.stdin = None
+        self.stdout = os.fdopen(stdout)
+        self.stderr = os.fdopen(stderr)
+        self._server = server
+        self._descriptor = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            end = select.poll()
+            end.register(self._descriptor, select.POLLIN)
+            if not end.poll(None if timeout is None else timeout * 1000):
+                assert timeout is not None
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            self.returncode = self._server.reap(self.pid)
+            os.close(self._descriptor)
+        code: int = self.returncode
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._descriptor, sig)
+
+    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002
+        assert input is None
+        assert self.stdout
+        assert self.stderr
+        with ThreadPoolExecutor() as readers, self.stdout, self.stderr:
+            output = [readers.submit(_rest_of, stream) for stream in (self.stdout, self.stderr)]
+            self.wait(timeout)
+            return output[0].result(), output[1].result()
+
+
+def _rest_of(stream: Any) -> str:
+    return "" if stream.closed else stream.read()
+
+
+def serve(channel: socket.socket) -> Sequence[str]:
+    """Fork for each order. Returns in each new process only, with its arguments."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 2)
+        if not message:
+            os._exit(0)
+        order = json.loads(message)
+        if "reap" in order:
+            _, status = os.waitpid(order["reap"], 0)
+            channel.send(b"%d" % os.waitstatus_to_exitcode(status))
+            continue
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            _move(order, *descriptors)
+            arguments: Sequence[str] = order["arguments"]
+            return arguments
+        for descriptor in descriptors:
+            os.close(descriptor)
+        channel.send(b"%d" % pid)
+
+
+def _move(order: Mapping[str, Any], stdout: int, stderr: int) -> None:
+    """Make this process one that was started with this environment, in this folder."""
+    for source, target in ((stdout, 1), (stderr, 2)):
+        os.dup2(source, target)
+        os.close(source)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    random.seed()
+    sys.modules["numpy"].random.seed()
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run a program as `python ARGUMENTS...` would."""
+    option, *others = arguments
+    if option == "-m":
+        sys.path.insert(0, str(Path.cwd()))
+        sys.argv = others
+        runpy.run_module(others[0], run_name="__main__", alter_sys=True)
+    elif option == "-c":
+        sys.path.insert(0, "")
+        sys.argv = ["-c", *others[1:]]
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        exec(compile(others[0], "<string>", "exec"), vars(main))
+    else:
+        sys.path.insert(0, str(Path(option).parent))
+        sys.argv = [*arguments]
+        runpy.run_path(option, run_name="__main__")
+
+
+def prepare() -> None:
+    """Import the libraries."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    del sys.path[0]  # this folder
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
+    gc.collect()
+    gc.freeze()  # a collection in a process would copy all that is shared
+
+
+if __name__ == "__main__":
+    prepare()
+    run(serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,0 +1,27 @@
+"""The page on projects has the rights that are enforced."""
+
+import re
+from pathlib import Path
+
+from job_tracker.domain.caller import Role
+from job_tracker.domain.rights import ACCESS_RIGHTS, BY_ANY_CALLER, RIGHTS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "projects.md").read_text()
+
+
+def test_the_page_has_the_table_of_rights() -> None:
+    shown = dict(re.findall(r"^\| ([A-Z]\w+) \| (.+) \|$", PAGE, re.MULTILINE))
+    of_access = {right.rpc: shown.pop(right.rpc).partition(";")[0] for right in ACCESS_RIGHTS.values()}
+    assert of_access == {right.rpc: str(right.least) for right in ACCESS_RIGHTS.values()}
+    assert all(rpc in PAGE for rpc in BY_ANY_CALLER)
+    assert shown == {
+        right.rpc: f"{right.least}; {right.for_others} for jobs of others"
+        if right.for_others
+        else str(right.least)
+        for right in RIGHTS.values()
+    }
+
+
+def test_the_page_has_every_role() -> None:
+    rows = re.findall(r"^\| ([a-z]+) \| [a-z]", PAGE.partition("## Roles")[2], re.MULTILINE)
+    assert [row for row in rows if row not in ("role", "call")] == [*map(str, Role)]

@@ -1,0 +1,162 @@
+"""A stream ends when its caller loses the right to read it, whether it waits or not."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from job_tracker.domain.caller import Caller, Role
+from job_tracker.domain.errors import Forbidden, NotAllowed, StoreUnavailable
+from job_tracker.domain.open_streams import OpenStreams, StreamUse
+from tests.support.callers import caller_with
+
+VIEWER = caller_with(Role.VIEWER)
+
+
+class Source:
+    """A stream that gives the items that are put into it."""
+
+    def __init__(self) -> None:
+        self.items: asyncio.Queue[int | None] = asyncio.Queue()
+        self.is_closed = False
+
+    async def stream(self) -> AsyncGenerator[int, None]:
+        try:
+            while (item := await self.items.get()) is not None:
+                yield item
+        finally:
+            self.is_closed = True
+
+
+def read(streams: OpenStreams, source: Source, caller: Caller = VIEWER) -> AsyncGenerator[int, None]:
+    async def begin() -> tuple[StreamUse, AsyncGenerator[int, None]]:
+        return StreamUse(caller, "watch", "vision"), source.stream()
+
+    return streams.read(begin)
+
+
+async def without_roles(caller: Caller) -> Caller:
+    return caller_with(None, name=caller.name)
+
+
+async def unchanged(caller: Caller) -> Caller:
+    return caller
+
+
+async def test_items_pass_until_the_stream_ends() -> None:
+    streams, source = OpenStreams(), Source()
+    for item in (1, 2, None):
+        source.items.put_nowait(item)
+    async with aclosing(read(streams, source)) as items:
+        assert [item async for item in items] == [1, 2]
+    assert source.is_closed
+
+
+async def test_a_waiting_reader_learns_at_once_that_its_role_is_gone() -> None:
+    streams, source = OpenStreams(), Source()
+    async with aclosing(read(streams, source)) as items:
+        source.items.put_nowait(1)
+        assert await anext(items) == 1
+        waiting = asyncio.ensure_future(anext(items))
+        await asyncio.sleep(0)
+        await streams.recheck(unchanged)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await streams.recheck(without_roles)
+        with pytest.raises(Forbidden, match="viewer or a higher one may watch jobs; ada has no role there"):
+            await waiting
+    assert source.is_closed
+
+
+async def test_a_slow_reader_gets_the_error_instead_of_the_next_item() -> None:
+    streams, source = OpenStreams(), Source()
+    async with aclosing(read(streams, source)) as items:
+        source.items.put_nowait(1)
+        source.items.put_nowait(2)
+        assert await anext(items) == 1
+        await streams.recheck(without_roles)
+        with pytest.raises(Forbidden):
+            await anext(items)
+
+
+async def test_a_caller_who_is_no_longer_one_gets_that_error() -> None:
+    streams, source = OpenStreams(), Source()
+
+    async def revoked(_: Caller) -> Caller:
+        raise NotAllowed("the token was revoked")
+
+    async with aclosing(read(streams, source)) as items:
+        source.items.put_nowait(1)
+        await anext(items)
+        await streams.recheck(revoked)
+        with pytest.raises(NotAllowed, match="revoked"):
+            await anext(items)
+
+
+async def test_only_the_streams_of_that_caller_end() -> None:
+    streams, one, other = OpenStreams(), Source(), Source()
+    bob = caller_with(Role.ADMIN, name="bob")
+
+    async def current(caller: Caller) -> Caller:
+        return bob if caller.name == "bob" else await without_roles(caller)
+
+    async with aclosing(read(streams, one)) as of_ada, aclosing(read(streams, other, bob)) as of_bob:
+        one.items.put_nowait(1)
+        other.items.put_nowait(1)
+        assert [await anext(of_ada), await anext(of_bob)] == [1, 1]
+        await streams.recheck(current)
+        other.items.put_nowait(2)
+        assert await anext(of_bob) == 2
+        with pytest.raises(Forbidden):
+            await anext(of_ada)
+
+
+async def test_each_caller_is_asked_once_and_closed_streams_are_forgotten() -> None:
+    streams = OpenStreams()
+    asked: list[str] = []
+
+    async def current(caller: Caller) -> Caller:
+        asked.append(caller.name)
+        return caller
+
+    sources = [Source() for _ in range(3)]
+    opened = [read(streams, source) for source in sources]
+    for source, items in zip(sources, opened, strict=True):
+        source.items.put_nowait(1)
+        await anext(items)
+    await streams.recheck(current)
+    assert asked == ["ada"]
+    for items in opened:
+        await items.aclose()
+    await streams.recheck(current)
+    assert asked == ["ada"]
+
+
+async def test_if_callers_cannot_be_looked_up_their_streams_go_on() -> None:
+    streams, source = OpenStreams(), Source()
+
+    async def unavailable(_: Caller) -> Caller:
+        raise StoreUnavailable("the store does not answer")
+
+    async with aclosing(read(streams, source)) as items:
+        source.items.put_nowait(1)
+        source.items.put_nowait(2)
+        await anext(items)
+        with pytest.raises(StoreUnavailable):
+            await streams.recheck(unavailable)
+        assert await anext(items) == 2
+
+
+async def test_a_time_out_inside_of_a_stream_stays_a_time_out() -> None:
+    async def slow() -> AsyncGenerator[int, None]:
+        yield 1
+        raise TimeoutError("the storage is slow")
+
+    async def begin() -> tuple[StreamUse, AsyncGenerator[int, None]]:
+        return StreamUse(VIEWER, "watch", "vision"), slow()
+
+    items = OpenStreams().read(begin)
+    assert await anext(items) == 1
+    with pytest.raises(TimeoutError, match="storage"):
+        await anext(items)

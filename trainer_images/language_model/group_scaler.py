@@ -1,0 +1,37 @@
+"""The loss scale of PRECISION=fp16, which all processes of a group change together.
+
+P. Micikevicius et al., "Mixed Precision Training", ICLR 2018: the loss is multiplied by a scale, so that
+small gradients are not zero in fp16, and gradients are divided by it before the step. If one of them is
+infinite or not a number, the step is skipped and the scale is halved. After many other steps, it is doubled.
+"""
+
+import torch
+from torch.optim import Optimizer
+from trainer_kit.group import Group
+
+INITIAL_SCALE, GROWTH_INTERVAL = 2.0**16, 2000
+"""The defaults of PyTorch."""
+
+
+class GroupScaler(torch.amp.GradScaler):
+    """PyTorch's scaler for ranks that have different gradients: those of a pipeline, or tensor ranks.
+
+    If any rank finds a gradient that is not finite, all skip the step. So their scales stay the same, and no
+    stage or shard of the weights takes a step that the others do not take.
+    """
+
+    def __init__(self, group: Group, *, enabled: bool) -> None:
+        """Start with the same scale on all ranks. Without `enabled`, the scale is always 1."""
+        super().__init__(group.device.type, INITIAL_SCALE, growth_interval=GROWTH_INTERVAL, enabled=enabled)
+        self._group = group
+        if enabled:  # otherwise the first loss would do it, which only the last stage of a pipeline has
+            self._lazy_init_scale_growth_tracker(group.device)
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divide the gradients by the scale. Every process must call this."""
+        super().unscale_(optimizer)
+        if self.is_enabled():
+            found = self._found_inf_per_device(optimizer).values()
+            [ranks] = self._group.total(sum(each.item() for each in found))
+            for each in found:
+                each.fill_(float(ranks > 0))

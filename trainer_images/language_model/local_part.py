@@ -1,0 +1,9 @@
+"""The part of a tensor that this process holds."""
+
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return this process's part of a tensor that may be divided among ranks. It shares the memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

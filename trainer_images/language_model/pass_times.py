@@ -1,0 +1,170 @@
+"""Measures the passes of a pipeline: the CPU time of each micro-batch in each stage.
+
+`trainctl plot --timeline` draws them from the file that is published with the model. CPU time is that of
+the thread that computes the pass, so it leaves out waiting for other ranks, and for processors that other
+processes use. On a GPU it would be the time to start kernels, so passes on GPUs are not measured.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage
+
+from language_model.layout import Layout
+
+FILE = "timeline.json"
+UNFLUSHED_STEPS = 12
+"""The number of steps in a timeline without flushes, in which no step shows the schedule alone."""
+MOST_PASSES = 10_000
+"""The number of passes, over all ranks, up to which there is a timeline."""
+
+
+class Pass(NamedTuple):
+    """One pass of one micro-batch through one stage. Micro-batches and stages count from 0."""
+
+    is_forward: bool
+    stage: int
+    micro_batch: int
+
+
+Seconds = dict[Pass, float]
+
+
+class PassTimes:
+    """The CPU seconds of the passes of this process, in the order of their start.
+
+    The time of a pass is the least in all steps. Other processes can only add to it: they empty caches, and
+    on a virtual machine they may take the processor unseen.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._micro_batches = layout.micro_batches
+        self._last: deque[Seconds] = deque(maxlen=_steps_in(layout))
+        self._least: Seconds = {}
+        self._now: Seconds | None = None
+        self.steps = 0
+        """The number of measured steps."""
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Measure the passes in the block as one step. Passes outside of such a block are not measured."""
+        self._now = now = {}
+        try:
+            yield
+        finally:
+            self._now = None
+        for each, seconds in now.items():
+            place = self._place_of(each)
+            self._least[place] = min(seconds, self._least.get(place, seconds))
+        self._last.append(now)
+        self.steps += 1
+
+    @contextmanager
+    def measuring(self, is_forward: bool, stage: int, micro_batch: int) -> Iterator[None]:
+        """Measure the block as a pass. Several blocks of one pass add up, such as layers and loss.
+
+        Without flushes, micro-batches must be numbered on from step to step.
+        """
+        began = time.thread_time()
+        yield
+        if self._now is not None:
+            done = Pass(is_forward, stage, micro_batch)
+            self._now[done] = self._now.get(done, 0.0) + time.thread_time() - began
+
+    def including(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return the loss function such that its time is part of the last forward pass."""
+
+        def timed(*arguments: Any) -> Tensor:
+            last = next(reversed(self._now), None) if self._now else None
+            if last is None:
+                return loss(*arguments)
+            with self.measuring(*last):
+                return loss(*arguments)
+
+        return timed
+
+    def least(self) -> Seconds:
+        """Return the passes of the last step, or of the last UNFLUSHED_STEPS, with their least times."""
+        return {each: self._least[self._place_of(each)] for step in self._last for each in step}
+
+    def _place_of(self, each: Pass) -> Pass:
+        """Return the pass at the same place of the first step."""
+        return each._replace(micro_batch=each.micro_batch % self._micro_batches)
+
+
+class MeasuredStage(PipelineStage):
+    """A stage that measures its passes."""
+
+    def __init__(self, times: PassTimes, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._times = times
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
+        """Do and measure a forward pass."""
+        with self._times.measuring(True, self.stage_index, fwd_chunk_id):
+            return super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
+        """Do and measure a backward pass."""
+        with self._times.measuring(False, self.stage_index, bwd_chunk_id):
+            return super().backward_one_chunk(bwd_chunk_id, *arguments, **options)
+
+
+def is_flushed(layout: Layout) -> bool:
+    """Return whether all passes of a step end before those of the next one begin."""
+    return not layout.is_asynchronous
+
+
+def _steps_in(layout: Layout) -> int:
+    """Return the number of steps in a timeline."""
+    return 1 if is_flushed(layout) else UNFLUSHED_STEPS
+
+
+def are_measured(layout: Layout, device_type: str) -> bool:
+    """Return whether there is a timeline: of a pipeline on CPUs, with at most MOST_PASSES."""
+    passes = 2 * layout.stages * layout.micro_batches * _steps_in(layout)
+    return layout.pipeline > 1 and device_type == "cpu" and passes <= MOST_PASSES
+
+
+def gather(
+    times: PassTimes, layout: Layout, ranks: dist.ProcessGroup, device: torch.device
+) -> dict[str, Any] | None:
+    """Return the content of FILE for these ranks, which all call this; None if there is none."""
+    if not times.steps or not are_measured(layout, device.type):
+        return None
+    found: list[Seconds] = [{}] * layout.pipeline
+    dist.all_gather_object(found, times.least(), ranks)
+    return timeline(layout, found, times.steps)
+
+
+def timeline(layout: Layout, ranks: Sequence[Seconds], steps: int) -> dict[str, Any]:
+    """Return the content of FILE, given the passes of each of the pipeline's ranks in their order.
+
+    It has one step if it is flushed (see `is_flushed`), and a piece of the training if not.
+    """
+    return {
+        "schedule": str(layout.schedule),
+        "ranks": layout.pipeline,
+        "stages": layout.stages,
+        "micro_batches": layout.micro_batches,
+        "flushed": is_flushed(layout),
+        "steps": steps,
+        "passes": [
+            [
+                {
+                    "kind": "forward" if each.is_forward else "backward",
+                    "stage": each.stage,
+                    "micro_batch": each.micro_batch,
+                    "seconds": seconds,
+                }
+                for each, seconds in passes.items()
+            ]
+            for passes in ranks
+        ],
+    }

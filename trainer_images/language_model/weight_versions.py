@@ -1,0 +1,80 @@
+"""Weight stashing: a stage of an asynchronous pipeline keeps each version of its weights until it is used.
+
+D. Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, section 3.3.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+Place = tuple[nn.Module, str]
+"""A module, and the name of one of its parameters."""
+
+
+class Version:
+    """The weights of a stage after some number of updates."""
+
+    def __init__(self, number: int, weights: dict[Place, nn.Parameter]) -> None:
+        self.number = number
+        """The number of updates before it."""
+        self.weights = weights
+        """Parameters of its own, so that each version has gradients of its own."""
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let the model compute with this version in the block. A backward pass may compute layers again."""
+        before = {(module, name): module.get_parameter(name) for module, name in self.weights}
+        _set(self.weights)
+        try:
+            yield
+        finally:
+            _set(before)
+
+
+class WeightVersions:
+    """The current weights of a model, and the earlier ones that batches in flight have been computed with.
+
+    Versions share memory until an update: so there are as many copies as different versions in use.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = {
+            (module, name): parameter
+            for module in model.modules()
+            for name, parameter in module.named_parameters(recurse=False)
+        }
+        self._held: list[Version] = []
+        self.updates = 0
+        """The number of updates of the current weights. A resumed training sets it."""
+
+    def hold(self) -> Version:
+        """Return the current weights, and keep them until `take_gradients`."""
+        # Unlike `detach`, `data` has its own count of changes, by which autograd checks what it has saved.
+        weights = {place: nn.Parameter(parameter.data) for place, parameter in self._parameters.items()}
+        self._held.append(Version(self.updates, weights))
+        return self._held[-1]
+
+    def take_gradients(self, version: Version) -> None:
+        """Move the gradients of a held version to the current weights, and release the version."""
+        for place, weight in version.weights.items():
+            self._parameters[place].grad, weight.grad = weight.grad, None
+        self._held.remove(version)
+
+    def begin_update(self) -> None:
+        """Copy the current weights if they are held, so that an optimizer can change them in place."""
+        if any(version.number == self.updates for version in self._held):
+            for parameter in self._parameters.values():
+                parameter.data = parameter.data.clone()
+        self.updates += 1
+
+    @property
+    def stashed(self) -> list[Tensor]:
+        """The weights of earlier versions."""
+        earlier = {version.number: version for version in self._held if version.number != self.updates}
+        return [weight.data for version in earlier.values() for weight in version.weights.values()]
+
+
+def _set(weights: dict[Place, nn.Parameter]) -> None:
+    for (module, name), weight in weights.items():
+        module.register_parameter(name, weight)

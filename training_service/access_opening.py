@@ -1,0 +1,70 @@
+"""Opens tokens and projects, as the settings want them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from job_tracker.access.callers import Callers
+from job_tracker.access.operations import Access
+from job_tracker.access.projects import Projects
+from job_tracker.domain.access import Project
+from job_tracker.store.base import Store
+from training_service.auth.authenticator import Authenticator, Proofs
+from training_service.auth.certificates import identity_of
+from training_service.auth.live import Live, Unusable
+from training_service.settings import Settings
+from training_service.settings.projects import projects_of, read_projects
+from training_service.settings.protection import is_open
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAccess:
+    """Who may use the service, and for what."""
+
+    projects: Projects
+    callers: Callers
+    operations: Access
+    authenticator: Authenticator
+
+
+async def open_access(settings: Settings, store: Store) -> OpenedAccess:
+    """Read the projects, and make the parts.
+
+    Raises Unusable if the file of projects cannot be used, or declares a project that the API declared, too.
+    """
+    projects = Projects(store)
+    await projects.load()
+    projects.declare(_declared(settings, projects))
+    callers = Callers(store, projects, operators=settings.auth.operators)
+    await callers.refresh()
+    return OpenedAccess(
+        projects=projects,
+        callers=callers,
+        operations=Access(store, projects, callers),
+        authenticator=Proofs(
+            callers,
+            identity_of if settings.server.tls.client_ca else None,
+            is_open=is_open(settings),
+        ),
+    )
+
+
+def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[str, Project]]:
+    """The projects of the configuration and of its file, which is read again when it has changed."""
+    configured = projects_of(settings.projects)
+    for name in sorted(configured.keys() & set(projects.stored)):
+        raise Unusable(
+            f"projects.{name}: project {name} was declared by the API, too; remove it from the "
+            f"configuration, start, and delete it with `trainctl project delete {name}`"
+        )
+    path = settings.auth.projects_file
+    if path is None:
+        return lambda: configured
+
+    def read(path: Path = path) -> Mapping[str, Project]:
+        try:
+            return {**configured, **read_projects(path, configured, projects.stored)}
+        except ValueError as error:
+            raise Unusable(f"auth.projects_file: {error}") from None
+
+    return Live("auth.projects_file", [path], read).get

@@ -1,0 +1,155 @@
+"""The servicer of training.AccessService."""
+
+# The interceptor gives handlers a Call in place of gRPC's context.
+# mypy: disable-error-code="override"
+
+from datetime import timedelta
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+
+from job_tracker.access.operations import Access, ProjectView
+from job_tracker.common.printable import quoted
+from job_tracker.domain.access import Project, Token
+from job_tracker.domain.caller import Role
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.policies import ProjectLimits
+from training_service._generated import access_service_pb2 as pb
+from training_service._generated.access_service_pb2_grpc import AccessServiceServicer
+from training_service.api.caller import Call
+
+_DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
+_MEMBERS_OF_A_PAGE: Final = 10_000
+"""The number of members after which a page of projects ends."""
+_LARGEST_INT32 = 2**31 - 1
+
+
+class AccessServicer(AccessServiceServicer):
+    """Converts messages and calls the domain. The interceptor handles errors."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def WhoAmI(self, request: pb.WhoAmIRequest, call: Call) -> pb.WhoAmIResponse:
+        caller = call.caller
+        return pb.WhoAmIResponse(
+            name=caller.name,
+            means=caller.means,
+            token_id=caller.credential,
+            is_operator=caller.is_everywhere,
+            roles={} if caller.is_everywhere else {k: _number(v) for k, v in caller.roles.items()},
+            default_project=caller.default_project,
+        )
+
+    async def CreateToken(self, request: pb.CreateTokenRequest, call: Call) -> pb.CreateTokenResponse:
+        role = _role_of(request.role)
+        lifetime = _lifetime_of(request.lifetime) if request.HasField("lifetime") else None
+        made, token = await self._access.create_token(
+            call.caller, request.name, request.project, role, lifetime
+        )
+        return pb.CreateTokenResponse(token=_token(token), text=made.text)
+
+    async def ListTokens(self, request: pb.ListTokensRequest, call: Call) -> pb.ListTokensResponse:
+        found, after = await self._access.list_tokens(
+            call.caller, request.project, limit=_page_size(request.page_size), after=request.page_token
+        )
+        return pb.ListTokensResponse(tokens=map(_token, found), next_page_token=after)
+
+    async def RevokeToken(self, request: pb.RevokeTokenRequest, call: Call) -> pb.Token:
+        return _token(await self._access.revoke_token(call.caller, request.id))
+
+    async def ListProjects(self, request: pb.ListProjectsRequest, call: Call) -> pb.ListProjectsResponse:
+        limit, members = _page_size(request.page_size), 0
+        answer = pb.ListProjectsResponse()
+        for view in await self._access.list_projects(call.caller):
+            if view.project.name <= request.page_token:
+                continue
+            if len(answer.projects) == limit or members > _MEMBERS_OF_A_PAGE:
+                answer.next_page_token = answer.projects[-1].name
+                break
+            members += len(view.project.members)
+            answer.projects.append(_project(view))
+        return answer
+
+    async def SetProject(self, request: pb.SetProjectRequest, call: Call) -> pb.Project:
+        if request.max_queued < 0:
+            raise InvalidField("max_queued", f"{request.max_queued} is not allowed; allowed: 0 or more")
+        limits = ProjectLimits(max_queued=request.max_queued or None)
+        return self._changed(call, await self._access.set_project(call.caller, request.name, limits))
+
+    async def DeleteProject(self, request: pb.DeleteProjectRequest, call: Call) -> pb.DeleteProjectResponse:
+        await self._access.delete_project(call.caller, request.name)
+        return pb.DeleteProjectResponse()
+
+    async def SetMember(self, request: pb.SetMemberRequest, call: Call) -> pb.Project:
+        role = _role_of(request.role)
+        if role is None:
+            raise InvalidField("role", "it is missing; allowed: viewer, submitter or admin")
+        project = await self._access.set_member(call.caller, request.project, request.member, role)
+        return self._changed(call, project)
+
+    async def RemoveMember(self, request: pb.RemoveMemberRequest, call: Call) -> pb.Project:
+        project = await self._access.remove_member(call.caller, request.project, request.member)
+        return self._changed(call, project)
+
+    @staticmethod
+    def _changed(call: Call, project: Project) -> pb.Project:
+        """The project after a change. Only its admins may change it, so the caller sees its members."""
+        role = call.caller.role_in(project.name) or Role.ADMIN
+        return _project(ProjectView(project, role, is_declared=False))
+
+
+def _project(view: ProjectView) -> pb.Project:
+    project = view.project
+    return pb.Project(
+        name=project.name,
+        members={name: _number(role) for name, role in project.members.items()},
+        max_queued=min(project.limits.max_queued or 0, _LARGEST_INT32),
+        is_declared_in_file=view.is_declared,
+        your_role=_number(view.role),
+    )
+
+
+def _token(token: Token) -> pb.Token:
+    message = pb.Token(
+        id=token.id,
+        name=token.name,
+        project=token.project,
+        role=_number(token.role) if token.role is not None else pb.no_role,
+        created_by=token.created_by,
+    )
+    message.created_at.FromDatetime(token.created_at)
+    if token.expires_at is not None:
+        message.expires_at.FromDatetime(token.expires_at)
+    if token.revoked_at is not None:
+        message.revoked_at.FromDatetime(token.revoked_at)
+    if token.used_at is not None:
+        message.used_at.FromDatetime(token.used_at)
+    return message
+
+
+def _number(role: Role) -> pb.Role.ValueType:
+    """The role on the wire, which has the same number."""
+    return role.value  # type: ignore[return-value]
+
+
+def _role_of(number: int) -> Role | None:
+    """The role with this number; None for `no_role`. Raises InvalidField."""
+    try:
+        return Role(number) if number else None
+    except ValueError:
+        allowed = ", ".join(pb.Role.keys())
+        raise InvalidField("role", f"{number} is not a Role; allowed: {allowed}") from None
+
+
+def _lifetime_of(duration: Duration) -> timedelta:
+    try:
+        return duration.ToTimedelta()
+    except (ValueError, OverflowError):
+        raise InvalidField("lifetime", f"{quoted(str(duration.seconds))} s is not a valid duration") from None
+
+
+def _page_size(size: int) -> int:
+    if not 0 <= size <= _LARGEST_PAGE:
+        raise InvalidField("page_size", f"{size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
+    return size or _DEFAULT_PAGE

@@ -1,0 +1,1 @@
+"""Encryption of connections, and who is at their other end."""

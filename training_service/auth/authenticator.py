@@ -1,0 +1,95 @@
+"""Identifies the caller of each call, before its message is parsed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, Protocol
+
+from job_tracker.access.callers import Callers
+from job_tracker.domain.caller import BUILT_IN, Caller
+from job_tracker.domain.errors import NotAllowed
+from training_service.auth.certificates import AuthContext, Identity
+
+AUTHORIZATION: Final = "authorization"
+_SCHEME: Final = "bearer "
+_ADDRESSES_REMEMBERED = 1024
+
+Identify = Callable[[AuthContext], Identity | None]
+"""Finds the identity in a client certificate; see auth.certificates.identity_of."""
+Pairs = Iterable[tuple[str, str | bytes]]
+"""The metadata of a call."""
+
+
+class Peer(Protocol):
+    """The part of gRPC's context that knows the other end of the connection."""
+
+    def auth_context(self) -> AuthContext:
+        """What gRPC knows of the peer from its handshake."""
+        ...
+
+
+class Authenticator(Protocol):
+    """Identifies callers."""
+
+    async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
+        """Return the caller, and the identity in its certificate if that identified it.
+
+        Raises NotAllowed, with a message that quotes nothing that the caller sent, and StoreUnavailable.
+        """
+        ...
+
+
+class Open:
+    """Every caller is the operator: the authenticator of a service that asks for no proof."""
+
+    async def authenticate(
+        self,
+        metadata: Pairs,  # noqa: ARG002
+        address: str,
+        peer: Peer,  # noqa: ARG002
+    ) -> tuple[Caller, Identity | None]:
+        """See Authenticator."""
+        return _open_caller(address), None
+
+
+class Proofs:
+    """Asks for a token, or else for a client certificate. The first one that is given counts."""
+
+    def __init__(self, callers: Callers, identify: Identify | None, *, is_open: bool) -> None:
+        """`identify` is None if clients have no certificates. `is_open`: others are operators."""
+        self._callers = callers
+        self._identify = identify
+        self._is_open = is_open
+
+    async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
+        """See Authenticator. A wrong token is refused, even if the service is open."""
+        token = bearer_token(metadata)
+        if token is not None:
+            return await self._callers.by_token(token, address), None
+        if self._identify is not None and (identity := self._identify(peer.auth_context())):
+            identity.seconds_left()
+            return await self._callers.by_certificate(identity.name, address), identity
+        if self._is_open:
+            return _open_caller(address), None
+        raise NotAllowed(
+            "this service needs to know who is calling; send 'authorization: Bearer TOKEN' (with trainctl: "
+            "`trainctl login`)"
+        )
+
+
+def bearer_token(metadata: Pairs) -> str | None:
+    """The token in the metadata `authorization: Bearer TOKEN`; None if there is none. Raises NotAllowed."""
+    values = [value for key, value in metadata if key == AUTHORIZATION]
+    if not values:
+        return None
+    if len(values) > 1:
+        raise NotAllowed(f"the metadata {AUTHORIZATION} is given {len(values)} times; send it once")
+    [value] = values
+    if not isinstance(value, str) or value[: len(_SCHEME)].lower() != _SCHEME:
+        raise NotAllowed(f"the metadata {AUTHORIZATION} has another form; send 'Bearer TOKEN'")
+    return value[len(_SCHEME) :].strip()
+
+
+@lru_cache(_ADDRESSES_REMEMBERED)
+def _open_caller(address: str) -> Caller:
+    return replace(BUILT_IN, address=address)

@@ -1,0 +1,69 @@
+"""Callers that are identified by client certificates."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from cryptography import x509
+
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import NotAllowed
+
+AuthContext = Mapping[str, Iterable[bytes]]
+"""What gRPC knows of the peer of a connection, from its handshake."""
+
+_REMEMBERED = 1024
+_LONGEST_NAME = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity in a client certificate, which gRPC has verified."""
+
+    name: str
+    """The SPIFFE id, or else the subject, such as `CN=alice,O=Example`."""
+    expires_at: datetime
+
+    def seconds_left(self) -> float:
+        """Seconds until the certificate expires. Raises NotAllowed if it has expired.
+
+        gRPC checks the time only when a connection begins, and a connection may outlive its certificate.
+        """
+        left = self.expires_at.timestamp() - time.time()
+        if left <= 0:
+            raise self.expired()
+        return left
+
+    def expired(self) -> NotAllowed:
+        """The error for calls after the certificate has expired."""
+        return NotAllowed(
+            f"the client certificate of {quoted(self.name)} expired at "
+            f"{self.expires_at:%Y-%m-%d %H:%M:%S} UTC; connect again with a new one"
+        )
+
+
+def identity_of(context: AuthContext) -> Identity | None:
+    """The identity of the peer; None if it has no certificate. Raises NotAllowed if that has no name."""
+    pem = next(iter(context.get("x509_pem_cert", ())), None)
+    if not pem:
+        return None
+    # Not by the peer's address: another client may connect from the same port later.
+    return _identity(pem, _only(context, "peer_spiffe_id"), _only(context, "x509_subject"))
+
+
+@lru_cache(_REMEMBERED)
+def _identity(pem: bytes, spiffe_id: str, subject: str) -> Identity:
+    name = spiffe_id or subject
+    if not name or len(name) > _LONGEST_NAME:
+        raise NotAllowed(
+            f"the client certificate has no name of 1 to {_LONGEST_NAME} characters; give it a SPIFFE id or "
+            "a subject"
+        )
+    return Identity(name, x509.load_pem_x509_certificate(pem).not_valid_after_utc)
+
+
+def _only(context: AuthContext, key: str) -> str:
+    values = [*context.get(key, ())]
+    return values[0].decode(errors="replace") if len(values) == 1 else ""

@@ -1,0 +1,85 @@
+"""Files that are read again when they have changed, so that they can be replaced without a restart."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+class Unusable(Exception):
+    """Files cannot be used. The message names the setting, the file and the reason in one line."""
+
+
+class Live(Generic[T]):
+    """The content of files, read again when one of them has changed.
+
+    A change that cannot be used is logged once, and the content from before stays in use. It is tried again
+    at each check, since files that belong together may be replaced one after the other. Any thread may call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        paths: Sequence[Path],
+        read: Callable[[], T],
+        *,
+        check_seconds: float = _CHECK_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read the files. Raises Unusable as `read` does. `name` is for the log, such as a setting."""
+        self._name = name
+        self._paths = paths
+        self._read = read
+        self._check_seconds = check_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.problem: str | None = None
+        """Why the files cannot be used as they are now; None if they are in use."""
+        # The state comes before the content: a change in between is found by the next check.
+        self._state = self._look()
+        self._value = read()
+        self._next_check = clock() + check_seconds
+
+    def get(self) -> T:
+        """The newest usable content. Looks at the files at most once in `check_seconds`."""
+        if self._clock() >= self._next_check and self._lock.acquire(blocking=False):
+            try:
+                self._check()
+            finally:
+                self._lock.release()
+        return self._value
+
+    def _check(self) -> None:
+        self._next_check = self._clock() + self._check_seconds
+        state = self._look()
+        if state == self._state and self.problem is None:
+            return
+        try:
+            value = self._read()
+        except Unusable as error:
+            if str(error) != self.problem:
+                log.error("%s; the content from before stays in use", error)
+            self.problem = str(error)
+        else:
+            if state != self._state:
+                log.info("%s: the changed files are in use", self._name)
+            self._value, self._state, self.problem = value, state, None
+
+    def _look(self) -> tuple[object, ...]:
+        return tuple(_state_of(path) for path in self._paths)
+
+
+def _state_of(path: Path) -> object:
+    try:
+        status = path.stat()
+    except OSError as error:
+        return error.errno
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

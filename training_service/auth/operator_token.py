@@ -1,0 +1,31 @@
+"""The token of the operator, in a file that only the service's user can read."""
+
+import os
+from pathlib import Path
+
+from job_tracker.access import tokens
+
+FILE_NAME = "operator-token"
+
+
+def write_operator_token(folder: Path, address: str) -> bytes:
+    """Write a new token and the service's address to the folder's file, and return the token's digest.
+
+    Each start replaces it, and clients read it again for each call. trainctl sends it to this address only,
+    so that it does not reach another service on this machine. Raises OSError.
+    """
+    made = tokens.new_token(tokens.OPERATOR_ID)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = folder / f"{FILE_NAME}.new"
+    fresh.unlink(missing_ok=True)
+    # Not through a link, and never readable by others.
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w") as file:  # noqa: PTH123  # a descriptor
+        file.write(f"{made.text}\n{address}\n")
+    fresh.replace(folder / FILE_NAME)
+    return made.digest
+
+
+def remove_operator_token(folder: Path) -> None:
+    """Remove the file of an earlier start, which was not open."""
+    (folder / FILE_NAME).unlink(missing_ok=True)

@@ -1,0 +1,141 @@
+"""Tokens, projects and members, for plain programs, scripts and notebooks.
+
+Generated from access_aio.py by scripts/generate-client: change it there.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from training_service._generated.access_service_pb2 import (
+    CreateTokenRequest,
+    CreateTokenResponse,
+    DeleteProjectRequest,
+    ListProjectsRequest,
+    ListTokensRequest,
+    Project,
+    RemoveMemberRequest,
+    RevokeTokenRequest,
+    Role,
+    SetMemberRequest,
+    SetProjectRequest,
+    Token,
+    WhoAmIRequest,
+    WhoAmIResponse,
+)
+from training_service._generated.access_service_pb2_grpc import AccessServiceStub
+from training_service.client.credentials import Credentials
+from training_service.client.requests import encoded
+from training_service.client.translation import translated_errors
+
+
+class Access:
+    """Manages who may use the service, and for what. It is the `access` of a TrainingClient.
+
+    Every method raises TrainingServiceError; NotAllowed if the caller's role does not allow the call.
+    """
+
+    def __init__(self, channel: grpc.Channel, address: str, credentials: Credentials, timeout: float) -> None:
+        self._stub = AccessServiceStub(channel)
+        self._address = address
+        self._credentials = credentials
+        self._timeout = timeout
+
+    def whoami(self) -> WhoAmIResponse:
+        """Return who the caller is, as the service sees it."""
+        with translated_errors(self._address):
+            return self._stub.WhoAmI(
+                WhoAmIRequest(), timeout=self._timeout, metadata=self._credentials.metadata()
+            )
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        project: str = "",
+        role: Role.ValueType = Role.no_role,
+        lifetime: timedelta | None = None,
+    ) -> CreateTokenResponse:
+        """Create a token, and return it with its text, which the service does not keep.
+
+        With a `project`, the token is valid in that project alone, with the `role`. Without one, it has the
+        roles that `name` has as a member of projects, or with `operator`, all rights. It expires after
+        `lifetime`; None: never. This is not retried: after Unavailable, a token may exist whose text is
+        lost.
+        """
+        request = encoded(lambda: CreateTokenRequest(name=name, project=project, role=role))
+        if lifetime is not None:
+            duration = Duration()
+            duration.FromTimedelta(lifetime)
+            request.lifetime.CopyFrom(duration)
+        with translated_errors(self._address):
+            return self._stub.CreateToken(
+                request, timeout=self._timeout, metadata=self._credentials.metadata()
+            )
+
+    def tokens(self, project: str = "") -> Iterator[Token]:
+        """Yield the tokens of a project, or all for operators, by id."""
+        request = encoded(lambda: ListTokensRequest(project=project, page_size=1000))
+        while True:
+            with translated_errors(self._address):
+                page = self._stub.ListTokens(
+                    request, timeout=self._timeout, metadata=self._credentials.metadata()
+                )
+            yield from page.tokens
+            if not page.next_page_token:
+                return
+            request = ListTokensRequest(project=project, page_size=1000, page_token=page.next_page_token)
+
+    def revoke_token(self, token_id: str) -> Token:
+        """Revoke a token by its id, for ever. It may be repeated. Raises NotFound."""
+        request = encoded(lambda: RevokeTokenRequest(id=token_id))
+        with translated_errors(self._address):
+            return self._stub.RevokeToken(
+                request, timeout=self._timeout, metadata=self._credentials.metadata()
+            )
+
+    def projects(self) -> Iterator[Project]:
+        """Yield the projects in which the caller has a role, by name."""
+        request = ListProjectsRequest(page_size=1000)
+        while True:
+            with translated_errors(self._address):
+                page = self._stub.ListProjects(
+                    request, timeout=self._timeout, metadata=self._credentials.metadata()
+                )
+            yield from page.projects
+            if not page.next_page_token:
+                return
+            request = ListProjectsRequest(page_size=1000, page_token=page.next_page_token)
+
+    def set_project(self, name: str, *, max_queued: int = 0) -> Project:
+        """Declare a project, or replace its limits. `max_queued` 0: no limit of its own."""
+        request = encoded(lambda: SetProjectRequest(name=name, max_queued=max_queued))
+        with translated_errors(self._address):
+            return self._stub.SetProject(
+                request, timeout=self._timeout, metadata=self._credentials.metadata()
+            )
+
+    def delete_project(self, name: str) -> None:
+        """Delete a project, and revoke its tokens.
+
+        Raises NotFound, and FailedPrecondition if the project has jobs that have not ended.
+        """
+        request = encoded(lambda: DeleteProjectRequest(name=name))
+        with translated_errors(self._address):
+            self._stub.DeleteProject(request, timeout=self._timeout, metadata=self._credentials.metadata())
+
+    def set_member(self, project: str, member: str, role: Role.ValueType) -> Project:
+        """Give a caller a role in a project, in place of the one that it has."""
+        request = encoded(lambda: SetMemberRequest(project=project, member=member, role=role))
+        with translated_errors(self._address):
+            return self._stub.SetMember(request, timeout=self._timeout, metadata=self._credentials.metadata())
+
+    def remove_member(self, project: str, member: str) -> Project:
+        """Take the role of a caller in a project away. Raises NotFound."""
+        request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
+        with translated_errors(self._address):
+            return self._stub.RemoveMember(
+                request, timeout=self._timeout, metadata=self._credentials.metadata()
+            )

@@ -1,0 +1,49 @@
+"""trainctl plot --timeline."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from training_service.client.cli.output import Form, Output, remark
+from training_service.client.cli.render import timelines
+from training_service.client.sync import TrainingClient
+from training_service.client.timelines import FILE, Timeline, read
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A timeline as a result."""
+
+    job: int
+    timeline: Timeline
+
+    def as_json(self) -> str:
+        return self.timeline.as_json(self.job)
+
+
+def draw(output: Output, client: TrainingClient, job: int, label: str, path: Path | None) -> None:
+    """Draw the timeline of a job: to an image, on the terminal, or as lines.
+
+    Raises BadParameter if the job has none, and ServerError if its file is invalid.
+    """
+    if not any(made.name == FILE and made.fetchable for made in client.artifacts(job).artifacts):
+        raise typer.BadParameter(
+            f"job {job} has no {FILE}: an algorithm publishes it with its model if it measures the passes of "
+            "a pipeline (see docs/timelines.md)",
+            param_hint="--timeline",
+        )
+    timeline = read(client.fetch(job, FILE), f"{FILE} of job {job}")
+    if path is not None:
+        timelines.save(timeline, label, path)
+        remark(f"wrote {path}")
+        remark(timelines.summary(timeline))
+    elif output.form is Form.TERMINAL:
+        output.pass_through(timelines.drawn(timeline, label, shutil.get_terminal_size().columns) + "\n")
+    elif output.form is Form.JSON:
+        output.show(_Entry(job, timeline), _Entry.as_json, _Entry.as_json)
+    else:
+        for box in timeline.boxes:
+            output.pass_through(timelines.line(job, box) + "\n")
+        remark(timelines.summary(timeline))

@@ -1,0 +1,182 @@
+"""The token that calls carry, and where it comes from.
+
+It is the first that is given of: argument, TRAINING_SERVICE_TOKEN, the file in TRAINING_SERVICE_TOKEN_FILE,
+the credentials that `trainctl login` stored, and the operator's token of a service on this machine. It is
+read again for each call, so a replaced token counts at once.
+"""
+
+import ipaddress
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from training_service.client.connection import Connection
+from training_service.client.errors import InvalidRequest
+from training_service.client.requests import Metadata
+
+TOKEN_VARIABLE: Final = "TRAINING_SERVICE_TOKEN"  # noqa: S105  # a name
+TOKEN_FILE_VARIABLE: Final = "TRAINING_SERVICE_TOKEN_FILE"  # noqa: S105  # a name
+_LARGEST_FILE = 1 << 20
+_LONGEST_TOKEN = 4096
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Credentials:
+    """Finds the token for the calls of a client. It never keeps the content of a file."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._token = token
+        self._file = token_file
+
+    def metadata(self) -> Metadata:
+        """Return the metadata with the token; none if there is no token.
+
+        Raises InvalidRequest if a file cannot be used, or the token would travel without encryption.
+        """
+        for find in self._sources():
+            if token := find():
+                return (("authorization", f"Bearer {self._checked(token)}"),)
+        return ()
+
+    def _sources(self) -> Iterator[Callable[[], str | None]]:
+        if self._token is not None:
+            yield lambda: self._token
+        elif file := self._file:
+            yield lambda: _first_line("token_file", Path(file))
+        elif token := os.environ.get(TOKEN_VARIABLE):
+            yield lambda: token
+        elif path := os.environ.get(TOKEN_FILE_VARIABLE):
+            yield lambda: _first_line(TOKEN_FILE_VARIABLE, Path(path))
+        else:
+            yield lambda: stored_tokens().get(self._connection.address)
+            yield lambda: _operator_token(self._connection.address)
+
+    def _checked(self, token: str) -> str:
+        if len(token) > _LONGEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+            raise InvalidRequest(
+                f"the token has a blank or another character that no token has ({len(token)} characters)"
+            )
+        if not (self._connection.is_encrypted or is_loopback(self._connection.address)):
+            raise InvalidRequest(
+                f"address: the token would travel to {self._connection.address} without encryption; give ca, "
+                "the authorities of the service's certificate"
+            )
+        return token
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether all places of an address are on this machine."""
+    if address.startswith("unix:"):
+        return True
+    target = address.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:")
+    return all(_is_loopback_host(place.strip().rpartition(":")[0].strip("[]")) for place in target.split(","))
+
+
+def _is_loopback_host(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def credentials_path() -> Path:
+    """Return the file of `trainctl login`: training-service/credentials in XDG_CONFIG_HOME or ~/.config."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "training-service" / "credentials"
+
+
+def stored_tokens() -> dict[str, str]:
+    """Return the stored tokens by address. Raises InvalidRequest if the file cannot be used."""
+    path = credentials_path()
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & _OTHERS:
+                raise InvalidRequest(f"{path}: other users may read it; chmod 600 {path}")
+            found = json.loads(file.read(_LARGEST_FILE))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InvalidRequest(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        found = None  # no part of the file may be in a message
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise InvalidRequest(
+            f"{path}: not the file that `trainctl login` writes; remove it, and log in again"
+        )
+    return found
+
+
+def store_token(address: str, token: str | None) -> bool:
+    """Store the token of an address, or remove it. Return whether one was stored before.
+
+    Only this user can read the file.
+    """
+    path = credentials_path()
+    with _locked(path):
+        found = stored_tokens()
+        before = found.pop(address, None)
+        if token is not None:
+            found[address] = token
+        fresh = path.with_name(f"{path.name}.new")
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w") as file:  # noqa: PTH123  # a descriptor
+            json.dump(found, file, indent=1)
+        fresh.replace(path)
+        return before is not None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    import fcntl
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise InvalidRequest(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _operator_token(address: str) -> str | None:
+    """The token that a service of this user on this machine wrote, if it is that of the address."""
+    if not is_loopback(address):
+        return None
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    path = Path(home) / "training-service" / "operator-token"
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+            return None
+        token, place, *_ = path.read_text().splitlines()
+    except (OSError, ValueError):
+        return None  # there is none, or it is not for this user
+    return token if place.rpartition(":")[2] == address.rpartition(":")[2] else None
+
+
+def _first_line(name: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE).decode().strip()
+    except OSError as error:
+        raise InvalidRequest(f"{name}: {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{name}: {path} is not text") from None
+    if not content:
+        raise InvalidRequest(f"{name}: {path} is empty; write the token to it")
+    return content.splitlines()[0].strip()

@@ -1,0 +1,31 @@
+"""Metrics of the service's certificates."""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class CertificateState(Collector):
+    """When certificates expire, and whether replacements of them can be used."""
+
+    def __init__(self, ends: Callable[[], Mapping[str, datetime]], problems: Callable[[], int]) -> None:
+        """`ends` returns the end of the certificate of each setting, `problems` counts unusable files."""
+        self._ends = ends
+        self._problems = problems
+
+    def collect(self) -> Iterator[Metric]:
+        expiry = GaugeMetricFamily(
+            "training_service_certificate_expiry_timestamp_seconds",
+            "Time at which the certificate that is in use expires; the first one of several",
+            labels=["setting"],
+        )
+        for setting, end in self._ends().items():
+            expiry.add_metric([setting], end.timestamp())
+        yield expiry
+        yield GaugeMetricFamily(
+            "training_service_certificate_problems",
+            "Settings whose files have changed and cannot be used; what they had before stays in use",
+            value=self._problems(),
+        )

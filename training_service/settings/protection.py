@@ -1,0 +1,72 @@
+"""Refuses addresses that other machines can reach without encryption and authentication."""
+
+from collections.abc import Iterator
+
+from job_tracker.common.printable import quoted
+from job_tracker.common.validation import Problem
+from training_service.settings.addresses import is_loopback
+from training_service.settings.settings import Settings
+
+_ALTERNATIVES = (
+    "Listen on loopback (127.0.0.0/8, [::1] or localhost), {set}, or protect the port with a firewall or a "
+    "network policy and set server.insecure = true (--insecure)"
+)
+
+
+def is_encrypted(settings: Settings) -> bool:
+    """Whether connections are encrypted."""
+    return settings.server.tls.enabled
+
+
+def is_authenticated(settings: Settings) -> bool:
+    """Whether every caller at `server.address` is identified."""
+    return settings.server.tls.client_certificates == "required" or not is_open(settings)
+
+
+def is_open(settings: Settings) -> bool:
+    """Whether callers without a token or a certificate are operators.
+
+    The address of a caller does not count: with a proxy on this machine, everyone comes from loopback.
+    """
+    server = settings.server
+    return settings.auth.loopback == "open" and (server.insecure or is_loopback(server.address))
+
+
+def unprotected(settings: Settings) -> Iterator[Problem]:
+    """The settings that open the service to others without protection, and contradictions about TLS."""
+    server, reports = settings.server, settings.reports
+    encrypted = is_encrypted(settings)
+    if not (server.insecure or is_loopback(server.address) or encrypted):
+        yield _reachable(
+            ("server", "address"),
+            server.address,
+            "the service does not encrypt connections: anyone on the way can read the tokens of callers",
+            "set server.tls",
+        )
+    # Tokens of reports identify their senders, so this port needs encryption only.
+    if reports.listen and not (server.insecure or is_loopback(reports.listen) or encrypted):
+        yield _reachable(
+            ("reports", "listen"),
+            reports.listen,
+            "the service does not encrypt connections: anyone on the way can read the tokens of reports",
+            "set server.tls",
+        )
+    if reports.address and not reports.listen and server.tls.client_certificates == "required":
+        yield Problem(
+            ("reports", "address"),
+            f"{quoted(reports.address)} is not allowed: ranks have no client certificates, which "
+            "server.tls.client_certificates requires at server.address; set reports.listen to an address of "
+            "their own",
+        )
+    if reports.ca and not encrypted:
+        yield Problem(("reports", "ca"), "it is not allowed without TLS; set server.tls, or remove it")
+    if settings.metrics.tls and not encrypted:
+        yield Problem(("metrics", "tls"), "true is not allowed: it needs server.tls.certificate and key")
+
+
+def _reachable(path: tuple[str, ...], address: str, harm: str, remedy: str) -> Problem:
+    return Problem(
+        path,
+        f"{quoted(address)} is not allowed: other machines can reach it, and {harm}. "
+        + _ALTERNATIVES.format(set=remedy),
+    )
