@@ -157,19 +157,8 @@ class Callers:
 
     async def refresh(self) -> None:
         """Look for changes, and forget what they affect. Raises StoreUnavailable."""
-        asked = self._monotonic()
         async with self._checking:
-            if self._checked_at > asked:  # another look began after this one was asked for
-                return
-            begun = self._monotonic()
-            version = await self._store.access_version()
-            if version != self._version or self._projects.have_changed:
-                await self._projects.load()
-                self._version = version
-                self._generation += 1
-                self._known.clear()
-                self._by_certificate.clear()
-            self._checked_at = begun
+            await self._look()
 
     async def announce(self) -> None:
         """Look for changes, and call the function of `on_change` if there are some that it has not seen."""
@@ -212,8 +201,24 @@ class Callers:
             await self.flush()
 
     async def _look_if_stale(self) -> None:
-        if self._monotonic() - self._checked_at > _STALE_SECONDS:
-            await self.refresh()
+        if self._is_stale():
+            async with self._checking:
+                if self._is_stale():  # otherwise another call has looked meanwhile
+                    await self._look()
+
+    def _is_stale(self) -> bool:
+        return self._monotonic() - self._checked_at > _STALE_SECONDS
+
+    async def _look(self) -> None:
+        begun = self._monotonic()
+        version = await self._store.access_version()
+        if version != self._version or self._projects.have_changed:
+            await self._projects.load()
+            self._version = version
+            self._generation += 1
+            self._known.clear()
+            self._by_certificate.clear()
+        self._checked_at = begun
 
     def _operator(self, digest: bytes, address: str) -> Caller:
         if self._operator_token is None or not hmac.compare_digest(digest, self._operator_token):

@@ -10,7 +10,7 @@ from question_features import TERMS, load, shares
 from trainer_kit import process
 from trainer_kit.artifacts import publishing
 from trainer_kit.job import Job
-from trainer_kit.meeting import await_end
+from trainer_kit.listening import await_end
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "5")), int(os.environ.get("BATCH_SIZE", "32"))
 LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))

@@ -74,20 +74,3 @@ def await_master(meeting: Meeting, *, connect: bool) -> None:
 def unreachable(meeting: Meeting, error: OSError) -> GroupError:
     """Return an error for a master that did not answer in time, with the last error."""
     return GroupError(f"could not reach the master at {meeting} within {meeting.timeout} s: {error}")
-
-
-def await_end(address: str) -> None:
-    """Wait until nothing listens at HOST:PORT any more.
-
-    A process whose part of a collective operation is done may still be read from by others. With this it ends
-    after the one that all wait for.
-    """
-    host, _, port = address.rpartition(":")
-    while True:
-        try:
-            with socket.create_connection((host, int(port))) as connection:
-                while connection.recv(4096):
-                    pass
-        except OSError:
-            return
-        time.sleep(FIRST_PAUSE)

@@ -39,19 +39,6 @@ class Authenticator(Protocol):
         ...
 
 
-class Open:
-    """Every caller is the operator: the authenticator of a service that asks for no proof."""
-
-    async def authenticate(
-        self,
-        metadata: Pairs,  # noqa: ARG002
-        address: str,
-        peer: Peer,  # noqa: ARG002
-    ) -> tuple[Caller, Identity | None]:
-        """See Authenticator."""
-        return _open_caller(address), None
-
-
 class Proofs:
     """Asks for a token, or else for a client certificate. The first one that is given counts."""
 

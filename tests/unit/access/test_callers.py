@@ -160,6 +160,22 @@ async def test_without_the_store_no_token_is_accepted_after_a_second(
             await call
 
 
+async def test_calls_after_a_pause_share_one_look(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = await desk.token()
+    await desk.caller(text)
+    look, looks = desk.store.access_version, 0
+
+    async def counted() -> int:
+        nonlocal looks
+        looks += 1
+        return await look()
+
+    monkeypatch.setattr(desk.store, "access_version", counted)
+    desk.monotonic.now += 60
+    await asyncio.gather(*(desk.caller(text) for _ in range(8)))
+    assert looks == 1
+
+
 async def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_remembered(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

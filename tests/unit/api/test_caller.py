@@ -11,7 +11,7 @@ import pytest
 from job_tracker.domain.caller import BUILT_IN, Caller, Role
 from job_tracker.domain.errors import JobNotFound
 from job_tracker.jobs import Jobs
-from tests.support.callers import caller_at
+from tests.support.callers import Open, caller_at
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import (
     TrainingServiceStub,
@@ -19,7 +19,6 @@ from training_service._generated.training_service_pb2_grpc import (
 )
 from training_service.api.interceptors import CallInterceptor
 from training_service.api.servicer import TrainingServicer
-from training_service.auth.authenticator import Open
 
 OPERATIONS = {name: each for name, each in vars(Jobs).items() if callable(each) and name[0] != "_"}
 METHODS = [*pb.DESCRIPTOR.services_by_name["TrainingService"].methods_by_name]

@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from job_tracker.domain import rights
+from tests.support.callers import Open
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import (
     TrainingServiceStub,
@@ -13,7 +14,6 @@ from training_service._generated.training_service_pb2_grpc import (
 )
 from training_service.api.interceptors import CallInterceptor
 from training_service.api.servicer import TrainingServicer
-from training_service.auth.authenticator import Open
 
 
 @pytest.mark.parametrize("rpc", ["GetTrainingStatus", "WatchTraining"])
