@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
@@ -35,6 +36,7 @@ from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
 from job_tracker.store.redis import rows, scripts
 from job_tracker.store.redis.access import RedisAccess
+from job_tracker.store.redis.audit import RedisAudit, argument_of
 from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
@@ -55,11 +57,12 @@ _SOURCES = {
 }
 
 
-class RedisStore(RedisAccess):
+class RedisStore(RedisAccess, RedisAudit):
     """Every change is one script, so it is atomic. Open it with `RedisStore.open`."""
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(self._run)
+        RedisAccess.__init__(self, self._run)
+        RedisAudit.__init__(self, self._run, self._run_fenced)
         self._connection = connection
         self._changes = ChangeFeed(connection, self._may_have_changed)
         self._last_seen = 0
@@ -90,6 +93,8 @@ class RedisStore(RedisAccess):
         request_key: RequestKey | None,
         max_queued: int,
         max_queued_in_project: int | None = None,
+        *,
+        event: AuditEvent | None = None,
     ) -> Job:
         key, digest = (request_key.key, request_key.digest.hex()) if request_key else ("", "")
         most_in_project = "" if max_queued_in_project is None else max_queued_in_project
@@ -103,6 +108,7 @@ class RedisStore(RedisAccess):
                 specs.dumped(spec),
                 *rows.due_fields(fresh),
                 encoding.text_of(encoding.MOVES, fresh.history),
+                argument_of(event),
             )
             if outcome == b"new":
                 job = replace(fresh, id=int(rest[0]))
@@ -126,13 +132,21 @@ class RedisStore(RedisAccess):
             raise JobNotFound(job_id)
         return job
 
-    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
+    async def update(
+        self,
+        job: Job,
+        *,
+        term: Term | None = None,
+        by: Changes | None = None,
+        event: AuditEvent | None = None,
+    ) -> Job:
         with self._changes.writing() as write:
             outcome, *rest = await self._run_fenced(
                 *(scripts.UPDATE, term),
                 *(write.token, job.id, job.version, job.state, _SOURCES[job.state]),
                 "1" if job.state.is_terminal else "0",
                 *rows.changing_fields(job),
+                argument_of(event),
             )
             if outcome == b"done":
                 self._changes.publish(write, job.id, job.state, by)

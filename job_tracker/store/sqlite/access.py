@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from job_tracker.domain.access import Project, Token
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.caller import Role
 from job_tracker.store import encoding
 from job_tracker.store.access import ENDED_TOKENS_PURGED
 from job_tracker.store.sqlite import rows
+from job_tracker.store.sqlite.audit import AuditRows
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
@@ -27,9 +29,14 @@ class SqliteAccess:
     """The part of a store that keeps tokens and projects; see AccessStore."""
 
     def __init__(
-        self, writer: GroupCommitter, read_one: Callable[..., sqlite3.Row | None], read: _Read
+        self,
+        writer: GroupCommitter,
+        audit: AuditRows,
+        read_one: Callable[..., sqlite3.Row | None],
+        read: _Read,
     ) -> None:
         self.__writer = writer
+        self.__audit = audit
         self.__read_one = read_one
         self.__read = read
         self.__version = 0  # in memory, since only this process writes the file
@@ -37,7 +44,9 @@ class SqliteAccess:
     async def access_version(self) -> int:
         return self.__version
 
-    async def add_token(self, token: Token, *, purge_before: datetime) -> bool:
+    async def add_token(
+        self, token: Token, *, purge_before: datetime, event: AuditEvent | None = None
+    ) -> bool:
         values = _values_of(token)
         names = ", ".join(values)
 
@@ -52,6 +61,7 @@ class SqliteAccess:
                 "(SELECT id FROM tokens WHERE ends_at < ? ORDER BY ends_at LIMIT ?)",
                 (purge_before.timestamp(), ENDED_TOKENS_PURGED),
             )
+            self.__audit.add(event)
             return True
 
         return await self.__writer.run(write, self.__changed)
@@ -67,13 +77,17 @@ class SqliteAccess:
         query = "SELECT * FROM tokens WHERE project = ? AND id > ? ORDER BY id LIMIT ?"
         return await self.__read(_tokens_of, query, project, after, limit)
 
-    async def revoke_token(self, token_id: str, at: datetime) -> Token | None:
+    async def revoke_token(
+        self, token_id: str, at: datetime, *, event: AuditEvent | None = None
+    ) -> Token | None:
 
         def write(db: sqlite3.Connection) -> Token | None:
-            db.execute(
+            changed = db.execute(
                 "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
                 (at.timestamp(), token_id),
-            )
+            ).rowcount
+            if changed:
+                self.__audit.add(event)
             row = db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone()
             return _token_of(row) if row else None
 
@@ -88,7 +102,7 @@ class SqliteAccess:
     async def projects(self) -> Sequence[Project]:
         return await self.__read(_projects_of, "SELECT * FROM projects ORDER BY name")
 
-    async def put_project(self, project: Project) -> bool:
+    async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
         values = (
             project.version + 1,
             encoding.text_of(encoding.MEMBERS, project.members),
@@ -106,11 +120,12 @@ class SqliteAccess:
                 )
             else:
                 db.execute("UPDATE projects SET version = ?, members = ?, limits = ? WHERE name = ?", values)
+            self.__audit.add(event)
             return True
 
         return await self.__writer.run(write, self.__changed)
 
-    async def delete_project(self, name: str, at: datetime) -> bool:
+    async def delete_project(self, name: str, at: datetime, *, event: AuditEvent | None = None) -> bool:
 
         def write(db: sqlite3.Connection) -> bool:
             if not db.execute("DELETE FROM projects WHERE name = ?", (name,)).rowcount:
@@ -119,6 +134,7 @@ class SqliteAccess:
                 "UPDATE tokens SET revoked_at = ? WHERE project = ? AND revoked_at IS NULL",
                 (at.timestamp(), name),
             )
+            self.__audit.add(event)
             return True
 
         return await self.__writer.run(write, self.__changed)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from job_tracker.common.broadcast import Broadcast
+from job_tracker.domain.audit import AuditEvent, target_of_job
 from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
@@ -27,6 +28,7 @@ from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import files, lists, reports, rows, schema
 from job_tracker.store.sqlite.access import SqliteAccess
+from job_tracker.store.sqlite.audit import AuditRows, SqliteAudit
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
@@ -39,7 +41,7 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 
 
-class SqliteStore(SqliteAccess):
+class SqliteStore(SqliteAccess, SqliteAudit):
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
@@ -55,10 +57,12 @@ class SqliteStore(SqliteAccess):
         self._listing = asyncio.Lock()
         self._connection = connection
         self._watch = LossWatch(path, connection)
-        self._writer = GroupCommitter(connection, self._watch.check)
-        super().__init__(self._writer, self._one, self._read)
-        self._feed: Broadcast[int, JobState] = Broadcast()
+        self._audit = AuditRows(connection)
+        self._writer = GroupCommitter(connection, self._watch.check, self._audit)
         self._lease = Lease()
+        SqliteAccess.__init__(self, self._writer, self._audit, self._one, self._read)
+        SqliteAudit.__init__(self, self._writer, self._audit, self._lease, self._read)
+        self._feed: Broadcast[int, JobState] = Broadcast()
         self._resigned: Broadcast[int, None] = Broadcast()
         # A cache of jobs. Only this process writes the file, and _changed removes what it writes.
         self._known: dict[int, Job] = {}
@@ -86,6 +90,8 @@ class SqliteStore(SqliteAccess):
         request_key: RequestKey | None,
         max_queued: int,
         max_queued_in_project: int | None = None,
+        *,
+        event: AuditEvent | None = None,
     ) -> Job:
         fresh = new_job(0, spec, at)
         values = {
@@ -111,6 +117,7 @@ class SqliteStore(SqliteAccess):
                 [queued] = db.execute(_QUEUED_IN_PROJECT, (spec.project,)).fetchone() or [0]
                 raise QueueFull(queued, spec.project)
             assert cursor.lastrowid is not None
+            self._audit.add(event, target_of_job(cursor.lastrowid))
             return replace(fresh, id=cursor.lastrowid), True
 
         def committed(outcome: tuple[Job, bool]) -> None:
@@ -141,7 +148,14 @@ class SqliteStore(SqliteAccess):
             self._known[job_id] = job
         return job
 
-    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
+    async def update(
+        self,
+        job: Job,
+        *,
+        term: Term | None = None,
+        by: Changes | None = None,
+        event: AuditEvent | None = None,
+    ) -> Job:
         columns = rows.changing_columns(job)
         assignments = ", ".join(f"{name} = :{name}" for name in columns)
         values: dict[str, Any] = {**columns, "id": job.id, "version": job.version}
@@ -160,6 +174,7 @@ class SqliteStore(SqliteAccess):
                 db.execute("UPDATE jobs SET progress = NULL WHERE id = ?", (job.id,))
             # The text has only constant column names; every value is bound.
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
+            self._audit.add(event)
 
         try:
             await self._writer.run(write, lambda _: self._changed(job.id, job.state, by))

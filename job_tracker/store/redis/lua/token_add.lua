@@ -1,8 +1,8 @@
--- ARGV: store, id, project ('' for none), its end ('' for never), a time, how many tokens that ended before
+-- ARGV: store, event, id, project ('' for none), its end ('' for never), a time, how many tokens that ended before
 -- that time to delete, fields and values...
-local _, id, project, ends, purge_before, purged = unpack(ARGV, 1, 6)
+local _, event, id, project, ends, purge_before, purged = unpack(ARGV, 1, 7)
 if redis.call('EXISTS', token_key(id)) == 1 then return {'taken'} end
-redis.call('HSET', token_key(id), unpack(ARGV, 7))
+redis.call('HSET', token_key(id), unpack(ARGV, 8))
 redis.call('ZADD', key('tokens'), 0, id)
 if project ~= '' then redis.call('ZADD', key('tokens:' .. project), 0, id) end
 if ends ~= '' then redis.call('ZADD', key('token-ends'), ends, id) end
@@ -14,4 +14,5 @@ for _, old in ipairs(redis.call('ZRANGEBYSCORE', key('token-ends'), '-inf', '(' 
   redis.call('DEL', token_key(old))
 end
 access_changed()
+record(event)
 return {'done'}
