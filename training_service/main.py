@@ -10,6 +10,8 @@ import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
+from job_tracker.access.audit import AuditTrail
+from job_tracker.access.audit_export import AuditExport
 from job_tracker.access.projects import Projects
 from job_tracker.admission.admission import Admission
 from job_tracker.admission.parameter_check import ParameterCheck
@@ -17,6 +19,7 @@ from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
+from job_tracker.domain.audit import EventObserver
 from job_tracker.domain.errors import StoreLost
 from job_tracker.domain.job import Job
 from job_tracker.files.artifacts import ModelFiles
@@ -77,7 +80,10 @@ async def serve(settings: Settings) -> None:
         )
         store = observed(await open_store(settings), Store, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
-        access = await _access(settings, store)
+        trail = AuditTrail(store)
+        stack.push_async_callback(end, background(trail.run(), "audit"))
+        stack.push_async_callback(trail.close)
+        access = await _access(settings, store, trail.note)
         metrics.observe_store(store, settings.scheduling.capacity, access.projects.names)
         store_id = await store.store_id()
         tokens = ReportTokens(await store.secret())
@@ -96,7 +102,7 @@ async def serve(settings: Settings) -> None:
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
-        jobs = make_jobs(settings, store, store_id, opened, metrics, access.projects)
+        jobs = make_jobs(settings, store, store_id, opened, metrics, access.projects, trail.note)
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
         stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))
@@ -110,6 +116,8 @@ async def serve(settings: Settings) -> None:
         )
         _offer_operator_token(settings, access, servers.port)
         report_environment.address = _address_for_ranks(settings, servers, certificates)
+        if export := _audit_export(settings, store):
+            stack.push_async_callback(end, background(export.run(), "export of the audit"))
         leading = background(leadership.run(), _CAMPAIGN, expected=(StoreLost,))
         stack.push_async_callback(end, leading)
         if certificates:
@@ -144,8 +152,9 @@ def make_jobs(
     opened: Opened,
     metrics: Metrics,
     projects: Projects,
+    note: EventObserver,
 ) -> Jobs:
-    """The operations behind the API."""
+    """The operations behind the API. `note` gets an event of each denial and read."""
     resolver = make_resolver(settings)
     admission = Admission(
         settings.algorithms,
@@ -168,6 +177,7 @@ def make_jobs(
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
         on_save=metrics.observe_job,
+        note=note,
     )
 
 
@@ -227,6 +237,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
         keep_finished=settings.jobs.keep_finished,
         keep_failed_group=settings.jobs.keep_failed_group,
         keep_succeeded_group=settings.jobs.keep_succeeded_group,
+        keep_events=settings.audit.keep,
     )
 
 
@@ -242,9 +253,23 @@ def _certificates(settings: Settings) -> Certificates | None:
         raise CannotServe(str(error)) from error
 
 
-async def _access(settings: Settings, store: Store) -> OpenedAccess:
+def _audit_export(settings: Settings, store: Store) -> AuditExport | None:
+    """The export of the audit, if it is configured. Raises CannotServe if its file cannot be written."""
+    path = settings.audit.file
+    if path is None:
+        return None
     try:
-        return await open_access(settings, store)
+        if path.exists() and not path.is_file():
+            raise CannotServe(f"audit.file: {path} is not a regular file")
+        path.open("ab").close()
+    except OSError as error:
+        raise CannotServe(f"audit.file: {path} cannot be written ({error.strerror})") from error
+    return AuditExport(store, path, settings.storage.data_dir / "audit-export.id")
+
+
+async def _access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
+    try:
+        return await open_access(settings, store, note)
     except Unusable as error:
         raise CannotServe(str(error)) from error
 

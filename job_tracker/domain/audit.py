@@ -41,8 +41,8 @@ class AuditEvent:
     """An event. Empty values are not known, or do not apply."""
 
     id: int = 0
-    """Given by the store when it keeps the event: microseconds since 1970, or one more than the last id if that
-    is higher. So ids increase, and a time is a position."""
+    """Given by the store when it keeps the event: microseconds since 1970, or one more than the last id if
+    that is higher. So ids increase, and a time is a position."""
     at: datetime
     action: str
     """The operation, as in rights.py, or AUTHENTICATE or MORE."""

@@ -50,6 +50,7 @@ ACCESS_RIGHTS: Mapping[str, Right] = {
     "delete_project": Right("DeleteProject", "delete projects", Role.OPERATOR),
     "set_member": Right("SetMember", "set members", Role.ADMIN),
     "remove_member": Right("RemoveMember", "remove members", Role.ADMIN),
+    "list_events": Right("ListAuditEvents", "read the audit", Role.ADMIN),
 }
 """By operation of `Access`."""
 

@@ -1,6 +1,7 @@
 """The protocol for audit events, and how stores encode them.
 
-An event of a change is stored in the transaction of the change: the methods that change something take it along.
+An event of a change is stored in the transaction of the change: the methods that change something take it
+along.
 """
 
 import json

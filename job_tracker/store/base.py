@@ -25,9 +25,7 @@ class StoreIdentity(Protocol):
         ...
 
 
-class Store(
-    JobStore, QueueView, ReportStore, LeaseStore, AccessStore, AuditStore, StoreIdentity, Protocol
-):
+class Store(JobStore, QueueView, ReportStore, LeaseStore, AccessStore, AuditStore, StoreIdentity, Protocol):
     """All operations of a store. The suite in tests/contract/stores specifies each method in detail.
 
     Every write is atomic, and durable when it returns. Any call may raise StoreUnavailable. A write with a

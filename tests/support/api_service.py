@@ -10,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2_grpc
 
+from job_tracker.access.audit import AuditTrail
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.registry import Opened
 from job_tracker.catalog import Parameter
@@ -87,7 +88,8 @@ class Service:
     async def start(self, *, tracked: bool = True) -> None:
         """Serve on a free port. Without tracking, jobs keep their state."""
         backend = FakeBackend(self.world)
-        self.access = await open_access(self.settings, self.store)
+        self.trail = AuditTrail(self.store)
+        self.access = await open_access(self.settings, self.store, self.trail.note)
         jobs = main.make_jobs(
             self.settings,
             self.store,
@@ -95,6 +97,7 @@ class Service:
             Opened(backend=backend, spool=self.world),
             self.metrics,
             self.access.projects,
+            self.trail.note,
         )
         callers = self.access.callers
         callers.on_change(lambda: jobs.streams.recheck(callers.remembering()))

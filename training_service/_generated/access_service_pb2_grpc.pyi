@@ -86,6 +86,12 @@ class AccessServiceStub:
     Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
     the service declares the project.
     """
+    ListAuditEvents: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListAuditEventsRequest, _access_service_pb2.ListAuditEventsResponse]
+    """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
+    Admins of a project may list its events, and operators all.
+
+    Errors: INVALID_ARGUMENT if a value is not allowed.
+    """
 
 @_typing.type_check_only
 class AccessServiceAsyncStub(AccessServiceStub):
@@ -139,6 +145,12 @@ class AccessServiceAsyncStub(AccessServiceStub):
 
     Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
     the service declares the project.
+    """
+    ListAuditEvents: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListAuditEventsRequest, _access_service_pb2.ListAuditEventsResponse]  # type: ignore[assignment]
+    """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
+    Admins of a project may list its events, and operators all.
+
+    Errors: INVALID_ARGUMENT if a value is not allowed.
     """
 
 class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -244,6 +256,18 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
         the service declares the project.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAuditEvents(
+        self,
+        request: _access_service_pb2.ListAuditEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_service_pb2.ListAuditEventsResponse, _abc.Awaitable[_access_service_pb2.ListAuditEventsResponse]]:
+        """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
+        Admins of a project may list its events, and operators all.
+
+        Errors: INVALID_ARGUMENT if a value is not allowed.
         """
 
 def add_AccessServiceServicer_to_server(servicer: AccessServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

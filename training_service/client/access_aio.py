@@ -4,15 +4,17 @@ The class for plain programs, access_sync.py, is generated from this file by scr
 """
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from training_service._generated.access_service_pb2 import (
+    AuditEvent,
     CreateTokenRequest,
     CreateTokenResponse,
     DeleteProjectRequest,
+    ListAuditEventsRequest,
     ListProjectsRequest,
     ListTokensRequest,
     Project,
@@ -147,3 +149,32 @@ class AsyncAccess:
             return await self._stub.RemoveMember(
                 request, timeout=self._timeout, metadata=self._credentials.metadata()
             )
+
+    async def events(
+        self,
+        project: str = "",
+        *,
+        caller: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        page_size: int = 1000,
+    ) -> AsyncIterator[AuditEvent]:
+        """Yield audit events of a project, or all for operators, newest first.
+
+        `caller` is the name of their caller. `since` and `until` are times with a time zone.
+        """
+        request = encoded(lambda: ListAuditEventsRequest(project=project, caller=caller, page_size=page_size))
+        if since is not None:
+            request.since.FromDatetime(since)
+        if until is not None:
+            request.until.FromDatetime(until)
+        while True:
+            with translated_errors(self._address):
+                page = await self._stub.ListAuditEvents(
+                    request, timeout=self._timeout, metadata=self._credentials.metadata()
+                )
+            for event in page.events:
+                yield event
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token

@@ -4,15 +4,17 @@ Generated from access_aio.py by scripts/generate-client: change it there.
 """
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from training_service._generated.access_service_pb2 import (
+    AuditEvent,
     CreateTokenRequest,
     CreateTokenResponse,
     DeleteProjectRequest,
+    ListAuditEventsRequest,
     ListProjectsRequest,
     ListTokensRequest,
     Project,
@@ -139,3 +141,31 @@ class Access:
             return self._stub.RemoveMember(
                 request, timeout=self._timeout, metadata=self._credentials.metadata()
             )
+
+    def events(
+        self,
+        project: str = "",
+        *,
+        caller: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        page_size: int = 1000,
+    ) -> Iterator[AuditEvent]:
+        """Yield audit events of a project, or all for operators, newest first.
+
+        `caller` is the name of their caller. `since` and `until` are times with a time zone.
+        """
+        request = encoded(lambda: ListAuditEventsRequest(project=project, caller=caller, page_size=page_size))
+        if since is not None:
+            request.since.FromDatetime(since)
+        if until is not None:
+            request.until.FromDatetime(until)
+        while True:
+            with translated_errors(self._address):
+                page = self._stub.ListAuditEvents(
+                    request, timeout=self._timeout, metadata=self._credentials.metadata()
+                )
+            yield from page.events
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token

@@ -21,9 +21,7 @@ class _Run(Protocol):
 class _RunFenced(Protocol):
     """Runs a script that a term may fence, and returns its answer."""
 
-    def __call__(
-        self, script: Script, term: Term | None, *arguments: str | int
-    ) -> Awaitable[list[Any]]: ...
+    def __call__(self, script: Script, term: Term | None, *arguments: str | int) -> Awaitable[list[Any]]: ...
 
 
 def argument_of(event: AuditEvent | None) -> str:
@@ -48,8 +46,9 @@ class RedisAudit:
     async def list_events(
         self, where: AuditFilter, *, limit: int, before: int | None = None
     ) -> Sequence[AuditEvent]:
-        uppers = [before, where.until and first_id_at(where.until)]
-        below = min((each for each in uppers if each is not None), default=None)
+        below = first_id_at(where.until) if where.until else None
+        if before is not None:
+            below = before if below is None else min(before, below)
         lowest = first_id_at(where.since) if where.since else 0
         found: list[AuditEvent] = []
         while below is None or below > lowest:

@@ -3,8 +3,8 @@
 All begin with the same hash tag, `{prefix}`, so that scripts may use them together on a cluster.
 
     {p}:meta                  hash: the schema, the id of the store, the number of the last term, its token
-                              unless its leader resigned, the number of changes of tokens and projects, and the
-                              id of the last audit event
+                              unless its leader resigned, the number of changes of tokens and projects,
+                              and the id of the last audit event
     {p}:leader                hash: the leader and its term; expires with the lease
     {p}:last-id               the id of the job that was submitted last; never decreases
     {p}:job:ID                hash: one job

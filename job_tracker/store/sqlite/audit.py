@@ -15,7 +15,8 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-# One statement for all events of a commit, since in each statement the event loop may have to wait for the GIL.
+# One statement for all events of a commit, since in each statement the event loop may have to wait for the
+# GIL.
 _VALUES = ", ".join(f"json_extract(value, '$[{number}]')" for number in range(7))
 _INSERTION = f"INSERT INTO audit SELECT {_VALUES} FROM json_each(?)"  # noqa: S608
 

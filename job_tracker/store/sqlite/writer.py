@@ -54,12 +54,15 @@ class GroupCommitter:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, check: Callable[[], None] = lambda: None, rows: Rows | None = None
+        self,
+        connection: sqlite3.Connection,
+        check: Callable[[], None] = lambda: None,
+        rows: Rows | None = None,
     ) -> None:
-        """Insert `rows` right before each commit. Call `check` before each commit, and again after the commit, before any caller is answered.
+        """Insert `rows` in each transaction, after its operations.
 
-        It raises StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be,
-        either.
+        Call `check` before each commit, and again after the commit, before any caller is answered. It raises
+        StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be, either.
         """
         self._connection = connection
         self._check = check

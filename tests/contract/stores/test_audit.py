@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.domain.access import Project
+from job_tracker.domain.access import Project, Token
 from job_tracker.domain.audit import AuditEvent, Outcome, first_id_at
 from job_tracker.domain.errors import (
     IllegalMove,
@@ -23,7 +23,6 @@ from job_tracker.store.audit import AuditFilter
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import RequestKey
 from job_tracker.store.lease import Term
-from tests.contract.stores.test_access import LONG_AGO, token
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
 
@@ -199,10 +198,11 @@ async def test_an_update_has_its_event_only_if_it_is_written(store: Store) -> No
 
 async def test_changes_of_tokens_and_projects_have_an_event_each(store: Store) -> None:
     project = Project(name="vision")
+    token = Token(id="aaaaaaaa", digest=b"d" * 32, name="ci", created_at=NOON, created_by="operator")
     changes: list[tuple[str, Callable[[AuditEvent], Awaitable[object]]]] = [
         ("put", lambda given: store.put_project(project, event=given)),
-        ("add", lambda given: store.add_token(token(), purge_before=LONG_AGO, event=given)),
-        ("revoke", lambda given: store.revoke_token(token().id, NOON, event=given)),
+        ("add", lambda given: store.add_token(token, purge_before=NOON, event=given)),
+        ("revoke", lambda given: store.revoke_token(token.id, NOON, event=given)),
         ("delete", lambda given: store.delete_project("vision", NOON, event=given)),
     ]
     for name, change in changes:

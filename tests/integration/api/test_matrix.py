@@ -43,6 +43,7 @@ LEAST: dict[str, Least] = {
     "RemoveMember": Role.ADMIN,
     "SetProject": Role.OPERATOR,
     "DeleteProject": Role.OPERATOR,
+    "ListAuditEvents": Role.ADMIN,
 }
 HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
@@ -94,7 +95,7 @@ class Matrix:
         match rpc:
             case "Train":
                 return {"metadata": metadata()}
-            case "ListTrainingJobs" | "ListTokens":
+            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
                 return {"project": name}
             case "FetchTrainingArtifact":
                 return {"job_id": job_id, "name": "model.pt"}

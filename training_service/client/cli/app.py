@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from training_service.client.cli.boundary import errors_reported
 from training_service.client.cli.commands import projects, tokens
 from training_service.client.cli.commands.artifacts import artifacts, fetch
+from training_service.client.cli.commands.audit import audit
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.describe import describe
 from training_service.client.cli.commands.listing import list_jobs
@@ -161,5 +162,6 @@ app.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "
 app.command("list")(list_jobs)
 for command_of_access in (login, logout, whoami):
     app.command()(command_of_access)
+app.command()(audit)
 app.add_typer(tokens.app, name="token")
 app.add_typer(projects.app, name="project")
