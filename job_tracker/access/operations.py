@@ -118,7 +118,7 @@ class Access:
                 "create_token",
                 project,
                 f"token {made.id}",
-                f"name {name}, role {role or 'as member'}, expires {token.expires_at or 'never'}",
+                f"name {name}, role {role or 'as member'}, {_ending(token)}",
             )
             if await self._store.add_token(token, purge_before=now - _KEPT_AFTER_THEIR_END, event=event):
                 return made, token
@@ -293,6 +293,11 @@ class Access:
 
 _GIVEN = (Role.VIEWER, Role.SUBMITTER, Role.ADMIN)
 _ROLES = ", ".join(map(str, _GIVEN))
+
+
+def _ending(token: Token) -> str:
+    """Describe when a new token expires."""
+    return f"expires {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "never expires"
 
 
 def _target_of(project: str) -> str:
