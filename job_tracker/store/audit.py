@@ -54,6 +54,9 @@ class AuditStore(Protocol):
         ...
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def content_of(event: AuditEvent) -> str:
     """Return the values that have no column, as JSON. Defaults are left out."""
     values: dict[str, Any] = {"outcome": event.outcome.value}
@@ -62,7 +65,7 @@ def content_of(event: AuditEvent) -> str:
             values[name] = value
     if event.count != 1:
         values["count"] = event.count
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(values)
 
 
 def event_from(content: str | bytes, **columns: Any) -> AuditEvent:

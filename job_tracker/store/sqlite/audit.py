@@ -1,9 +1,10 @@
 """Audit events in SQLite."""
 
-import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import cache
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from job_tracker.domain.audit import AuditEvent, first_id_at
@@ -15,10 +16,7 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-# One statement for all events of a commit, since in each statement the event loop may have to wait for the
-# GIL.
-_VALUES = ", ".join(f"json_extract(value, '$[{number}]')" for number in range(7))
-_INSERTION = f"INSERT INTO audit SELECT {_VALUES} FROM json_each(?)"  # noqa: S608
+_AT_ONCE = 64
 
 
 class _Read(Protocol):
@@ -52,9 +50,10 @@ class AuditRows:
 
     def write(self, db: sqlite3.Connection) -> None:
         """Insert the events. Call it right before the commit."""
-        if self._rows:
-            db.execute(_INSERTION, (json.dumps(self._rows, ensure_ascii=False),))
-            self._rows.clear()
+        for start in range(0, len(self._rows), _AT_ONCE):
+            part = self._rows[start : start + _AT_ONCE]
+            db.execute(_insertion(len(part)), tuple(chain.from_iterable(part)))
+        self._rows.clear()
 
 
 class SqliteAudit:
@@ -124,3 +123,12 @@ def _events_of(found: list[sqlite3.Row]) -> list[AuditEvent]:
         )
         for row in found
     ]
+
+
+@cache
+def _insertion(number: int) -> str:
+    """The statement that inserts a number of events.
+
+    It is a single one, since in each statement the event loop may have to wait for the GIL several times.
+    """
+    return f"INSERT INTO audit VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * number)}"  # noqa: S608

@@ -1,6 +1,5 @@
 """The audit at a real server: what callers may ask, and what a call leaves."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -22,10 +21,10 @@ async def service(serve: Serve) -> Service:
 
 
 @pytest.fixture
-async def entry(service: Service) -> AsyncIterator[Entry]:
+async def entry(service: Service) -> Entry:
     entry = Entry(service)
     await entry.project("vision")
-    yield entry
+    return entry
 
 
 async def events(entry: Entry, **fields: Any) -> list[apb.AuditEvent]:

@@ -44,7 +44,7 @@ def test_values_that_are_not_known_are_shown_as_such() -> None:
 
 def test_a_table_has_a_row_for_each_event() -> None:
     heading, row = drawn(EVENT)
-    assert heading.split() == "TIME OUTCOME CALLER ACTION TARGET PROJECT DETAIL FROM".split()
+    assert heading.split() == ["TIME", "OUTCOME", "CALLER", "ACTION", "TARGET", "PROJECT", "DETAIL", "FROM"]
     assert "cancel (3 times)" in row
     assert TAMED in row
     assert row.endswith("192.0.2.1 (token aaaaaaaa)")
