@@ -2,8 +2,8 @@
 
 The same client (64 calls in flight, a separate process) calls two services in turn, in the same run. One is
 as users have it; the other one (unaudited.py) gives the store no event. Each call is on the disk when it
-returns. Capacity 1 is held by a job that never ends. The CPU time of a call is measured, too, since it depends
-less on what else the machine does.
+returns. Capacity 1 is held by a job that never ends. The CPU time of a call is measured, too, since it
+depends less on what else the machine does.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Checks rights, and passes on what is denied."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 
 from job_tracker.domain import naming, rights
@@ -20,26 +19,30 @@ class Guard:
 
     def check(self, caller: Caller, operation: str, project: str, target: str = "") -> None:
         """See rights.check. `target` is what the operation is about, if that exists."""
-        with self._noting(caller, operation, project, target):
+        try:
             rights.check(caller, operation, project)
+        except Forbidden:
+            self._denied(caller, operation, project, target)
+            raise
 
     def check_everywhere(self, caller: Caller, operation: str, target: str = "") -> None:
         """See rights.check_everywhere."""
-        with self._noting(caller, operation, "", target):
+        try:
             rights.check_everywhere(caller, operation)
+        except Forbidden:
+            self._denied(caller, operation, "", target)
+            raise
 
     def check_job(self, caller: Caller, operation: str, job: Job) -> None:
         """See rights.check_job."""
-        with self._noting(caller, operation, job.spec.project, target_of_job(job.id)):
-            rights.check_job(caller, operation, job)
-
-    @contextmanager
-    def _noting(self, caller: Caller, operation: str, project: str, target: str) -> Iterator[None]:
         try:
-            yield
+            rights.check_job(caller, operation, job)
         except (Forbidden, JobNotFound):
-            # The project may be any text that the caller sent, such as a token by mistake.
-            known = project if naming.is_project(project) else ""
-            now = self._clock()
-            self._note(event_of(caller, operation, Outcome.DENIED, now, project=known, target=target))
+            self._denied(caller, operation, job.spec.project, target_of_job(job.id))
             raise
+
+    def _denied(self, caller: Caller, operation: str, project: str, target: str) -> None:
+        # The project may be any text that the caller sent, such as a token by mistake.
+        known = project if naming.is_project(project) else ""
+        now = self._clock()
+        self._note(event_of(caller, operation, Outcome.DENIED, now, project=known, target=target))
