@@ -80,6 +80,9 @@ async def serve(settings: Settings) -> None:
         )
         store = observed(await open_store(settings), Store, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
+        if export := _audit_export(settings, store):
+            stack.push_async_callback(export.close)  # after the trail has written its last events
+            stack.push_async_callback(end, background(export.run(), "export of the audit"))
         trail = AuditTrail(store)
         stack.push_async_callback(end, background(trail.run(), "audit"))
         stack.push_async_callback(trail.close)
@@ -116,8 +119,6 @@ async def serve(settings: Settings) -> None:
         )
         _offer_operator_token(settings, access, servers.port)
         report_environment.address = _address_for_ranks(settings, servers, certificates)
-        if export := _audit_export(settings, store):
-            stack.push_async_callback(end, background(export.run(), "export of the audit"))
         leading = background(leadership.run(), _CAMPAIGN, expected=(StoreLost,))
         stack.push_async_callback(end, leading)
         if certificates:

@@ -16,10 +16,12 @@ from typing import Any, BinaryIO, Final
 from job_tracker.common.backoff import Backoff
 from job_tracker.common.tasks import repeat
 from job_tracker.domain.audit import AuditEvent
+from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.store.audit import AuditStore
 
 _POLL_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
+_CLOSING_SECONDS: Final = 2.0
 _BATCH: Final = 500
 _LONGEST_END: Final = 1 << 16
 """Bytes at the end of the file in which the last line is looked for. A line is far shorter."""
@@ -46,6 +48,12 @@ class AuditExport:
         failure = f"audit.file: events cannot be written to {self._path}; they stay in the store"
         backoff = Backoff(_POLL_SECONDS, _LONGEST_PAUSE)
         await repeat(self.export, backoff, period=_POLL_SECONDS, failure=failure, expected=Exception)
+
+    async def close(self) -> None:
+        """Append the last events, if the store and the file answer soon. Call it after `run` has ended."""
+        with suppress(StoreUnavailable, OSError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await self.export()
 
     async def export(self) -> None:
         """Append all new events. Raises StoreUnavailable and OSError."""

@@ -1,5 +1,6 @@
 """The file of audit events: complete and without doubles, however the service ends or the file is rotated."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -173,3 +174,33 @@ async def test_two_services_that_share_a_file_write_each_line_once(store: Store,
 def test_a_line_is_one_line() -> None:
     event = AuditEvent(at=NOON, action="cancel", outcome=Outcome.DONE, detail="a\nb\r\x85\u2028")
     assert len(line_of(event).decode().splitlines()) == 1
+
+
+async def test_the_last_events_are_exported_at_the_end(store: Store, file: Path) -> None:
+    export = export_of(store, file)
+    await happen(store, "1")
+    await export.close()
+    assert lines(file) == ["1"]
+    file.unlink()
+    file.mkdir()
+    await happen(store, "2")
+    await export.close()  # the next service exports it
+
+
+async def test_it_exports_by_itself_and_says_once_why_it_cannot(
+    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit_export, "_POLL_SECONDS", 0.01)
+    file.mkdir()
+    await happen(store, "1")
+    running = asyncio.create_task(export_of(store, file).run())
+    while not caplog.records:
+        await asyncio.sleep(0.01)
+    file.rmdir()
+    while not file.exists() or not lines(file):
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+    assert lines(file) == ["1"]
+    [message] = [record.getMessage() for record in caplog.records]
+    assert message.startswith(f"audit.file: events cannot be written to {file}; they stay in the store: ")
