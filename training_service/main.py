@@ -113,7 +113,9 @@ async def serve(settings: Settings) -> None:
         servers = Servers(
             settings,
             certificates.tls if certificates else None,
-            Servicers(servicer, AccessServicer(access.operations), ReporterServicer(tokens, reports)),
+            Servicers(
+                servicer, AccessServicer(access.operations), ReporterServicer(tokens, reports, trail.note)
+            ),
             access.authenticator,
             metrics.observe_call,
         )

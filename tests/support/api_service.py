@@ -104,7 +104,7 @@ class Service:
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBuffer(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())
-        reporter = ReporterServicer(self.tokens, self.reports)
+        reporter = ReporterServicer(self.tokens, self.reports, self.trail.note)
         interceptor = CallInterceptor(self.metrics.observe_call, self.access.authenticator)
         servicers = Servicers(self.servicer, AccessServicer(self.access.operations), reporter)
         self.server = make_server(servicers, interceptor, descriptors=1024)

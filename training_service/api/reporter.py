@@ -9,12 +9,14 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker.common import log_context
+from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.errors import NotAllowed
 from job_tracker.reports import Report, ReportBuffer, ReportTokens
 from job_tracker.reports.report import COUNTS, ReportReader
 from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterServicer
 from training_service.api.caller import Call, Metadata
+from training_service.auth.authenticator import refusal_of
 
 _SCHEME = "bearer "
 _SHORTEST_PAUSE = 1.0
@@ -24,12 +26,20 @@ _REPORTS_A_SECOND = 500  # the limit of one replica; with more reporters, each h
 class ReporterServicer(TrainingReporterServicer):
     """Converts messages and calls the domain. The interceptor handles errors."""
 
-    def __init__(self, tokens: ReportTokens, buffer: ReportBuffer) -> None:
+    def __init__(
+        self, tokens: ReportTokens, buffer: ReportBuffer, note: EventObserver = ignore_event
+    ) -> None:
+        """`note` gets an event of each call whose token is refused."""
         self._tokens = tokens
         self._buffer = buffer
+        self._note = note
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
-        attempt = self._tokens.read(_token_of(call.metadata))
+        try:
+            attempt = self._tokens.read(_token_of(call.metadata))
+        except NotAllowed as error:
+            self._note(refusal_of(error, call.caller.address, datetime.now(UTC)))
+            raise
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)
         await self._buffer.take(attempt, report, by_call=True)

@@ -96,18 +96,22 @@ class NotingRefusals:
         try:
             return await self._proofs.authenticate(metadata, address, peer)
         except NotAllowed as error:
-            event = AuditEvent(
-                at=self._clock(),
-                action=AUTHENTICATE,
-                outcome=Outcome.DENIED,
-                caller=error.caller,
-                credential=error.credential,
-                address=address,
-                detail=str(error).partition(";")[0][:LONGEST_DETAIL],
-                request_id=request_id.get(),
-            )
-            self._note(event)
+            self._note(refusal_of(error, address, self._clock()))
             raise
+
+
+def refusal_of(error: NotAllowed, address: str, at: datetime) -> AuditEvent:
+    """The event of a call from this address whose caller could not be identified."""
+    return AuditEvent(
+        at=at,
+        action=AUTHENTICATE,
+        outcome=Outcome.DENIED,
+        caller=error.caller,
+        credential=error.credential,
+        address=address,
+        detail=str(error).partition(";")[0][:LONGEST_DETAIL],
+        request_id=request_id.get(),
+    )
 
 
 @lru_cache(_ADDRESSES_REMEMBERED)

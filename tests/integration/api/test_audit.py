@@ -12,7 +12,9 @@ from job_tracker.store.audit import AuditFilter
 from tests.support.access import Entry, Sent, bearer, failure
 from tests.support.api_service import Serve, Service, metadata
 from training_service._generated import access_service_pb2 as apb
+from training_service._generated import training_reporter_pb2 as rpb
 from training_service._generated import training_service_pb2 as pb
+from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
 
 
 @pytest.fixture
@@ -86,6 +88,16 @@ async def test_calls_without_a_valid_proof_leave_an_event_without_it(service: Se
     event = await noted(service, entry, service.stub.ListTrainingJobs(request, metadata=bearer(made.text)))
     assert (event.caller, event.token_id) == ("vision/ci", made.token.id)
     assert event.detail.startswith(f"the token {made.token.id} was revoked at")
+
+
+async def test_a_wrong_report_token_leaves_an_event(service: Service, entry: Entry) -> None:
+    stub: Any = TrainingReporterStub(service.channel)
+    for sent, detail in (
+        ([], "the report token is missing"),
+        (bearer("x"), "the report token is malformed"),
+    ):
+        event = await noted(service, entry, stub.Report(rpb.ReportRequest(), metadata=sent))
+        assert (event.outcome, event.action, event.detail) == ("denied", "authenticate", detail)
 
 
 async def test_a_question_about_a_hidden_job_is_an_event_of_its_project(
