@@ -176,9 +176,7 @@ async def test_the_number_of_tokens_is_limited_in_all_and_by_project(store: Stor
     for each in (token("aaaaaaaa"), token("bbbbbbbb"), token("cccccccc", project="speech")):
         assert await limited(store, each, in_all=4, of_project=2)
     before = await store.access_version()
-    with pytest.raises(
-        TooManyTokens, match=r"there are 2 tokens of project vision.*limits\.tokens_of_project"
-    ):
+    with pytest.raises(TooManyTokens, match=r"are 2 tokens of project vision.*limits\.tokens_of_project"):
         await limited(store, token("dddddddd"), in_all=4, of_project=2)
     assert await limited(store, token("dddddddd", project="speech"), in_all=4, of_project=2)
     with pytest.raises(TooManyTokens, match=r"there are 4 tokens, which is the limit \(limits\.tokens\)"):
