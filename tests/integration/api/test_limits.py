@@ -1,7 +1,7 @@
 """Limits at a real server: what is refused, what the error says, and how our clients wait."""
 
 import asyncio
-from collections.abc import Callable
+import logging
 from typing import Any
 
 import grpc
@@ -48,9 +48,7 @@ async def test_a_call_beyond_the_rate_is_refused_and_says_when_to_come_again(ser
     service = await serve(tracked=False, limits={"submit_rate": SLOW, "submit_burst": 2})
     assert [await service.train(), await service.train()] == [1, 2]
     message, seconds = await refusal(service.train())
-    assert message.startswith(
-        "too many submit calls: callers at ipv4:127.0.0.1 may make 0.001 a second, and 2"
-    )
+    assert message.startswith("too many submit calls: callers at ipv4:127.0.0.1 may make 0.001 a second")
     assert "(limits.submit_rate); try again in" in message
     assert seconds == pytest.approx(1 / SLOW, rel=0.1)
     assert (await service.status(2)).job_id == 2, "other kinds of calls have limits of their own"
@@ -98,19 +96,19 @@ async def test_invalid_tokens_are_bounded_and_lock_out_nobody_who_was_here_befor
     assert refused(closed, "limits.failed_token_rate") == 4
 
 
-async def test_floods_do_not_fill_the_log(serve: Serve, log_lines: Callable[[], list[Any]]) -> None:
+async def test_floods_do_not_fill_the_log(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     service = await serve(tracked=False, limits={"submit_rate": SLOW, "submit_burst": 1})
     await asyncio.gather(*(service.train() for _ in range(50)), return_exceptions=True)
-    lines = [line["message"] for line in log_lines() if line["logger"] == "training_service.access"]
+    lines = [each.message for each in caplog.records if each.name == "training_service.access"]
     assert len(lines) == 6
     assert all(" by operator" in line for line in lines)
     assert refused(service, "limits.submit_rate") == 49
 
 
 async def test_our_clients_wait_and_repeat_the_call(serve: Serve) -> None:
-    service = await serve(
-        tracked=False, limits={"submit_rate": 20, "submit_burst": 2, "read_rate": 20, "read_burst": 1}
-    )
+    limits = {"submit_rate": 20, "submit_burst": 2, "read_rate": 20, "read_burst": 1}
+    service = await serve(tracked=False, limits=limits)
     async with AsyncTrainingClient(service.address) as client:
         ids = await asyncio.gather(*(client.submit("program", "1", "v1") for _ in range(6)))
         assert sorted(ids) == list(range(1, 7)), "no call has queued two jobs"
@@ -188,8 +186,8 @@ async def test_the_number_of_tokens_is_bounded(serve: Serve) -> None:
     )
     assert code is EXHAUSTED
     assert message == (
-        "there are 2 tokens of project vision, which is the limit (limits.tokens_of_project); revoke some with "
-        "`trainctl token revoke`"
+        "there are 2 tokens of project vision, which is the limit (limits.tokens_of_project); revoke some "
+        "with `trainctl token revoke`"
     )
     await entry.stub.RevokeToken(apb.RevokeTokenRequest(id=made[0].token.id), metadata=entry.operator)
     await entry.token("c", "vision", "viewer")
