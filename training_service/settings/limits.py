@@ -28,7 +28,7 @@ class LimitSettings(Config):
     """Limits by caller and kind of call. Calls beyond them are refused with RESOURCE_EXHAUSTED.
 
     A caller is a name, or an address if the service asks for no proof. Each replica counts by itself. See
-    docs/security.md.
+    docs/operations.md.
     """
 
     submit_rate: float = _rate(500, "Calls of `Train`")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from datetime import timedelta
 from typing import Any
 
 import grpc
@@ -10,8 +11,10 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from job_tracker.access import tokens
-from job_tracker.domain.access import LONGEST_MEMBER, MOST_MEMBERS, Project
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.access import LONGEST_MEMBER, MOST_MEMBERS, Project, Token
 from job_tracker.domain.caller import Role
+from job_tracker.domain.telemetry import MAX_ARTIFACTS
 from tests.support.access import Entry, Sent, bearer, failure
 from tests.support.api_service import Serve, Service
 from training_service._generated import access_service_pb2 as apb
@@ -210,3 +213,50 @@ async def test_a_page_of_projects_with_many_members_is_shorter(untracked: Servic
             break
         request.page_token = page.next_page_token
     assert found == sorted(["default", *names])
+
+
+async def test_a_page_of_tokens_with_long_names_can_be_read_by_every_client(untracked: Service) -> None:
+    """Its names are those of callers, which are at most so long in client certificates, too."""
+    widest = "\N{GRINNING FACE}" * LONGEST_MEMBER
+    given = [
+        Token(
+            id=f"t{n:07}",
+            digest=bytes(32),
+            name="x" * 64,
+            project="x" * 40,
+            role=Role.VIEWER,
+            created_at=utc_now(),
+            created_by=widest,
+            expires_at=utc_now(),
+            revoked_at=utc_now(),
+            used_at=utc_now(),
+        )
+        for n in range(1001)
+    ]
+    long_ago = utc_now() - timedelta(days=1)
+    await asyncio.gather(*(untracked.store.add_token(each, purge_before=long_ago) for each in given))
+    page = await AccessServiceStub(untracked.channel).ListTokens(apb.ListTokensRequest(page_size=1000))
+    assert len(page.tokens) == 1000
+    assert page.ByteSize() < READ_BY_MANY_CLIENTS
+
+
+async def test_the_largest_list_of_artifacts_can_be_read_by_every_client(service: Service) -> None:
+    job_id = await service.train({"RUN_SECONDS": "forever"})
+    await service.seen(job_id, pb.running)
+    widest = "\N{GRINNING FACE}"
+    artifacts = [
+        reporter_pb.ReportedArtifact(
+            name=f"{n:04}{widest * 124}", uri=widest * 2048, kind=widest * 128, size=2**62, sha256="a" * 64
+        )
+        for n in range(MAX_ARTIFACTS)
+    ]
+    stub, sent = TrainingReporterStub(service.channel), bearer(service.tokens.issue(job_id, 1))
+    for start in range(0, MAX_ARTIFACTS, 32):
+        answer = await stub.Report(
+            reporter_pb.ReportRequest(artifacts=artifacts[start : start + 32]), metadata=sent
+        )
+        assert not answer.problems
+    call = service.stub.GetTrainingArtifacts
+    while len((found := await call(pb.GetTrainingArtifactsRequest(job_id=job_id))).artifacts) < MAX_ARTIFACTS:
+        await asyncio.sleep(0.05)
+    assert found.ByteSize() < READ_BY_MANY_CLIENTS
