@@ -251,9 +251,9 @@ async def test_the_largest_list_of_artifacts_can_be_read_by_every_client(service
         for n in range(MAX_ARTIFACTS)
     ]
     stub, sent = TrainingReporterStub(service.channel), bearer(service.tokens.issue(job_id, 1))
-    for start in range(0, MAX_ARTIFACTS, 32):
+    for start in range(0, MAX_ARTIFACTS, 16):
         answer = await stub.Report(
-            reporter_pb.ReportRequest(artifacts=artifacts[start : start + 32]), metadata=sent
+            reporter_pb.ReportRequest(artifacts=artifacts[start : start + 16]), metadata=sent
         )
         assert not answer.problems
     call = service.stub.GetTrainingArtifacts
