@@ -55,8 +55,9 @@ class Rate:
         if key in self._young:
             self._young[key] -= self._interval
 
-    def __len__(self) -> int:
-        """Return how many keys are remembered."""
+    @property
+    def remembered(self) -> int:
+        """Return how many keys are remembered; some may count twice."""
         return len(self._young) + len(self._old)
 
     def _age(self, now: float) -> None:

@@ -45,5 +45,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
 }
 """By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""
 
-CHANGING: Final = frozenset({CallKind.SUBMIT, CallKind.CHANGE})
-"""The kinds of calls that are always logged."""
+CHANGING: Final = frozenset(
+    name for name, kind in KINDS.items() if kind in (CallKind.SUBMIT, CallKind.CHANGE)
+)
+"""The calls that change something, which are always logged."""

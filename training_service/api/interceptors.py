@@ -112,8 +112,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return call_by_report_token(context, metadata)
         call = await call_of(context, metadata, self._authenticator)
         supervision.caller = call.caller
-        if name in KINDS:  # others are denied next
-            self._limits.check(KINDS[name], call.caller)
+        self._limits.check(name, call.caller)
         return call
 
     def _end(self, supervision: "_Supervision") -> None:
@@ -123,7 +122,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._observe(name, code, seconds)
         if supervision.limit:
             self._observe_refusal(supervision.limit)
-        is_logged = code is not grpc.StatusCode.OK or KINDS.get(name) in CHANGING
+        is_logged = code is not grpc.StatusCode.OK or name in CHANGING
         if is_logged and not (supervision.is_beyond_rate and self._logged.take(supervision.who)):
             supervision.log(seconds)
         supervision.end()

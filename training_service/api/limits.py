@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from job_tracker.common.rates import Rate
-from job_tracker.domain.call_kinds import CallKind
+from job_tracker.domain.call_kinds import KINDS, CallKind
 from job_tracker.domain.caller import Caller, Means
 from job_tracker.domain.errors import RateExceeded
 
@@ -13,18 +13,21 @@ class CallLimits:
 
     def __init__(self, rates: Mapping[CallKind, Rate | None] | None = None) -> None:
         """Kinds without a rate have no limit."""
-        self._rates = {kind: rate for kind, rate in (rates or {}).items() if rate is not None}
+        given = rates or {}
+        self._reports = given.get(CallKind.REPORT)
+        # By call, since the hash of a kind takes longer than that of a text.
+        self._rates = {name: rate for name, kind in KINDS.items() if (rate := given.get(kind)) is not None}
 
-    def check(self, kind: CallKind, caller: Caller) -> None:
-        """Count a call. Raises RateExceeded."""
-        rate = self._rates.get(kind)
+    def check(self, call: str, caller: Caller) -> None:
+        """Count a call of this name. Raises RateExceeded."""
+        rate = self._rates.get(call)
         if rate is not None and (wait := rate.take(caller.key)):
             who = f"callers at {caller.address or 'this host'}" if caller.means is Means.OPEN else caller.name
-            raise _exceeded(kind, rate, who, wait)
+            raise _exceeded(KINDS[call], rate, who, wait)
 
     def check_report(self, job_id: int, attempt: int) -> None:
         """Count a report of an attempt. Raises RateExceeded."""
-        rate = self._rates.get(CallKind.REPORT)
+        rate = self._reports
         if rate is not None and (wait := rate.take((job_id, attempt))):
             raise _exceeded(CallKind.REPORT, rate, f"attempt {attempt} of job {job_id}", wait)
 
