@@ -21,13 +21,13 @@ else:
 
 __all__ = ["server"]
 
-RATE, BURST, STREAMS = 20, 30, 5
+RATE, BURST, STREAMS = 2, 30, 5
 LIMITS = (
     *("-s", "auth.loopback=token"),
     *("-s", f"limits.read_rate={RATE}", "-s", f"limits.read_burst={BURST}"),
     *("-s", f"limits.open_streams_of_caller={STREAMS}"),
 )
-AT_ONCE, CALLS_OF_EACH = 32, 40
+AT_ONCE, CALLS_OF_EACH = 32, 20
 OK, EXHAUSTED = grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
