@@ -21,7 +21,8 @@ def after(*metadata: tuple[str, str | bytes]) -> float | None:
 
 
 def with_details(*details: Packed) -> bytes:
-    return Status(code=8, details=details).SerializeToString()
+    content: bytes = Status(code=8, details=details).SerializeToString()
+    return content
 
 
 def packed(message: DebugInfo) -> Packed:
