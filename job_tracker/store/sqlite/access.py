@@ -135,8 +135,11 @@ class SqliteAccess:
 def _replaced(db: sqlite3.Connection, token: Token, limits: TokenLimits) -> list[tuple[str]]:
     """The ids of ended tokens that make room for a new one. Raises TooManyTokens."""
     now, replaced = token.created_at.timestamp(), []
-    for project, most in (("", limits.in_all), (token.project, limits.of_project)):
-        if most is None or (project == "" and most is not limits.in_all):
+    scopes = [("", limits.in_all)]
+    if token.project:
+        scopes.append((token.project, limits.of_project))
+    for project, most in scopes:
+        if most is None:
             continue
         of, values = ("WHERE project = ?", (project,)) if project else ("WHERE TRUE", ())
         # Only the texts above are in these queries.
