@@ -83,6 +83,7 @@ class Jobs:
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
         note: EventObserver = ignore_event,
+        streams: OpenStreams | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
@@ -102,7 +103,7 @@ class Jobs:
         self._note = note
         self._guard = Guard(note, clock)
         self._queue_moves = QueueMoves(store)
-        self.streams = OpenStreams()
+        self.streams = streams or OpenStreams()
         """The open streams of callers. Its `recheck` ends those that callers may no longer read."""
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:

@@ -36,7 +36,9 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
     projects = Projects(store)
     await projects.load()
     projects.declare(_declared(settings, projects))
-    callers = Callers(store, projects, operators=settings.auth.operators)
+    callers = Callers(
+        store, projects, operators=settings.auth.operators, failures=settings.limits.failed_tokens
+    )
     await callers.refresh()
     proofs = Proofs(
         callers,
@@ -46,7 +48,7 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
     return OpenedAccess(
         projects=projects,
         callers=callers,
-        operations=Access(store, projects, callers, note=note),
+        operations=Access(store, projects, callers, limits=settings.limits.of_tokens, note=note),
         authenticator=NotingRefusals(proofs, note),
     )
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from job_tracker.common.backoff import Backoff
+from job_tracker.common.rates import Rate
 from job_tracker.common.tasks import repeat
 from job_tracker.domain.audit import MORE, AuditEvent
 from job_tracker.domain.errors import StoreUnavailable
@@ -22,40 +23,23 @@ MERGED_SECONDS: Final = 60.0
 """The time in which equal events become one."""
 MOST_KEPT: Final = 4096
 """The number of different events in memory."""
-_CLOSING_SECONDS = 2.0
-_LONGEST_PAUSE = 30.0
+_BATCH: Final = 500
+_CLOSING_SECONDS: Final = 2.0
+_LONGEST_PAUSE: Final = 30.0
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A limit of events: `burst` at once, and `per_second` in the long run."""
+class Limit(NamedTuple):
+    """A limit of events."""
 
-    burst: float
     per_second: float
+    burst: int
 
 
-OF_ALL: Final = Rate(1000, 10)
-OF_ONE: Final = Rate(100, 1)
-OF_STRANGERS: Final = Rate(100, 0.1)
+OF_ALL: Final = Limit(10, 1000)
+OF_ONE: Final = Limit(1, 100)
+OF_STRANGERS: Final = Limit(0.1, 100)
 """All callers that could not be identified together: 9,000 events a day at most."""
-
-
-class _Bucket:
-    """The events that a rate still allows."""
-
-    def __init__(self, rate: Rate, now: float) -> None:
-        self.rate = rate
-        self._level = rate.burst
-        self._at = now
-
-    def level(self, now: float) -> float:
-        self._level = min(self.rate.burst, self._level + (now - self._at) * self.rate.per_second)
-        self._at = now
-        return self._level
-
-    def take(self) -> None:
-        self._level -= 1
 
 
 @dataclass(slots=True)
@@ -80,8 +64,9 @@ class AuditTrail:
         self._store = store
         self._monotonic = monotonic
         self._entries: dict[AuditEvent, _Entry] = {}
-        self._all = _Bucket(OF_ALL, monotonic())
-        self._buckets: dict[str, _Bucket] = {}
+        self._of_all = Rate(*OF_ALL, clock=monotonic)
+        self._of_one = Rate(*OF_ONE, clock=monotonic)
+        self._of_strangers = Rate(*OF_STRANGERS, clock=monotonic)
         self._flushing = asyncio.Lock()
 
     def note(self, event: AuditEvent) -> None:
@@ -89,7 +74,7 @@ class AuditTrail:
         now = self._monotonic()
         key = _key_of(event)
         entry = self._entries.get(key)
-        if entry is None and not self._may_keep(event.caller, now):
+        if entry is None and not self._may_keep(event.caller):
             event = replace(event, action=MORE, project="", target="", detail="", address="", credential="")
             key = _key_of(event)
             entry = self._entries.get(key)
@@ -117,18 +102,16 @@ class AuditTrail:
 
     async def _flush(self, now: float, *, everything: bool) -> None:
         due = {key: each for key, each in self._entries.items() if everything or each.due_at <= now}
-        written = {key: each.count for key, each in due.items() if each.count}
-        if written:
-            await self._store.add_events([replace(due[key].event, count=n) for key, n in written.items()])
-        for key, entry in due.items():
-            if key in written:
-                entry.count -= written[key]
+        waiting = [entry for entry in due.values() if entry.count]
+        for start in range(0, len(waiting), _BATCH):
+            part = [(entry, entry.count) for entry in waiting[start : start + _BATCH]]
+            await self._store.add_events([replace(entry.event, count=count) for entry, count in part])
+            for entry, count in part:
+                entry.count -= count  # more may have come meanwhile
                 entry.due_at = now + MERGED_SECONDS
-            elif not entry.count:
+        for key, entry in due.items():
+            if entry.due_at <= now and not entry.count:
                 del self._entries[key]
-        full = [name for name, each in self._buckets.items() if each.level(now) >= each.rate.burst]
-        for name in full:
-            del self._buckets[name]
 
     async def close(self) -> None:
         """Write everything, if the store answers soon. Call it before `run` is cancelled."""
@@ -136,15 +119,14 @@ class AuditTrail:
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self.flush(everything=True)
 
-    def _may_keep(self, caller: str, now: float) -> bool:
+    def _may_keep(self, caller: str) -> bool:
         """Return whether there is room for another event of the caller, and take it."""
-        own = self._buckets.get(caller)
-        if own is None:
-            own = self._buckets[caller] = _Bucket(OF_ONE if caller else OF_STRANGERS, now)
-        if len(self._entries) >= MOST_KEPT or own.level(now) < 1 or self._all.level(now) < 1:
+        own = self._of_one if caller else self._of_strangers
+        if len(self._entries) >= MOST_KEPT or own.take(caller):
             return False
-        own.take()
-        self._all.take()
+        if self._of_all.take(""):
+            own.give_back(caller)
+            return False
         return True
 
 

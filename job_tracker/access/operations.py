@@ -17,6 +17,7 @@ from job_tracker.domain.access import (
     TOKEN_NAME_RULE,
     Project,
     Token,
+    TokenLimits,
     is_token_name,
 )
 from job_tracker.domain.audit import AuditEvent, EventObserver, Outcome, event_of, ignore_event
@@ -30,7 +31,7 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.policies import ProjectLimits
-from job_tracker.store.access import AccessStore
+from job_tracker.store.access import UNLIMITED, AccessStore
 from job_tracker.store.audit import AuditFilter, AuditStore
 from job_tracker.store.queue import QueueView
 
@@ -68,6 +69,7 @@ class Access:
         projects: Projects,
         callers: Callers,
         clock: Callable[[], datetime] = utc_now,
+        limits: TokenLimits = UNLIMITED,
         note: EventObserver = ignore_event,
     ) -> None:
         """`note` gets an event of each denial."""
@@ -76,13 +78,15 @@ class Access:
         self._callers = callers
         self._clock = clock
         self._guard = Guard(note, clock)
+        self._limits = limits
 
     async def create_token(
         self, caller: Caller, name: str, project: str, role: Role | None, lifetime: timedelta | None
     ) -> tuple[tokens.NewToken, Token]:
         """Create a token, and return it with its text, which is not stored. See Token for the arguments.
 
-        Without a project, only operators may do this. Raises InvalidField and UnknownReference.
+        Without a project, only operators may do this. Raises InvalidField, UnknownReference and
+        TooManyTokens.
         """
         if project:
             self._guard.check(caller, "create_token", project)
@@ -120,7 +124,8 @@ class Access:
                 f"token {made.id}",
                 f"name {name}, role {role or 'as member'}, {_ending(token)}",
             )
-            if await self._store.add_token(token, purge_before=now - _KEPT_AFTER_THEIR_END, event=event):
+            purge_before = now - _KEPT_AFTER_THEIR_END
+            if await self._store.add_token(token, self._limits, purge_before=purge_before, event=event):
                 return made, token
 
     async def list_tokens(
@@ -217,7 +222,10 @@ class Access:
         def change(before: Project) -> Project:
             members = {**before.members, member: role}
             if len(members) > MOST_MEMBERS:
-                raise LimitExceeded(f"project {project} has {MOST_MEMBERS} members, which is the limit")
+                raise LimitExceeded(
+                    f"project {project} has {MOST_MEMBERS} members, which is the limit",
+                    limit="projects.members",
+                )
             return replace(before, members=members)
 
         event = self._event(caller, "set_member", project, f"member {member}", f"role {role}")

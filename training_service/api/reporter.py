@@ -16,6 +16,7 @@ from job_tracker.reports.report import COUNTS, ReportReader
 from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterServicer
 from training_service.api.caller import Call, Metadata
+from training_service.api.limits import CallLimits
 from training_service.auth.authenticator import refusal_of
 
 _SCHEME = "bearer "
@@ -27,9 +28,14 @@ class ReporterServicer(TrainingReporterServicer):
     """Converts messages and calls the domain. The interceptor handles errors."""
 
     def __init__(
-        self, tokens: ReportTokens, buffer: ReportBuffer, note: EventObserver = ignore_event
+        self,
+        tokens: ReportTokens,
+        buffer: ReportBuffer,
+        limits: CallLimits | None = None,
+        note: EventObserver = ignore_event,
     ) -> None:
         """`note` gets an event of each call whose token is refused."""
+        self._limits = limits or CallLimits()
         self._tokens = tokens
         self._buffer = buffer
         self._note = note
@@ -40,6 +46,7 @@ class ReporterServicer(TrainingReporterServicer):
         except NotAllowed as error:
             self._note(refusal_of(error, call.caller.address, datetime.now(UTC)))
             raise
+        self._limits.check_report(*attempt)
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)
         await self._buffer.take(attempt, report, by_call=True)

@@ -23,6 +23,7 @@ from training_service.settings.jobs import (
     RetrySettings,
     SchedulingSettings,
 )
+from training_service.settings.limits import LimitSettings
 from training_service.settings.projects import ProjectTables
 from training_service.settings.service import (
     LoggingSettings,
@@ -70,6 +71,7 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     auth: AuthSettings = AuthSettings()
     audit: AuditSettings = AuditSettings()
+    limits: LimitSettings = LimitSettings()
     projects: ProjectTables = Field(
         default={},
         description="Projects, by name, besides `default`. Jobs of other projects are refused.",

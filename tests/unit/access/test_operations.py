@@ -50,7 +50,7 @@ async def access(store: Store, noted: list[AuditEvent]) -> Access:
     projects = Projects(store)
     callers = Callers(store, projects)
     await callers.refresh()
-    made = Access(store, projects, callers, lambda: datetime(2026, 5, 4, 12, tzinfo=UTC), noted.append)
+    made = Access(store, projects, callers, lambda: datetime(2026, 5, 4, 12, tzinfo=UTC), note=noted.append)
     await made.set_project(BUILT_IN, "vision", ProjectLimits())
     return made
 
