@@ -3,7 +3,7 @@
 Generated from access_aio.py by scripts/generate-client: change it there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import grpc
@@ -14,11 +14,15 @@ from training_service._generated.access_service_pb2 import (
     CreateTokenResponse,
     DeleteProjectRequest,
     ListProjectsRequest,
+    ListReportKeysRequest,
     ListTokensRequest,
     Project,
     RemoveMemberRequest,
+    RemoveReportKeyRequest,
+    ReportKey,
     RevokeTokenRequest,
     Role,
+    RotateReportKeyRequest,
     SetMemberRequest,
     SetProjectRequest,
     Token,
@@ -137,5 +141,34 @@ class Access:
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
         with translated_errors(self._address):
             return self._stub.RemoveMember(
+                request, timeout=self._timeout, metadata=self._credentials.metadata()
+            )
+
+    def report_keys(self) -> Sequence[ReportKey]:
+        """Return the keys of report tokens, by id. The last one is the current one."""
+        with translated_errors(self._address):
+            answer = self._stub.ListReportKeys(
+                ListReportKeysRequest(), timeout=self._timeout, metadata=self._credentials.metadata()
+            )
+        return answer.keys
+
+    def rotate_report_key(self) -> ReportKey:
+        """Make a new key of report tokens. Live attempts keep the key that they have.
+
+        This is not retried: after Unavailable, there may be a new key, which does no harm.
+        """
+        with translated_errors(self._address):
+            return self._stub.RotateReportKey(
+                RotateReportKeyRequest(), timeout=self._timeout, metadata=self._credentials.metadata()
+            )
+
+    def remove_report_key(self, key_id: int) -> ReportKey:
+        """Refuse reports with the tokens of a replaced key. Live attempts that use it can report no more.
+
+        Raises NotFound, and FailedPrecondition for the current key.
+        """
+        request = encoded(lambda: RemoveReportKeyRequest(id=key_id))
+        with translated_errors(self._address):
+            return self._stub.RemoveReportKey(
                 request, timeout=self._timeout, metadata=self._credentials.metadata()
             )

@@ -14,7 +14,7 @@ from job_tracker.store.redis.scripts import Script
 _TOUCHED_AT_ONCE = 500
 
 
-class _Run(Protocol):
+class Run(Protocol):
     """Runs a script, and returns its answer."""
 
     def __call__(self, script: Script, *arguments: str | int) -> Awaitable[list[Any]]: ...
@@ -23,7 +23,7 @@ class _Run(Protocol):
 class RedisAccess:
     """The part of a store that keeps tokens and projects; see AccessStore."""
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: Run) -> None:
         self.__run = run
 
     async def access_version(self) -> int:

@@ -54,7 +54,7 @@ class SqliteAccess:
             )
             return True
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
     async def token(self, token_id: str) -> Token | None:
         row = self.__read_one("SELECT * FROM tokens WHERE id = ?", token_id)
@@ -77,7 +77,7 @@ class SqliteAccess:
             row = db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone()
             return _token_of(row) if row else None
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
     async def touch_tokens(self, used: Mapping[str, datetime]) -> None:
         values = [(at.timestamp(), token_id) for token_id, at in used.items()]
@@ -108,7 +108,7 @@ class SqliteAccess:
                 db.execute("UPDATE projects SET version = ?, members = ?, limits = ? WHERE name = ?", values)
             return True
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
     async def delete_project(self, name: str, at: datetime) -> bool:
 
@@ -121,9 +121,9 @@ class SqliteAccess:
             )
             return True
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
-    def __changed(self, _outcome: object) -> None:
+    def _access_changed(self, _outcome: object) -> None:
         self.__version += 1
 
 
