@@ -6,12 +6,14 @@ from typing import Any, Protocol
 
 from job_tracker.domain.access import Project, Token
 from job_tracker.domain.caller import Role
+from job_tracker.domain.job import JobState
 from job_tracker.store import encoding
 from job_tracker.store.access import ENDED_TOKENS_PURGED
 from job_tracker.store.redis import scripts
 from job_tracker.store.redis.scripts import Script
 
 _TOUCHED_AT_ONCE = 500
+_NOT_ENDED = [state.value for state in JobState if not state.is_terminal]
 
 
 class Run(Protocol):
@@ -70,9 +72,9 @@ class RedisAccess:
         answer = await self.__run(scripts.PROJECT_PUT, project.name, project.version, members, limits)
         return bool(answer[0] == b"done")
 
-    async def delete_project(self, name: str, at: datetime) -> bool:
-        [outcome] = await self.__run(scripts.PROJECT_DELETE, name, _text(at))
-        return bool(outcome == b"done")
+    async def delete_project(self, name: str, at: datetime) -> int | None:
+        outcome, *rest = await self.__run(scripts.PROJECT_DELETE, name, _text(at), *_NOT_ENDED)
+        return None if outcome == b"missing" else int(rest[0])
 
 
 def _fields_of(token: Token) -> list[str | int]:

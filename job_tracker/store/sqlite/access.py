@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from job_tracker.domain.access import Project, Token
 from job_tracker.domain.caller import Role
+from job_tracker.domain.job import JobState
 from job_tracker.store import encoding
 from job_tracker.store.access import ENDED_TOKENS_PURGED
 from job_tracker.store.sqlite import rows
@@ -110,16 +111,21 @@ class SqliteAccess:
 
         return await self.__writer.run(write, self._access_changed)
 
-    async def delete_project(self, name: str, at: datetime) -> bool:
+    async def delete_project(self, name: str, at: datetime) -> int | None:
 
-        def write(db: sqlite3.Connection) -> bool:
-            if not db.execute("DELETE FROM projects WHERE name = ?", (name,)).rowcount:
-                return False
+        def write(db: sqlite3.Connection) -> int | None:
+            if not db.execute("SELECT 1 FROM projects WHERE name = ?", (name,)).fetchone():
+                return None
+            tallies = db.execute("SELECT state, jobs FROM project_tallies WHERE project = ?", (name,))
+            left = sum(row["jobs"] for row in tallies if not JobState(row["state"]).is_terminal)
+            if left:
+                return int(left)
+            db.execute("DELETE FROM projects WHERE name = ?", (name,))
             db.execute(
                 "UPDATE tokens SET revoked_at = ? WHERE project = ? AND revoked_at IS NULL",
                 (at.timestamp(), name),
             )
-            return True
+            return 0
 
         return await self.__writer.run(write, self._access_changed)
 
