@@ -86,8 +86,8 @@ def target_of(address: str) -> str:
     gRPC would take port 443.
     """
     if "," not in address or address.startswith(("ipv4:", "ipv6:")):
-        if _is_host(address):
-            host = f"[{address}]" if ":" in address and "[" not in address else address
+        if _is_host(host := address.removesuffix(":") if address.count(":") == 1 else address):
+            host = f"[{host}]" if ":" in host and "[" not in host else host
             raise InvalidRequest(f"address: {address!r} has no port; write HOST:PORT, such as {host}:51001")
         return address
     places = [place.strip().replace("localhost", "127.0.0.1") for place in address.split(",")]

@@ -41,6 +41,7 @@ def test_several_addresses_are_ip_addresses_of_one_family(address: str) -> None:
     ("address", "example"),
     [
         ("localhost", "localhost:51001"),
+        ("localhost:", "localhost:51001"),
         ("training.example", "training.example:51001"),
         ("127.0.0.1", "127.0.0.1:51001"),
         ("[::1]", "[::1]:51001"),
