@@ -202,6 +202,7 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
             # SQLite creates the row with the first job, and reads it before each job (autoinc.html).
             db.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'")
             db.execute("INSERT INTO sqlite_sequence VALUES ('jobs', ?)", (last,))
+            self._marker.ids_were_skipped()
             return last
 
         return await self._writer.run(write)
