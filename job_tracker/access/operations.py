@@ -33,14 +33,13 @@ from job_tracker.domain.guard import Guard
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.store.access import UNLIMITED, AccessStore
 from job_tracker.store.audit import AuditFilter, AuditStore
-from job_tracker.store.queue import QueueView
 
 LONGEST_LIFETIME: Final = timedelta(days=3650)
 _KEPT_AFTER_THEIR_END = timedelta(days=30)
 _TRIES = 20
 
 
-class _Store(AccessStore, AuditStore, QueueView, Protocol):
+class _Store(AccessStore, AuditStore, Protocol):
     """The parts of a store that the operations use."""
 
 
@@ -195,15 +194,14 @@ class Access:
             raise NotPossible(f"project {name} always exists; remove its members instead")
         self._existing(name)
         self._check_not_declared(name)
-        counts = (await self._store.tallies_of([name]))[name]
-        left = sum(jobs for state, jobs in counts.items() if not state.is_terminal)
+        event = self._event(caller, "delete_project", name, _target_of(name))
+        left = await self._store.delete_project(name, event.at, event=event)
+        if left is None:
+            raise _unknown(name)
         if left:
             raise NotPossible(
                 f"project {name} has {left} jobs that have not ended; cancel them, or wait for their end"
             )
-        event = self._event(caller, "delete_project", name, _target_of(name))
-        if not await self._store.delete_project(name, event.at, event=event):
-            raise _unknown(name)
         await self._callers.announce()
 
     async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:

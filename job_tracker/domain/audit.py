@@ -103,6 +103,11 @@ def first_id_at(moment: datetime) -> int:
     return max(0, (moment - _EPOCH) // _MICROSECOND)
 
 
+def target_of_report_key(key_id: int) -> str:
+    """Return the target of events about a key of report tokens."""
+    return f"report key {key_id}"
+
+
 def target_of_job(job_id: int) -> str:
     """Return the target of events about a job."""
     return f"job {job_id}"

@@ -42,7 +42,7 @@ class ReporterServicer(TrainingReporterServicer):
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
         try:
-            attempt = self._tokens.read(_token_of(call.metadata))
+            attempt = await self._tokens.read(_token_of(call.metadata))
         except NotAllowed as error:
             self._note(refusal_of(error, call.caller.address, datetime.now(UTC)))
             raise

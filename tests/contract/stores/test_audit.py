@@ -212,6 +212,16 @@ async def test_changes_of_tokens_and_projects_have_an_event_each(store: Store) -
     assert await targets(store) == ["delete", "revoke", "add", "put"]
 
 
+async def test_changes_of_report_keys_have_an_event_each(store: Store) -> None:
+    job = await store.submit(spec(), NOON, None, 100)
+    await store.update(job.admitted(NOON))  # the first key stays, since this attempt may use it
+    await store.rotate_report_key(b"s" * 32, NOON, "ada", event=event(action="rotate_report_key"))
+    for _ in range(2):
+        await store.remove_report_key(1, NOON, event=event(target="report key 1"))
+    await store.remove_report_key(2, NOON, event=event(target="the current one"))
+    assert await targets(store) == ["report key 1", "report key 2"]
+
+
 async def test_a_failed_operation_leaves_no_event_for_the_next_commit(store: Store) -> None:
     outcomes = await asyncio.gather(
         submitted(store), submitted(store, most=0), submitted(store), return_exceptions=True

@@ -44,6 +44,9 @@ LEAST: dict[str, Least] = {
     "SetProject": Role.OPERATOR,
     "DeleteProject": Role.OPERATOR,
     "ListAuditEvents": Role.ADMIN,
+    "ListReportKeys": Role.OPERATOR,
+    "RotateReportKey": Role.OPERATOR,
+    "RemoveReportKey": Role.OPERATOR,
 }
 HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
@@ -113,7 +116,9 @@ class Matrix:
                 return {"project": name, "member": "temporary"}
             case "SetProject" | "DeleteProject":
                 return {"name": name}
-            case "Report" | "WhoAmI" | "ListProjects":
+            case "RemoveReportKey":
+                return {"id": 1}
+            case "Report" | "WhoAmI" | "ListProjects" | "ListReportKeys" | "RotateReportKey":
                 return {}
             case _:
                 return {"job_id": job_id}
