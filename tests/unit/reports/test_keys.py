@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from job_tracker.common.tasks import background, end
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import Ending, JobState
-from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.report_key import ReportKey
 from job_tracker.reports import ReportKeys, keys
 from job_tracker.store.sqlite import SqliteStore
