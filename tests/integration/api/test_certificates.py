@@ -115,3 +115,22 @@ async def test_a_certificate_without_a_name_is_refused(entrance: Entrance) -> No
         await stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=1))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "give it a SPIFFE id or a subject" in str(refused.value.details())
+
+
+async def test_a_spiffe_id_is_not_cut_at_a_nul(entrance: Entrance) -> None:
+    stub = await entrance.connect(entrance.authority.issue(f"{OPERATORS[0]}\0.evil", subject="alice"))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.ListTrainingJobs(pb.ListTrainingJobsRequest())
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "has other characters than printable ASCII" in str(refused.value.details())
+
+
+async def test_a_name_without_a_role_learns_of_no_job(entrance: Entrance) -> None:
+    job = await entrance.service.train()
+    stub = await entrance.connect(entrance.authority.issue(subject="mallory"))
+    answers = set()
+    for asked in (job, job + 1):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=asked))
+        answers.add((refused.value.code(), str(refused.value.details()).replace(str(asked), "N")))
+    assert answers == {(grpc.StatusCode.NOT_FOUND, "Job N doesn't exist")}
