@@ -45,7 +45,7 @@ class Identity:
 
 
 def identity_of(context: AuthContext) -> Identity | None:
-    """The identity of the peer; None if it has no certificate. Raises NotAllowed if that has no usable name."""
+    """The identity of the peer; None if it has no certificate. Raises NotAllowed if that has no name."""
     pem = next(iter(context.get("x509_pem_cert", ())), None)
     if not pem:
         return None
