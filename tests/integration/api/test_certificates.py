@@ -1,58 +1,19 @@
 """Callers with client certificates, at a real server with a real store."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from job_tracker.domain.caller import Caller, Means
 from job_tracker.jobs import JobView
-from tests.support.api_service import Serve, Service
-from tests.support.certificates import LOCAL, Authority, Issued, credentials
+from tests.support.api_service import Serve
+from tests.support.entrance import Entrance
 from training_service._generated import training_service_pb2 as pb
-from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
-from training_service.api.interceptors import CallInterceptor
-from training_service.auth.authenticator import Proofs
-from training_service.auth.certificates import identity_of
-from training_service.auth.live import Live
-from training_service.auth.pem_files import PemFile
-from training_service.auth.tls import read_tls
-from training_service.serving import Listener, Servicers, make_server
 
 OPERATORS = ["spiffe://example.org/ci", "CN=alice"]
-
-
-class Entrance:
-    """A server that requires client certificates, in front of a service."""
-
-    def __init__(self, service: Service, folder: Path) -> None:
-        self.service = service
-        self.authority = Authority(folder)
-        files = self.authority.issue(*LOCAL).write(folder, "server")
-        paths = [files.certificate, files.key, self.authority.file]
-        pem = [PemFile("server.tls", path) for path in paths]
-        tls = Live("server.tls", paths, lambda: read_tls(*pem))
-        interceptor = CallInterceptor(
-            service.metrics.observe_call, Proofs(service.access.callers, identity_of, is_open=False)
-        )
-        self.server = make_server(Servicers(api=service.servicer), interceptor, 1024)
-        self.address = f"127.0.0.1:{Listener('server.address', '127.0.0.1:0', tls, True).bind(self.server)}"
-        self._stack = AsyncExitStack()
-
-    async def connect(self, client: Issued) -> Any:
-        """A client with the certificate."""
-        channel = grpc.aio.secure_channel(
-            self.address, credentials(self.authority, client), [("grpc.use_local_subchannel_pool", 1)]
-        )
-        return TrainingServiceStub(await self._stack.enter_async_context(channel))
-
-    async def close(self) -> None:
-        await self._stack.aclose()
-        await self.server.stop(None)
 
 
 @pytest.fixture
