@@ -15,7 +15,9 @@ DESIGNED = ("C1", "C2", "C3", "H4", "H5", "H6", "H7", "H8", "M9", "M10", "L12")
 def test_every_attack_has_a_test() -> None:
     rows = re.findall(r"^\| ([CHML]\d+)? ?\| .* \| (.*::.*) \|$", README, re.MULTILINE)
     assert {number for number, _ in rows} == {*DESIGNED, ""}
-    assert len(rows) == len(re.findall(r"^\| ([CHML]\d+)? ?\|", README, re.MULTILINE)) - 2, "without the heads"
+    assert len(rows) == len(re.findall(r"^\| ([CHML]\d+)? ?\|", README, re.MULTILINE)) - 2, (
+        "without the heads"
+    )
 
 
 def test_every_named_test_exists() -> None:

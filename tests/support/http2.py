@@ -60,7 +60,7 @@ def call_with(address: str, path: str, headers: Iterable[tuple[bytes, bytes]], r
                 kind, flags, stream = struct.unpack(">3xBBI", head)
                 answer.read(int.from_bytes(head[:3]))
                 if stream == 1 and (kind == _RESET or (kind == _HEADERS and flags & _END_STREAM)):
-                    return kind == _HEADERS
+                    return bool(kind == _HEADERS)
     return False
 
 

@@ -137,7 +137,7 @@ async def test_metadata_that_is_not_utf_8_is_not_in_the_log(log_to: LogTo) -> No
         return request
 
     server = grpc.aio.server()
-    handlers = {"B": grpc.unary_unary_rpc_method_handler(answer)}
+    handlers: dict[str, Any] = {"B": grpc.unary_unary_rpc_method_handler(answer)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
