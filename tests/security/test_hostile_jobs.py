@@ -40,7 +40,12 @@ model.parent.mkdir(parents=True, exist_ok=True)
 model.symlink_to(elsewhere)
 """,
     "parent-of-models-is-a-link": """
-(storage / "models" / "mine").symlink_to(elsewhere)
+others = storage.parent / "others"
+(others / model.name).mkdir(parents=True)
+(others / model.name / "secret").write_text((elsewhere / "secret").read_text())
+model.parent.parent.mkdir(parents=True, exist_ok=True)
+model.parent.unlink(missing_ok=True)
+model.parent.symlink_to(others)
 """,
     "fifo": """
 model.mkdir(parents=True)
