@@ -17,8 +17,10 @@ from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
+from job_tracker.domain.call_kinds import CallKind
 from job_tracker.domain.errors import StoreLost
 from job_tracker.domain.job import Job
+from job_tracker.domain.open_streams import OpenStreams
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
 from job_tracker.logs.archive import LogArchive
@@ -32,6 +34,7 @@ from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from training_service import log_setup as service_logs
 from training_service.access_opening import OpenedAccess, open_access
 from training_service.api.access import AccessServicer
+from training_service.api.limits import CallLimits
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.auth.live import Unusable
@@ -100,13 +103,16 @@ async def serve(settings: Settings) -> None:
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
         stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))
+        limits = call_limits(settings)
         servicer = TrainingServicer(jobs, cancelled_as_failure=settings.server.cancelled_as_failure)
         servers = Servers(
             settings,
             certificates.tls if certificates else None,
-            Servicers(servicer, AccessServicer(access.operations), ReporterServicer(tokens, reports)),
+            Servicers(servicer, AccessServicer(access.operations), ReporterServicer(tokens, reports, limits)),
             access.authenticator,
             metrics.observe_call,
+            limits,
+            metrics.observe_refusal,
         )
         _offer_operator_token(settings, access, servers.port)
         report_environment.address = _address_for_ranks(settings, servers, certificates)
@@ -168,7 +174,13 @@ def make_jobs(
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
         on_save=metrics.observe_job,
+        streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller),
     )
+
+
+def call_limits(settings: Settings) -> CallLimits:
+    """The limits on calls by caller and kind."""
+    return CallLimits({kind: settings.limits.rate_of(kind) for kind in CallKind})
 
 
 def log_archive(settings: Settings) -> LogArchive:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import grpc
@@ -16,6 +17,7 @@ from training_service._generated.training_service_pb2_grpc import add_TrainingSe
 from training_service.api.access import AccessServicer
 from training_service.api.connections import call_options, connection_options
 from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor, CallObserver
+from training_service.api.limits import CallLimits
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.auth.authenticator import Authenticator
@@ -84,6 +86,8 @@ class Servers:
         servicers: Servicers,
         authenticator: Authenticator,
         observe: CallObserver,
+        limits: CallLimits,
+        observe_refusal: Callable[[str], None],
     ) -> None:
         """Listen at all addresses. Raises CannotServe if one cannot be used."""
         self._serving = health.aio.HealthServicer()
@@ -98,7 +102,7 @@ class Servers:
         listen = settings.reports.listen
         # All addresses together use no more descriptors than one would.
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // (len(api) + bool(listen))
-        interceptor = CallInterceptor(observe, authenticator)
+        interceptor = CallInterceptor(observe, authenticator, limits, observe_refusal)
         self.port, *_ = self._bind(make_server(servicers, interceptor, descriptors), api)
         self.report_address = (server.address, self.port)
         """The listening address and the port of reports."""

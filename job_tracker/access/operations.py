@@ -17,6 +17,7 @@ from job_tracker.domain.access import (
     TOKEN_NAME_RULE,
     Project,
     Token,
+    TokenLimits,
     is_token_name,
 )
 from job_tracker.domain.caller import Caller, Role
@@ -28,7 +29,7 @@ from job_tracker.domain.errors import (
     UnknownReference,
 )
 from job_tracker.domain.policies import ProjectLimits
-from job_tracker.store.access import AccessStore
+from job_tracker.store.access import UNLIMITED, AccessStore
 from job_tracker.store.queue import QueueView
 
 LONGEST_LIFETIME: Final = timedelta(days=3650)
@@ -65,18 +66,21 @@ class Access:
         projects: Projects,
         callers: Callers,
         clock: Callable[[], datetime] = utc_now,
+        limits: TokenLimits = UNLIMITED,
     ) -> None:
         self._store = store
         self._projects = projects
         self._callers = callers
         self._clock = clock
+        self._limits = limits
 
     async def create_token(
         self, caller: Caller, name: str, project: str, role: Role | None, lifetime: timedelta | None
     ) -> tuple[tokens.NewToken, Token]:
         """Create a token, and return it with its text, which is not stored. See Token for the arguments.
 
-        Without a project, only operators may do this. Raises InvalidField and UnknownReference.
+        Without a project, only operators may do this. Raises InvalidField, UnknownReference and
+        TooManyTokens.
         """
         if project:
             rights.check(caller, "create_token", project)
@@ -107,7 +111,7 @@ class Access:
                 created_by=caller.name,
                 expires_at=now + lifetime if lifetime else None,
             )
-            if await self._store.add_token(token, purge_before=now - _KEPT_AFTER_THEIR_END):
+            if await self._store.add_token(token, self._limits, purge_before=now - _KEPT_AFTER_THEIR_END):
                 return made, token
 
     async def list_tokens(
@@ -195,7 +199,10 @@ class Access:
         def change(before: Project) -> Project:
             members = {**before.members, member: role}
             if len(members) > MOST_MEMBERS:
-                raise LimitExceeded(f"project {project} has {MOST_MEMBERS} members, which is the limit")
+                raise LimitExceeded(
+                    f"project {project} has {MOST_MEMBERS} members, which is the limit",
+                    limit="projects.members",
+                )
             return replace(before, members=members)
 
         return await self._change(project, change)

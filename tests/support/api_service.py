@@ -102,8 +102,11 @@ class Service:
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBuffer(self.store, utc_now)
         self.tokens = ReportTokens(await self.store.secret())
-        reporter = ReporterServicer(self.tokens, self.reports)
-        interceptor = CallInterceptor(self.metrics.observe_call, self.access.authenticator)
+        limits = main.call_limits(self.settings)
+        reporter = ReporterServicer(self.tokens, self.reports, limits)
+        interceptor = CallInterceptor(
+            self.metrics.observe_call, self.access.authenticator, limits, self.metrics.observe_refusal
+        )
         servicers = Servicers(self.servicer, AccessServicer(self.access.operations), reporter)
         self.server = make_server(servicers, interceptor, descriptors=1024)
         self.health = health.aio.HealthServicer()

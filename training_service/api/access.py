@@ -19,8 +19,8 @@ from training_service._generated.access_service_pb2_grpc import AccessServiceSer
 from training_service.api.caller import Call
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
-_MEMBERS_OF_A_PAGE: Final = 10_000
-"""The number of members after which a page of projects ends."""
+_LARGEST_ANSWER: Final = 2 << 20
+"""Bytes at which a page of projects ends: many clients read at most 4 MiB. One project can have as many."""
 _LARGEST_INT32 = 2**31 - 1
 
 
@@ -59,16 +59,17 @@ class AccessServicer(AccessServiceServicer):
         return _token(await self._access.revoke_token(call.caller, request.id))
 
     async def ListProjects(self, request: pb.ListProjectsRequest, call: Call) -> pb.ListProjectsResponse:
-        limit, members = _page_size(request.page_size), 0
+        limit, size = _page_size(request.page_size), 0
         answer = pb.ListProjectsResponse()
         for view in await self._access.list_projects(call.caller):
             if view.project.name <= request.page_token:
                 continue
-            if len(answer.projects) == limit or members > _MEMBERS_OF_A_PAGE:
+            project = _project(view)
+            size += project.ByteSize()
+            if answer.projects and (len(answer.projects) == limit or size > _LARGEST_ANSWER):
                 answer.next_page_token = answer.projects[-1].name
                 break
-            members += len(view.project.members)
-            answer.projects.append(_project(view))
+            answer.projects.append(project)
         return answer
 
     async def SetProject(self, request: pb.SetProjectRequest, call: Call) -> pb.Project:

@@ -4,10 +4,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from job_tracker.domain.access import Project, Token
+from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.caller import Role
+from job_tracker.domain.errors import TooManyTokens
 from job_tracker.store import encoding
-from job_tracker.store.access import ENDED_TOKENS_PURGED
+from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
 from job_tracker.store.redis import scripts
 from job_tracker.store.redis.scripts import Script
 
@@ -30,12 +31,17 @@ class RedisAccess:
         _, version = await self.__run(scripts.ACCESS_VERSION)
         return int(version)
 
-    async def add_token(self, token: Token, *, purge_before: datetime) -> bool:
-        [outcome] = await self.__run(
+    async def add_token(
+        self, token: Token, limits: TokenLimits = UNLIMITED, *, purge_before: datetime
+    ) -> bool:
+        outcome, *rest = await self.__run(
             *(scripts.TOKEN_ADD, token.id, token.project, _text(token.ends_at)),
-            *(_text(purge_before), ENDED_TOKENS_PURGED),
+            *(_text(purge_before), ENDED_TOKENS_PURGED, _text(token.created_at)),
+            *(limits.in_all or "", limits.of_project or ""),
             *_fields_of(token),
         )
+        if outcome == b"full":
+            raise TooManyTokens(int(rest[0]), rest[1].decode())
         return bool(outcome == b"done")
 
     async def token(self, token_id: str) -> Token | None:

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from job_tracker.domain.access import Project, Token
+from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.caller import Role
+from job_tracker.domain.errors import TooManyTokens
 from job_tracker.store import encoding
-from job_tracker.store.access import ENDED_TOKENS_PURGED
+from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
 from job_tracker.store.sqlite import rows
 from job_tracker.store.sqlite.writer import GroupCommitter
 
@@ -37,13 +38,16 @@ class SqliteAccess:
     async def access_version(self) -> int:
         return self.__version
 
-    async def add_token(self, token: Token, *, purge_before: datetime) -> bool:
+    async def add_token(
+        self, token: Token, limits: TokenLimits = UNLIMITED, *, purge_before: datetime
+    ) -> bool:
         values = _values_of(token)
         names = ", ".join(values)
 
         def write(db: sqlite3.Connection) -> bool:
             if db.execute("SELECT 1 FROM tokens WHERE id = ?", (token.id,)).fetchone():
                 return False
+            replaced = _replaced(db, token, limits)
             # Only names of columns are in the text; every value is bound.
             insertion = f"INSERT INTO tokens ({names}) VALUES ({', '.join('?' * len(values))})"  # noqa: S608
             db.execute(insertion, tuple(values.values()))
@@ -52,6 +56,7 @@ class SqliteAccess:
                 "(SELECT id FROM tokens WHERE ends_at < ? ORDER BY ends_at LIMIT ?)",
                 (purge_before.timestamp(), ENDED_TOKENS_PURGED),
             )
+            db.executemany("DELETE FROM tokens WHERE id = ?", replaced)
             return True
 
         return await self.__writer.run(write, self.__changed)
@@ -125,6 +130,27 @@ class SqliteAccess:
 
     def __changed(self, _outcome: object) -> None:
         self.__version += 1
+
+
+def _replaced(db: sqlite3.Connection, token: Token, limits: TokenLimits) -> list[tuple[str]]:
+    """The ids of ended tokens that make room for a new one. Raises TooManyTokens."""
+    now, replaced = token.created_at.timestamp(), []
+    scopes = [("", limits.in_all)]
+    if token.project:
+        scopes.append((token.project, limits.of_project))
+    for project, most in scopes:
+        if most is None:
+            continue
+        of, values = ("WHERE project = ?", (project,)) if project else ("WHERE TRUE", ())
+        # Only the texts above are in these queries.
+        [number] = db.execute(f"SELECT count(*) FROM tokens {of}", values).fetchone()  # noqa: S608
+        if number >= most:
+            ended = f"SELECT id FROM tokens {of} AND ends_at <= ? ORDER BY ends_at LIMIT 1"  # noqa: S608
+            row = db.execute(ended, (*values, now)).fetchone()
+            if row is None:
+                raise TooManyTokens(number, project)
+            replaced.append((row["id"],))
+    return replaced
 
 
 def _values_of(token: Token) -> dict[str, Any]:
