@@ -23,7 +23,7 @@ from tests.support.access import failure
 from tests.support.api_service import Serve
 from tests.support.certificates import DAY, Authority, Issued
 from tests.support.entrance import Entrance
-from tests.support.fuzzing import fuzzed
+from tests.support.fuzzing import NO_LIMITS, fuzzed
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated.access_service_pb2_grpc import AccessServiceStub
 from training_service.auth.certificates import identity_of
@@ -150,7 +150,7 @@ class Guarded:
 
 @pytest.fixture
 async def guarded(serve: Serve, tmp_path: Path) -> AsyncIterator[Guarded]:
-    entrance = Entrance(await serve(tracked=False, auth={"operators": OPERATORS}), tmp_path)
+    entrance = Entrance(await serve(tracked=False, auth={"operators": OPERATORS}, limits=NO_LIMITS), tmp_path)
     await entrance.server.start()
     made = Guarded(entrance)
     yield made

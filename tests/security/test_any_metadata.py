@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from job_tracker.access import tokens
 from tests.support.access import Entry, Sent, bearer, failure
 from tests.support.api_service import Serve, Service, metadata
-from tests.support.fuzzing import fuzzed
+from tests.support.fuzzing import NO_LIMITS, fuzzed
 from tests.support.http2 import call_with
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import training_reporter_pb2 as rpb
@@ -118,7 +118,7 @@ class Gate:
 
 @pytest.fixture
 async def gate(serve: Serve) -> AsyncIterator[Gate]:
-    made = Gate(await serve(tracked=False, auth={"loopback": "token"}))
+    made = Gate(await serve(tracked=False, auth={"loopback": "token"}, limits=NO_LIMITS))
     await made.fill()
     grpc_logger = logging.getLogger(GRPC_LOGGER)
     grpc_logger.addFilter(quotes_no_metadata)  # as the program does

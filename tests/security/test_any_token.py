@@ -22,7 +22,7 @@ from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.access import Entry, bearer, failure
 from tests.support.api_service import Serve, Service
-from tests.support.fuzzing import fuzzed
+from tests.support.fuzzing import NO_LIMITS, fuzzed
 from training_service._generated import access_service_pb2 as apb
 from training_service.auth.authenticator import Proofs
 
@@ -197,7 +197,7 @@ class Crowd:
 
 @pytest.fixture
 async def crowd(serve: Serve) -> Crowd:
-    made = Crowd(await serve(tracked=False, auth={"loopback": "token"}))
+    made = Crowd(await serve(tracked=False, auth={"loopback": "token"}, limits=NO_LIMITS))
     await made.fill()
     return made
 
