@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from job_tracker.access.projects import Projects
+from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.admission.admission import Admission
 from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.admission.resolution import Resolver
@@ -26,7 +27,7 @@ from job_tracker.jobs import Jobs
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
-from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportTokens
+from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
 from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
@@ -83,7 +84,9 @@ async def serve(settings: Settings) -> None:
         access = await _access(settings, store)
         metrics.observe_store(store, settings.scheduling.capacity, access.projects.names)
         store_id = await store.store_id()
-        tokens = ReportTokens(await store.secret())
+        keys = await ReportKeys.open(store)
+        stack.push_async_callback(end, background(keys.follow(), "keys of report tokens"))
+        tokens = ReportTokens(keys)
         report_environment = ReportEnvironment(
             tokens, settings.reports.address, certificates.report_ca if certificates else None
         )
@@ -95,7 +98,7 @@ async def serve(settings: Settings) -> None:
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         stack.push_async_callback(end, background(collector.run(), "collection of logs"))
-        leadership = make_leadership(settings, store, opened, collector, reports, metrics)
+        leadership = make_leadership(settings, store, opened, collector, reports, metrics, keys)
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
@@ -108,7 +111,11 @@ async def serve(settings: Settings) -> None:
         servers = Servers(
             settings,
             certificates.tls if certificates else None,
-            Servicers(servicer, AccessServicer(access.operations), ReporterServicer(tokens, reports, limits)),
+            Servicers(
+                servicer,
+                AccessServicer(access.operations, ReportKeyAccess(store, keys)),
+                ReporterServicer(tokens, reports, limits),
+            ),
             access.authenticator,
             metrics.observe_call,
             limits,
@@ -196,6 +203,7 @@ def make_leadership(
     logs: LogCollector,
     reports: ReportBuffer,
     metrics: Metrics,
+    keys: ReportKeys,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings)
@@ -217,6 +225,7 @@ def make_leadership(
             on_save=saved,
             models=models,
             resolve=resolver.completed,
+            before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
         )
         with metrics.observing(tracker):
             await tracker.run()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from job_tracker.access import tokens
 from job_tracker.access.callers import Callers
@@ -30,15 +30,10 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.store.access import UNLIMITED, AccessStore
-from job_tracker.store.queue import QueueView
 
 LONGEST_LIFETIME: Final = timedelta(days=3650)
 _KEPT_AFTER_THEIR_END = timedelta(days=30)
 _TRIES = 20
-
-
-class _Store(AccessStore, QueueView, Protocol):
-    """The parts of a store that the operations use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class Access:
 
     def __init__(
         self,
-        store: _Store,
+        store: AccessStore,
         projects: Projects,
         callers: Callers,
         clock: Callable[[], datetime] = utc_now,
@@ -173,14 +168,13 @@ class Access:
             raise NotPossible(f"project {name} always exists; remove its members instead")
         self._existing(name)
         self._check_not_declared(name)
-        counts = (await self._store.tallies_of([name]))[name]
-        left = sum(jobs for state, jobs in counts.items() if not state.is_terminal)
+        left = await self._store.delete_project(name, self._clock())
+        if left is None:
+            raise _unknown(name)
         if left:
             raise NotPossible(
                 f"project {name} has {left} jobs that have not ended; cancel them, or wait for their end"
             )
-        if not await self._store.delete_project(name, self._clock()):
-            raise _unknown(name)
         await self._callers.announce()
 
     async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:

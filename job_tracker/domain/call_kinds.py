@@ -41,6 +41,9 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "DeleteProject": CallKind.CHANGE,
     "SetMember": CallKind.CHANGE,
     "RemoveMember": CallKind.CHANGE,
+    "ListReportKeys": CallKind.LIST,
+    "RotateReportKey": CallKind.CHANGE,
+    "RemoveReportKey": CallKind.CHANGE,
     "Report": CallKind.REPORT,
 }
 """By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""

@@ -60,6 +60,9 @@ class AccessStore(Protocol):
         """
         ...
 
-    async def delete_project(self, name: str, at: datetime) -> bool:
-        """Delete a project, and revoke its tokens. Return False if it is not stored."""
+    async def delete_project(self, name: str, at: datetime) -> int | None:
+        """Delete a project, and revoke its tokens, unless it has jobs that have not ended.
+
+        Return their number; if it is not 0, nothing was changed. Return None if the project is not stored.
+        """
         ...

@@ -9,7 +9,6 @@ import grpc
 from tests.support.api_service import Service
 from tests.support.certificates import LOCAL, Authority, Issued, credentials
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
-from training_service.api.access import AccessServicer
 from training_service.api.interceptors import CallInterceptor
 from training_service.auth.authenticator import Proofs
 from training_service.auth.certificates import identity_of
@@ -32,9 +31,7 @@ class Entrance:
         interceptor = CallInterceptor(
             service.metrics.observe_call, Proofs(service.access.callers, identity_of, is_open=False)
         )
-        self.server = make_server(
-            Servicers(service.servicer, AccessServicer(service.access.operations)), interceptor, 1024
-        )
+        self.server = make_server(Servicers(service.servicer, service.access_servicer), interceptor, 1024)
         self.address = f"127.0.0.1:{Listener('server.address', '127.0.0.1:0', tls, True).bind(self.server)}"
         self._stack = AsyncExitStack()
 

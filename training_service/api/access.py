@@ -9,11 +9,13 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 
 from job_tracker.access.operations import Access, ProjectView
+from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.common.printable import quoted
 from job_tracker.domain.access import Project, Token
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.policies import ProjectLimits
+from job_tracker.domain.report_key import ReportKey
 from training_service._generated import access_service_pb2 as pb
 from training_service._generated.access_service_pb2_grpc import AccessServiceServicer
 from training_service.api.caller import Call
@@ -27,8 +29,9 @@ _LARGEST_INT32 = 2**31 - 1
 class AccessServicer(AccessServiceServicer):
     """Converts messages and calls the domain. The interceptor handles errors."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, report_keys: ReportKeyAccess) -> None:
         self._access = access
+        self._report_keys = report_keys
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, call: Call) -> pb.WhoAmIResponse:
         caller = call.caller
@@ -93,6 +96,18 @@ class AccessServicer(AccessServiceServicer):
         project = await self._access.remove_member(call.caller, request.project, request.member)
         return self._changed(call, project)
 
+    async def ListReportKeys(
+        self, request: pb.ListReportKeysRequest, call: Call
+    ) -> pb.ListReportKeysResponse:
+        keys = await self._report_keys.list_report_keys(call.caller)
+        return pb.ListReportKeysResponse(keys=map(_report_key, keys))
+
+    async def RotateReportKey(self, request: pb.RotateReportKeyRequest, call: Call) -> pb.ReportKey:
+        return _report_key(await self._report_keys.rotate_report_key(call.caller))
+
+    async def RemoveReportKey(self, request: pb.RemoveReportKeyRequest, call: Call) -> pb.ReportKey:
+        return _report_key(await self._report_keys.remove_report_key(call.caller, request.id))
+
     @staticmethod
     def _changed(call: Call, project: Project) -> pb.Project:
         """The project after a change. Only its admins may change it, so the caller sees its members."""
@@ -126,6 +141,17 @@ def _token(token: Token) -> pb.Token:
         message.revoked_at.FromDatetime(token.revoked_at)
     if token.used_at is not None:
         message.used_at.FromDatetime(token.used_at)
+    return message
+
+
+def _report_key(key: ReportKey) -> pb.ReportKey:
+    message = pb.ReportKey(id=key.id, made_by=key.made_by, attempts=len(key.attempts))
+    if key.made_at is not None:
+        message.made_at.FromDatetime(key.made_at)
+    if key.replaced_at is not None:
+        message.replaced_at.FromDatetime(key.replaced_at)
+    if key.removed_at is not None:
+        message.removed_at.FromDatetime(key.removed_at)
     return message
 
 

@@ -5,9 +5,9 @@ import contextvars
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -59,7 +59,7 @@ class CallObserver(Protocol):
         ...
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor):
+class CallInterceptor:
     """Wraps the calls of our own services, but not those of health and reflection."""
 
     def __init__(
@@ -75,24 +75,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._limits = limits or CallLimits()
         self._observe_refusal = observe_refusal
         self._logged = Rate(_REFUSALS_LOGGED, _REFUSALS_AT_ONCE)
-        self._wrapped: dict[str, _Handler] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> _Handler | None:
-        """See grpc.aio.ServerInterceptor. Each method is wrapped only once."""
-        method = handler_call_details.method
-        if method in self._wrapped:
-            return self._wrapped[method]
-        handler = await continuation(handler_call_details)
-        if handler is None or not method.startswith(_SERVICE):
-            return handler
-        self._wrapped[method] = self._wrap(method, handler)
-        return self._wrapped[method]
+    def on(self, server: grpc.aio.Server) -> grpc.aio.Server:
+        """Return what the generated code adds services to, so that `server` gets them wrapped."""
+        return cast(grpc.aio.Server, _Wrapping(server, self._wrap))
 
     def _wrap(self, method: str, handler: _Handler) -> _Handler:
+        if not method.startswith(_SERVICE):
+            return handler
         # Parse requests here, so that malformed bytes give INVALID_ARGUMENT.
         name = _name_of(method)
         is_known = name in rights.RPCS and name in KINDS
@@ -163,6 +153,27 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await supervision.abort()
 
         return answer
+
+
+class _Wrapping:
+    """Adds the wrapped handlers of services to a server.
+
+    Neither interceptors of gRPC nor methods that are registered one by one are used. With each call, the
+    first make grpc.aio look for the handler in coroutines, and the others make it wait for one task per
+    method. Both together take a quarter of the time of an empty call.
+    """
+
+    def __init__(self, server: grpc.aio.Server, wrap: Callable[[str, _Handler], _Handler]) -> None:
+        self._server = server
+        self._wrap = wrap
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Do nothing: the generated code adds the same handlers with their names."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, _Handler]) -> None:
+        """Add the handlers of a service, by the names of their methods."""
+        wrapped = {name: self._wrap(f"/{service}/{name}", handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, wrapped),))
 
 
 class _Supervision:

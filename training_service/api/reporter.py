@@ -31,7 +31,7 @@ class ReporterServicer(TrainingReporterServicer):
         self._buffer = buffer
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
-        attempt = self._tokens.read(_token_of(call.metadata))
+        attempt = await self._tokens.read(_token_of(call.metadata))
         self._limits.check_report(*attempt)
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)

@@ -3,7 +3,7 @@
 The class for plain programs, access_sync.py, is generated from this file by scripts/generate-client.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -16,11 +16,15 @@ from training_service._generated.access_service_pb2 import (
     CreateTokenResponse,
     DeleteProjectRequest,
     ListProjectsRequest,
+    ListReportKeysRequest,
     ListTokensRequest,
     Project,
     RemoveMemberRequest,
+    RemoveReportKeyRequest,
+    ReportKey,
     RevokeTokenRequest,
     Role,
+    RotateReportKeyRequest,
     SetMemberRequest,
     SetProjectRequest,
     Token,
@@ -124,6 +128,26 @@ class AsyncAccess:
         """Take the role of a caller in a project away. Raises NotFound."""
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
         return await self._answer_of(self._stub.RemoveMember, request)
+
+    async def report_keys(self) -> Sequence[ReportKey]:
+        """Return the keys of report tokens, by id. The last one is the current one."""
+        answer = await self._answer_of(self._stub.ListReportKeys, ListReportKeysRequest())
+        return answer.keys
+
+    async def rotate_report_key(self) -> ReportKey:
+        """Make a new key of report tokens. Live attempts keep the key that they have.
+
+        This is not retried: after Unavailable, there may be a new key, which does no harm.
+        """
+        return await self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
+
+    async def remove_report_key(self, key_id: int) -> ReportKey:
+        """Refuse reports with the tokens of a replaced key. Live attempts that use it can report no more.
+
+        Raises NotFound, and FailedPrecondition for the current key.
+        """
+        request = encoded(lambda: RemoveReportKeyRequest(id=key_id))
+        return await self._answer_of(self._stub.RemoveReportKey, request)
 
     async def _answer_of(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
         return await answer_of(call, request, self._timeout, self._address, self._credentials.metadata)

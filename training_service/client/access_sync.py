@@ -3,7 +3,7 @@
 Generated from access_aio.py by scripts/generate-client: change it there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -16,11 +16,15 @@ from training_service._generated.access_service_pb2 import (
     CreateTokenResponse,
     DeleteProjectRequest,
     ListProjectsRequest,
+    ListReportKeysRequest,
     ListTokensRequest,
     Project,
     RemoveMemberRequest,
+    RemoveReportKeyRequest,
+    ReportKey,
     RevokeTokenRequest,
     Role,
+    RotateReportKeyRequest,
     SetMemberRequest,
     SetProjectRequest,
     Token,
@@ -120,6 +124,26 @@ class Access:
         """Take the role of a caller in a project away. Raises NotFound."""
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
         return self._answer_of(self._stub.RemoveMember, request)
+
+    def report_keys(self) -> Sequence[ReportKey]:
+        """Return the keys of report tokens, by id. The last one is the current one."""
+        answer = self._answer_of(self._stub.ListReportKeys, ListReportKeysRequest())
+        return answer.keys
+
+    def rotate_report_key(self) -> ReportKey:
+        """Make a new key of report tokens. Live attempts keep the key that they have.
+
+        This is not retried: after Unavailable, there may be a new key, which does no harm.
+        """
+        return self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
+
+    def remove_report_key(self, key_id: int) -> ReportKey:
+        """Refuse reports with the tokens of a replaced key. Live attempts that use it can report no more.
+
+        Raises NotFound, and FailedPrecondition for the current key.
+        """
+        request = encoded(lambda: RemoveReportKeyRequest(id=key_id))
+        return self._answer_of(self._stub.RemoveReportKey, request)
 
     def _answer_of(self, call: Callable[..., T], request: Message) -> T:
         return answer_of(call, request, self._timeout, self._address, self._credentials.metadata)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import TooManyTokens
+from job_tracker.domain.job import JobState
 from job_tracker.store import encoding
 from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
 from job_tracker.store.sqlite import rows
@@ -59,7 +60,7 @@ class SqliteAccess:
             db.executemany("DELETE FROM tokens WHERE id = ?", replaced)
             return True
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
     async def token(self, token_id: str) -> Token | None:
         row = self.__read_one("SELECT * FROM tokens WHERE id = ?", token_id)
@@ -82,7 +83,7 @@ class SqliteAccess:
             row = db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone()
             return _token_of(row) if row else None
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
     async def touch_tokens(self, used: Mapping[str, datetime]) -> None:
         values = [(at.timestamp(), token_id) for token_id, at in used.items()]
@@ -113,22 +114,27 @@ class SqliteAccess:
                 db.execute("UPDATE projects SET version = ?, members = ?, limits = ? WHERE name = ?", values)
             return True
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
-    async def delete_project(self, name: str, at: datetime) -> bool:
+    async def delete_project(self, name: str, at: datetime) -> int | None:
 
-        def write(db: sqlite3.Connection) -> bool:
-            if not db.execute("DELETE FROM projects WHERE name = ?", (name,)).rowcount:
-                return False
+        def write(db: sqlite3.Connection) -> int | None:
+            if not db.execute("SELECT 1 FROM projects WHERE name = ?", (name,)).fetchone():
+                return None
+            tallies = db.execute("SELECT state, jobs FROM project_tallies WHERE project = ?", (name,))
+            left = sum(row["jobs"] for row in tallies if not JobState(row["state"]).is_terminal)
+            if left:
+                return int(left)
+            db.execute("DELETE FROM projects WHERE name = ?", (name,))
             db.execute(
                 "UPDATE tokens SET revoked_at = ? WHERE project = ? AND revoked_at IS NULL",
                 (at.timestamp(), name),
             )
-            return True
+            return 0
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
-    def __changed(self, _outcome: object) -> None:
+    def _access_changed(self, _outcome: object) -> None:
         self.__version += 1
 
 

@@ -10,9 +10,10 @@ import pytest
 from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import TooManyTokens
+from job_tracker.domain.job import Ending, JobState
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.store.base import Store
-from tests.support.jobs import NOON
+from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
 
 LONG_AGO = NOON - timedelta(days=365)
@@ -145,11 +146,35 @@ async def test_a_deleted_project_leaves_no_valid_token(store: Store) -> None:
     await store.put_project(Project(name="vision"))
     await added(store, token("aaaaaaaa"), token("bbbbbbbb", project="speech"), token("cccccccc"))
     await store.revoke_token("cccccccc", NOON)
-    assert await store.delete_project("vision", LATER)
+    assert await store.delete_project("vision", LATER) == 0
     revoked = {each.id: each.revoked_at for each in await store.list_tokens(None, limit=9)}
     assert revoked == {"aaaaaaaa": LATER, "bbbbbbbb": None, "cccccccc": NOON}
     assert await store.projects() == []
-    assert not await store.delete_project("vision", LATER)
+    assert await store.delete_project("vision", LATER) is None
+
+
+async def test_a_project_with_jobs_that_have_not_ended_is_not_deleted(store: Store) -> None:
+    await store.put_project(Project(name="vision"))
+    await added(store, token())
+    await store.submit(spec(project="speech"), NOON, None, 100)
+    waiting = await store.submit(spec(project="vision"), NOON, None, 100)
+    running = await store.update(waiting.admitted(NOON))
+    await store.submit(spec(project="vision"), NOON, None, 100)
+    paused = await store.submit(spec(project="vision"), NOON, None, 100)
+    await store.update(replace(await store.update(paused.admitted(NOON)), state=JobState.BACKOFF))
+    assert await store.delete_project("vision", LATER) == 3
+    assert [project.name for project in await store.projects()] == ["vision"]
+    assert [each.revoked_at for each in await store.list_tokens("vision", limit=9)] == [None]
+    await store.update(running.ended(Ending(JobState.FAILED, NOON), NOON))
+    assert await store.delete_project("vision", LATER) == 2
+
+
+async def test_a_job_that_is_submitted_meanwhile_keeps_its_project(store: Store) -> None:
+    await store.put_project(Project(name="vision"))
+    _, left = await asyncio.gather(
+        store.submit(spec(project="vision"), NOON, None, 100), store.delete_project("vision", LATER)
+    )
+    assert (left, [project.name for project in await store.projects()]) == (1, ["vision"])
 
 
 async def test_each_change_has_a_version(store: Store) -> None:

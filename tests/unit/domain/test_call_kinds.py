@@ -21,4 +21,5 @@ def test_calls_that_change_something_are_logged() -> None:
     assert {
         *("Train", "CancelTraining", "CreateToken", "RevokeToken"),
         *("SetProject", "DeleteProject", "SetMember", "RemoveMember"),
+        *("RotateReportKey", "RemoveReportKey"),
     } == CHANGING
