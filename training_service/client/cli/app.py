@@ -4,6 +4,7 @@ import copy
 import logging
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +39,7 @@ from training_service.client.connection import (
     SYSTEM_ROOTS,
 )
 
-_GLOBAL = ("address", "ca", "cert", "key", "server_name", "project", "json")
+_GLOBAL = ("address", "ca", "cert", "key", "server_name", "project", "json", "quiet")
 
 
 class Trainctl(TyperGroup):
@@ -86,6 +87,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\n".join(["Exit codes:", *(f"{code.value:>5}  {code.meaning}" for code in ExitCode)]),
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"trainctl {metadata.version('training-service')}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -137,6 +144,16 @@ def trainctl(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, with the field names of the API.")
     ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Print only what a script needs, such as ids. Errors are still printed."
+        ),
+    ] = False,
+    version: Annotated[  # noqa: ARG001  # its callback prints it
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
 ) -> None:
     """Submit training jobs, follow them and read their logs.
 
@@ -146,11 +163,19 @@ def trainctl(
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")
-    logger = logging.getLogger("training_service.client")
-    logger.handlers, logger.level = [Remarks()], logging.INFO
-    context.obj = Session(
-        address=address, ca=ca, cert=cert, key=key, server_name=server_name, json=json, project=project
+    session = Session(
+        address=address,
+        ca=ca,
+        cert=cert,
+        key=key,
+        server_name=server_name,
+        json=json,
+        project=project,
+        quiet=quiet,
     )
+    logger = logging.getLogger("training_service.client")
+    logger.handlers, logger.level = [Remarks(lambda: session.quiet)], logging.INFO
+    context.obj = session
 
 
 for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel, sweep):

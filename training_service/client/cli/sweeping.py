@@ -67,7 +67,7 @@ def cancel_sweep(session: Session, path: Path) -> None:
     """Cancel a sweep and its jobs. May be repeated."""
     with _runner(session, path, Limits(at_once=None, max_failures=None, every=0)) as runner:
         runner.cancel()
-    remark(f"the sweep in {path} is cancelled; the service stops its running jobs")
+    session.output.note(f"the sweep in {path} is cancelled; the service stops its running jobs")
 
 
 def show_sweep(session: Session, path: Path, to: Path | None) -> None:
@@ -80,7 +80,7 @@ def show_sweep(session: Session, path: Path, to: Path | None) -> None:
     )
     if to is not None:
         sweeps.save(settings, history.trials, to)
-        remark(f"wrote {to}")
+        session.output.note(f"wrote {to}")
 
 
 def outcome(path: Path) -> ExitCode:
@@ -116,7 +116,7 @@ def _runner(session: Session, path: Path, limits: Limits) -> Iterator[Runner]:
 def _print_event(session: Session, runner: Runner, record: Record, event: Event) -> None:
     """Print the important events if no table shows them."""
     if session.output.form is not Form.TERMINAL and isinstance(event, Submitted | Ended):
-        remark(sweeps.summary(runner.history.trials[event.trial], record.settings.objective))
+        session.output.note(sweeps.summary(runner.history.trials[event.trial], record.settings.objective))
 
 
 @contextmanager

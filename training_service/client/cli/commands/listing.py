@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from training_service._generated.training_service_pb2 import TrainingStatus
-from training_service.client.cli.output import remark
 from training_service.client.cli.render import lines, panels
 from training_service.client.cli.session import session_of
 
@@ -60,4 +59,4 @@ def list_jobs(
         drawn = partial(panels.jobs_table, now=datetime.now(UTC), with_projects=all_projects)
         session.output.show_all(shown, lines.row, drawn)
         if next(found, None) is not None:
-            remark(f"there are more than {limit} jobs; --limit shows more")
+            session.output.note(f"there are more than {limit} jobs; --limit shows more")

@@ -55,7 +55,7 @@ def plot(
         raise typer.Exit(1)
     if output is not None:
         plots.save(curves_by_metric(found), output)
-        remark(f"wrote {output}")
+        session.output.note(f"wrote {output}")
     elif session.output.form is Form.TERMINAL:
         width = shutil.get_terminal_size().columns
         session.output.pass_through(plots.drawn(curves_by_metric(found), width) + "\n")

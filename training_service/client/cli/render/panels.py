@@ -58,19 +58,16 @@ def jobs_table(
     return table
 
 
+def situation(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
+    """Return how a job is now."""
+    shown = [*facts.identity(status), *facts.situation(status), *_times(status, now)]
+    return Group(_title(status), *_bar(status), _grid(shown), *_explanation(status))
+
+
 def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """Return all facts about a job."""
-    parts: list[RenderableType] = [
-        Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status)),
-        *_bar(status),
-        _grid([*facts.identity(status), *facts.situation(status), *_times(status, now)]),
-    ]
-    return Group(*parts, *_explanation(status))
-
-
-def description_with_history(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """Return all facts about a job, then its history."""
-    return Group(description(status, now), *_history(status))
+    """Return what was requested, and the history of the job."""
+    shown = [*facts.identity(status), *facts.request(status), *_times(status, now)]
+    return Group(_title(status), _grid(shown), *_history(status))
 
 
 def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
@@ -84,10 +81,7 @@ def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
             Text(facts.run_time(status, now)),
         ]
     )
-    situation = list(facts.situation(status))
-    if status.status == TrainingStatus.succeed and status.model_uri and facts.may_have_model(status):
-        situation.append(("Model URI", words.printable(status.model_uri)))
-    return Group(title, *_bar(status), _grid(situation), *_explanation(status))
+    return Group(title, *_bar(status), _grid(facts.situation(status)), *_explanation(status))
 
 
 def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
@@ -102,6 +96,10 @@ def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
         table.add_row(*(Text(words.printable(text)) for text in texts))
     origin = Text("  Made from", style="bold")
     return Group(table, Padding(Group(origin, _grid(facts.provenance(made.provenance))), (1, 0, 0, 0)))
+
+
+def _title(status: GetTrainingStatusResponse) -> Text:
+    return Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status))
 
 
 def _word(status: GetTrainingStatusResponse) -> Text:
