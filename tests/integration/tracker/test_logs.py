@@ -138,7 +138,7 @@ async def test_a_log_that_cannot_be_read_does_not_keep_others_from_storage(
     groups = [job(HELLO, job_id=number).group for number in (1, 2)]
     for number in (1, 2):
         ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
-        await service.logs.forget(ended)
+        await service.logs.forget(ended.remains)
         await service.backend.launch(ended)
         await service.backend.stop(ended.group, service.options["stop_grace"])
         groups[number - 1] = ended.group
