@@ -1,7 +1,8 @@
 """Tags and notes of jobs: for people, and for lists. They have no part in what a job runs."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
@@ -12,6 +13,21 @@ MAX_NOTE = 1000
 
 # No quotes, commas or spaces, so that tags can be listed in a line and searched for in stored JSON.
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:=@+-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """An unchecked change of a job's tags and note. A note of None stays as it is."""
+
+    add_tags: Sequence[str] = ()
+    remove_tags: Sequence[str] = ()
+    note: str | None = None
+
+    def applied_to(self, tags: tuple[str, ...], note: str) -> tuple[tuple[str, ...], str]:
+        """Return the tags and the note after the change. Raises InvalidField."""
+        added = checked_tags("add_tags", self.add_tags)
+        left = tuple(sorted({*tags, *added} - {*self.remove_tags}))
+        return checked_count("add_tags", left), note if self.note is None else checked_note(self.note)
 
 
 def checked_tags(field: str, tags: Iterable[str]) -> tuple[str, ...]:

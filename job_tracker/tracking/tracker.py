@@ -266,7 +266,7 @@ class Tracker:
         return self._options.repair_period
 
     async def _prune(self) -> timedelta:
-        """Delete jobs that ended long ago, and what remains of these and of others that users have deleted."""
+        """Delete jobs that ended long ago. Remove what remains of these and of jobs that users deleted."""
         horizon = self._clock() - self._options.keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
             await self._store.delete([job.id for job in old], term=self._tenure.term)

@@ -26,7 +26,7 @@ request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", d
 
 _SERVICE = "/training."
 _CHANGING = (
-    *("/Train", "/CancelTraining", "/CreateToken", "/RevokeToken"),
+    *("/Train", "/CancelTraining", "/AnnotateTraining", "/DeleteTraining", "/CreateToken", "/RevokeToken"),
     *("/SetProject", "/DeleteProject", "/SetMember", "/RemoveMember"),
 )
 _LONGEST_REQUEST_ID = 64

@@ -1,9 +1,9 @@
 """Lists of jobs: the ids that match a filter, without reading jobs of other projects or callers.
 
 A list within projects merges one ordered range of an index for each project and state. So it reads about as
-many entries as it returns, however many jobs there are in other projects or other states. A list by tag does the
-same with the entries of the tag in each project. SQLite merges the
-parts of a compound SELECT in the order of its ORDER BY clause (sqlite.org/optoverview.html).
+many entries as it returns, however many jobs there are in other projects or other states. A list by tag
+does the same with the entries of the tag in each project. SQLite merges the parts of a compound SELECT in the
+order of its ORDER BY clause (sqlite.org/optoverview.html).
 """
 
 import heapq

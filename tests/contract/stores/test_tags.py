@@ -96,8 +96,8 @@ async def test_a_list_by_time_has_the_jobs_submitted_then(store: Store) -> None:
     assert await ids(store, until=moments[1]) == [1]
     assert await ids(store, until=moments[5], limit=2) == [5, 4]
     assert await ids(store, since=moments[7] + HOUR * 9) == []
-    tagged = {"tags": frozenset({"t"}), "projects": frozenset({"default"})}
-    assert await ids(store, since=moments[2], until=moments[5], **tagged) == [5, 4, 3]
+    tag, project = frozenset({"t"}), frozenset({"default"})
+    assert await ids(store, since=moments[2], until=moments[5], tags=tag, projects=project) == [5, 4, 3]
     assert await ids(store, since=datetime.min.replace(tzinfo=UTC), limit=2) == [8, 7]
     assert await ids(store, until=datetime.max.replace(tzinfo=UTC), limit=2) == [8, 7]
 

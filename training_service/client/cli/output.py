@@ -100,7 +100,7 @@ class Output:
         elif self.form is Form.PLAIN:
             yield self._write_changes(line)
         elif self.form is Form.QUIET:
-            yield lambda message: None
+            yield lambda _message: None
         else:
             yield lambda message: self._write(message, line)
 

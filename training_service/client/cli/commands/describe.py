@@ -11,7 +11,7 @@ from training_service.client.cli.session import session_of
 
 
 def describe(context: typer.Context, job: Job) -> None:
-    """Show what a job was submitted with, and its history: every change of its state, with time and reason."""
+    """Show the request of a job, and its history: every change of its state, with time and reason."""
     session = session_of(context)
     with session.client() as client:
         status = client.status(job)
