@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from training_service.client.cli.boundary import errors_reported
 from training_service.client.cli.commands import projects, tokens
+from training_service.client.cli.commands.annotate import note, tag
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.describe import describe
@@ -20,6 +21,8 @@ from training_service.client.cli.commands.login import login, logout, whoami
 from training_service.client.cli.commands.logs import logs
 from training_service.client.cli.commands.plan import PlanCommand, plan
 from training_service.client.cli.commands.plot import plot
+from training_service.client.cli.commands.rerun import clone, rerun
+from training_service.client.cli.commands.rm import rm
 from training_service.client.cli.commands.status import status
 from training_service.client.cli.commands.submit import submit
 from training_service.client.cli.commands.sweep import sweep
@@ -178,7 +181,10 @@ def trainctl(
     context.obj = session
 
 
-for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel, sweep):
+for command in (
+    *(submit, rerun, clone, status, describe, watch, wait, logs, plot, artifacts, fetch),
+    *(tag, note, cancel, rm, sweep),
+):
     app.command()(command)
 app.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
     plan

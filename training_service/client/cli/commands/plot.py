@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from training_service.client.cli.commands import timeline as timelines
+from training_service.client.cli.commands.arguments import Jobs
 from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import lines, plots, words
 from training_service.client.cli.session import session_of
 from training_service.client.curves import curves_by_metric
 from training_service.client.sync import TrainingClient
-
-Jobs = Annotated[list[int], typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1, max=2**31 - 1)]
 
 
 def plot(

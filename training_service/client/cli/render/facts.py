@@ -28,6 +28,10 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Project", words.printable(status.project)
     if status.submitted_by:
         yield "Submitted by", words.printable(status.submitted_by)
+    if status.tags:
+        yield "Tags", words.tags(status.tags)
+    if status.note:
+        yield "Note", "\n".join(words.printable_lines(status.note))
 
 
 def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:

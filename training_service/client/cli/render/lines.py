@@ -11,9 +11,10 @@ from training_service.client.watching import goes_on
 
 
 def row(status: GetTrainingStatusResponse) -> str:
-    """Return one job of a list: id, status, algorithm, name, instances, submission time, project, submitter.
+    """Return one job of a list.
 
-    The fields are separated by tabs. New fields will be added at the end.
+    The fields are id, status, algorithm, name, instances, submission time, project, submitter and tags,
+    separated by tabs. New fields will be added at the end.
     """
     job = status.metadata
     return "\t".join(
@@ -26,6 +27,7 @@ def row(status: GetTrainingStatusResponse) -> str:
             words.moment(status.submitted_at) if status.HasField("submitted_at") else "",
             words.printable(status.project),
             words.printable(status.submitted_by),
+            words.tags(status.tags),
         )
     )
 

@@ -32,6 +32,8 @@ def jobs_table(
     statuses: Iterable[GetTrainingStatusResponse], now: datetime, *, with_projects: bool = False
 ) -> RenderableType:
     """Return a table of jobs as wide as the terminal. Texts are truncated, numbers are not."""
+    statuses = list(statuses)
+    with_tags = any(status.tags for status in statuses)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     table.add_column("JOB", justify="right", no_wrap=True)
     table.add_column("STATUS", no_wrap=True)
@@ -39,6 +41,8 @@ def jobs_table(
         table.add_column("PROJECT", no_wrap=True, ratio=2)
     table.add_column("ALGORITHM", no_wrap=True, ratio=3)
     table.add_column("NAME", no_wrap=True, ratio=3)
+    if with_tags:
+        table.add_column("TAGS", no_wrap=True, ratio=2)
     table.add_column("INST", justify="right", no_wrap=True)
     table.add_column("DETAIL", no_wrap=True, ratio=4)
     table.add_column("AGE", justify="right", no_wrap=True)
@@ -50,6 +54,7 @@ def jobs_table(
             *([Text(words.printable(status.project))] if with_projects else []),
             Text(words.printable(status.metadata.algorithm)),
             Text(words.printable(status.metadata.name)),
+            *([Text(words.tags(status.tags))] if with_tags else []),
             str(status.instances or ""),
             Text(_detail(status)),
             _age(status.submitted_at, now) if status.HasField("submitted_at") else "",

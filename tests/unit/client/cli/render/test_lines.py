@@ -26,8 +26,9 @@ def test_a_row_has_tab_separated_fields_despite_hostile_names() -> None:
         submitted_at=before_now(),
         project="vision",
         submitted_by=HOSTILE,
+        tags=["best", "team=a"],
     )
-    row = ["7", "queuing", "bert", TAMED, "3", "2025-11-21T12:00:00Z", "vision", TAMED]
+    row = ["7", "queuing", "bert", TAMED, "3", "2025-11-21T12:00:00Z", "vision", TAMED, "best,team=a"]
     assert lines.row(status).split("\t") == row
 
 
