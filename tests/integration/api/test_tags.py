@@ -33,7 +33,7 @@ async def test_tags_and_notes_are_in_the_status_and_in_lists(untracked: Service)
     await train(untracked)
     assert (await untracked.status(1)).tags == ["a", "b"]
     changed = await annotate(untracked, 1, add_tags=["c"], remove_tags=["a", "z"], note="One\nTwo ")
-    assert (changed.tags, changed.note) == (["b", "c"], "One\nTwo")
+    assert (list(changed.tags), changed.note) == (["b", "c"], "One\nTwo")
     assert await untracked.status(1) == changed
     kept = await annotate(untracked, 1, add_tags=["c"])
     assert kept == changed, "an absent note stays, and a repetition changes nothing"
@@ -119,7 +119,7 @@ async def test_lists_by_time_by_the_caller_and_before_a_job(untracked: Service) 
         ("before_job", {"before_job": -1}),
         ("submitted_since", {"submitted_since": Timestamp(seconds=10**15)}),
     ):
-        call = untracked.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(**wanted))  # type: ignore[arg-type]
+        call = untracked.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(**wanted))
         assert (await untracked.refuses(call, INVALID)).startswith(f"{field}: ")
 
 

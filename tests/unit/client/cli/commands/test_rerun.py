@@ -61,7 +61,7 @@ def test_rerun_repeats_the_request_in_its_project_with_changes(
     assert (result.exit_code, result.stdout) == (0, "2\n")
     first, second = (training.service.submitted[job] for job in (1, 2))
     assert dict(second.metadata.parameters) == {"LR": "0.2", "EPOCHS": "5", "NEW": "a=b"}
-    assert (second.metadata.name, second.tags) == ("again", ["best"])
+    assert (second.metadata.name, list(second.tags)) == ("again", ["best"])
     assert second.metadata.dataset_id == first.metadata.dataset_id
     assert second.request_key != first.request_key
     assert training.service.projects[-1] == "vision"
