@@ -90,7 +90,7 @@ def show_sweep(session: Session, path: Path, to: Path | None) -> None:
 def show_best(session: Session, path: Path) -> None:
     """Show the best complete trial. Raises NotFound if there is none yet.
 
-    With --quiet, print the id of its job: `trainctl fetch $(trainctl sweep FOLDER --best --quiet)`.
+    With --quiet, print only the id of its job.
     """
     record, history = _read(path)
     objective = record.settings.objective
