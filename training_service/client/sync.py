@@ -166,7 +166,7 @@ class TrainingClient:
         """Queue a job with the same request as another, and return its id. The job's project stays.
 
         `parameters` are those with another value, None leaves a value as it is. Values that the other job
-        had by default stay as they were, whatever the defaults are now. For `request_key` see `submit`.
+        had by default stay as they were, even if the defaults have changed. For `request_key` see `submit`.
 
         Raises as `submit` does, and NotFound if there is no such job.
         """
