@@ -277,6 +277,7 @@ class Tracker:
             for each in left:
                 await self._logs.forget(each)
             await self._store.forget_remains([each.job_id for each in left], term=self._tenure.term)
+            log.info("removed what remained of %d deleted jobs", len(left))
         return self._options.repair_period
 
     async def _settle(self, job_id: int) -> timedelta | None:
