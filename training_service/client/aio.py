@@ -5,11 +5,13 @@ The client for plain programs, sync.py, is generated from this file by scripts/g
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+from google.protobuf.message import Message
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
@@ -25,14 +27,17 @@ from training_service._generated.training_service_pb2 import (
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.client import requests
 from training_service.client.access_aio import AsyncAccess
+from training_service.client.calls_aio import answer_of
 from training_service.client.channel import open_async_channel
 from training_service.client.connection import connection, project_or_default
 from training_service.client.credentials import Credentials
-from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
+from training_service.client.errors import DeadlineExceeded, ResourceExhausted, Unavailable, WaitTimedOut
 from training_service.client.requests import Metadata, Parameters
 from training_service.client.stream_retry import StreamRetry
-from training_service.client.translation import reading, translated_errors
+from training_service.client.translation import reading
 from training_service.client.watching import LogReading, Watch, has_ended
+
+T = TypeVar("T")
 
 
 class AsyncTrainingClient:
@@ -63,9 +68,11 @@ class AsyncTrainingClient:
     stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
     machine. `access` has the operations on tokens and projects.
 
-    If the service does not answer, a call is retried for about 3 s with growing pauses. Every method raises
-    TrainingServiceError (see `training_service.client.errors`). Methods that return an iterator raise it
-    during the iteration.
+    If the service does not answer, a call is retried for about 3 s with growing pauses. A call that a limit
+    refuses is repeated when the service says, within `timeout`, or `patience` for streams.
+
+    Every method raises TrainingServiceError (see `training_service.client.errors`). Methods that return an
+    iterator raise it during the iteration.
     """
 
     def __init__(
@@ -187,19 +194,13 @@ class AsyncTrainingClient:
         return (await self.artifacts(job_id)).provenance.request
 
     async def _train(self, request: TrainRequest, project: Metadata) -> int:
-        with translated_errors(self.address):
-            response = await self._stub.Train(
-                request, timeout=self._timeout, metadata=self._metadata(project)
-            )
+        response = await self._answer_of(self._stub.Train, request, project)
         return response.job_id
 
     async def status(self, job_id: int) -> GetTrainingStatusResponse:
         """Return the job's current status. Raises NotFound if there is no such job."""
         request = requests.status(job_id)
-        with translated_errors(self.address):
-            return await self._stub.GetTrainingStatus(
-                request, timeout=self._timeout, metadata=self._metadata(requests.KNOWS_CANCELLED)
-            )
+        return await self._answer_of(self._stub.GetTrainingStatus, request, requests.KNOWS_CANCELLED)
 
     async def list(
         self,
@@ -240,10 +241,7 @@ class AsyncTrainingClient:
             before_job=before_job,
         )
         while True:
-            with translated_errors(self.address):
-                page = await self._stub.ListTrainingJobs(
-                    request, timeout=self._timeout, metadata=self._metadata(self._in_project)
-                )
+            page = await self._answer_of(self._stub.ListTrainingJobs, request, self._in_project)
             for job in page.jobs:
                 yield job
             if not page.next_page_token:
@@ -257,8 +255,7 @@ class AsyncTrainingClient:
         not change a job that has ended. Raises NotFound if there is no such job.
         """
         request = requests.cancel(job_id)
-        with translated_errors(self.address):
-            return await self._stub.CancelTraining(request, timeout=self._timeout, metadata=self._metadata())
+        return await self._answer_of(self._stub.CancelTraining, request)
 
     async def annotate(
         self,
@@ -274,10 +271,7 @@ class AsyncTrainingClient:
         and InvalidRequest for a tag that is not allowed.
         """
         request = requests.annotate(job_id, add_tags=add_tags, remove_tags=remove_tags, note=note)
-        with translated_errors(self.address):
-            return await self._stub.AnnotateTraining(
-                request, timeout=self._timeout, metadata=self._metadata()
-            )
+        return await self._answer_of(self._stub.AnnotateTraining, request)
 
     async def delete(self, job_id: int) -> None:
         """Delete a job that has ended, with its logs. Its model and its checkpoints stay.
@@ -285,8 +279,7 @@ class AsyncTrainingClient:
         Raises NotFound if there is no such job, and FailedPrecondition if it has not ended.
         """
         request = requests.delete(job_id)
-        with translated_errors(self.address):
-            await self._stub.DeleteTraining(request, timeout=self._timeout, metadata=self._metadata())
+        await self._answer_of(self._stub.DeleteTraining, request)
 
     def watch(self, job_id: int) -> AsyncIterator[GetTrainingStatusResponse]:
         """Yield the current status, then the new one at every change, until the job has ended.
@@ -372,7 +365,8 @@ class AsyncTrainingClient:
             self._messages(
                 lambda: self._stub.GetTrainingMetrics(
                     request, timeout=self._timeout, metadata=self._metadata()
-                )
+                ),
+                self._timeout,
             )
         ) as found:
             async for series in found:
@@ -381,10 +375,7 @@ class AsyncTrainingClient:
     async def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
         """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
-        with translated_errors(self.address):
-            return await self._stub.GetTrainingArtifacts(
-                request, timeout=self._timeout, metadata=self._metadata()
-            )
+        return await self._answer_of(self._stub.GetTrainingArtifacts, request)
 
     async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
         """Yield the content of one fetchable artifact in pieces.
@@ -407,7 +398,8 @@ class AsyncTrainingClient:
                     self._messages(
                         lambda: self._stub.WatchTraining(
                             request, timeout=watch.time_left(), metadata=self._metadata()
-                        )
+                        ),
+                        watch.time_left(),
                     )
                 ) as statuses:
                     async for status in statuses:
@@ -423,9 +415,17 @@ class AsyncTrainingClient:
         """Return the metadata of a call, with the token of this moment."""
         return (*self._credentials.metadata(), *more)
 
-    async def _messages(self, begin: Callable[[], Any]) -> AsyncGenerator[Any, None]:
-        """Yield the messages of the stream that `begin` opens; retry it until its first message."""
-        retry = StreamRetry()
+    async def _answer_of(self, call: Callable[..., Awaitable[T]], request: Message, more: Metadata = ()) -> T:
+        return await answer_of(call, request, self._timeout, self.address, lambda: self._metadata(more))
+
+    async def _messages(
+        self, begin: Callable[[], Any], seconds: float | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the messages of the stream that `begin` opens; retry it until its first message.
+
+        If a limit refuses it, it is tried for `seconds`; None: for `patience`.
+        """
+        retry = StreamRetry(self._patience if seconds is None else seconds)
         while True:
             try:
                 with reading(begin(), self.address) as stream:
@@ -433,6 +433,6 @@ class AsyncTrainingClient:
                         retry.end()
                         yield message
                 return
-            except Unavailable as error:
+            except (Unavailable, ResourceExhausted) as error:
                 pause = retry.pause_after(error)
             await asyncio.sleep(pause)

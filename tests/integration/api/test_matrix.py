@@ -45,6 +45,9 @@ LEAST: dict[str, Least] = {
     "RemoveMember": Role.ADMIN,
     "SetProject": Role.OPERATOR,
     "DeleteProject": Role.OPERATOR,
+    "ListReportKeys": Role.OPERATOR,
+    "RotateReportKey": Role.OPERATOR,
+    "RemoveReportKey": Role.OPERATOR,
 }
 HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
@@ -114,7 +117,9 @@ class Matrix:
                 return {"project": name, "member": "temporary"}
             case "SetProject" | "DeleteProject":
                 return {"name": name}
-            case "Report" | "WhoAmI" | "ListProjects":
+            case "RemoveReportKey":
+                return {"id": 1}
+            case "Report" | "WhoAmI" | "ListProjects" | "ListReportKeys" | "RotateReportKey":
                 return {}
             case _:
                 return {"job_id": job_id}
