@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -44,9 +44,10 @@ class JobRequest:
     pod_options: Mapping[str, Any] = field(default_factory=dict)
     retry: Mapping[str, Any] = field(default_factory=dict)
     deadlines: Mapping[str, float] = field(default_factory=dict)
+    tags: Sequence[str] = ()
 
 
-_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines")
+_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "tags")
 
 
 class Admission:

@@ -21,8 +21,9 @@ from job_tracker.domain.errors import (
     StaleJob,
     StoreUnavailable,
 )
-from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
+from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
+from job_tracker.store import encoding
 from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
 from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
@@ -92,10 +93,11 @@ class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
         request_key: RequestKey | None,
         max_queued: int,
         max_queued_in_project: int | None = None,
+        tags: tuple[str, ...] = (),
         *,
         event: AuditEvent | None = None,
     ) -> Job:
-        fresh = new_job(0, spec, at)
+        fresh = new_job(0, spec, at, tags)
         values = {
             **rows.fixed_columns(fresh),
             **rows.changing_columns(fresh),
@@ -186,6 +188,25 @@ class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
             raise
         return replace(job, version=job.version + 1)
 
+    async def annotate(
+        self, job: Job, tags: tuple[str, ...], note: str, *, event: AuditEvent | None = None
+    ) -> Job:
+        before = encoding.text_of(encoding.TAGS, job.tags), job.note
+        after = encoding.text_of(encoding.TAGS, tags), note
+
+        def write(db: sqlite3.Connection) -> JobState:
+            row = db.execute("SELECT tags, note, state FROM jobs WHERE id = ?", (job.id,)).fetchone()
+            if row is None:
+                raise JobNotFound(job.id)
+            if (row["tags"], row["note"]) != before:
+                raise StaleJob(job.id, job.version)
+            db.execute("UPDATE jobs SET tags = ?, note = ? WHERE id = ?", (*after, job.id))
+            self._audit.add(event)
+            return JobState(row["state"])
+
+        await self._writer.run(write, lambda state: self._changed(job.id, state))
+        return await self.get(job.id)
+
     async def record_reports(self, given: Sequence[AttemptReport]) -> Sequence[bool]:
 
         def write(db: sqlite3.Connection) -> list[JobState | None]:
@@ -273,19 +294,35 @@ class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
         query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
         return await self._list(query, moment.timestamp(), limit)
 
-    async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
+    async def delete(
+        self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
+    ) -> None:
 
         def write(db: sqlite3.Connection) -> None:
             self._lease.check(term)
-            db.executemany(
+            deleted = db.executemany(
                 "DELETE FROM jobs WHERE id = ? AND finished_at IS NOT NULL", [(job_id,) for job_id in job_ids]
-            )
+            ).rowcount
+            if deleted:
+                self._audit.add(event)
 
         def committed(_: None) -> None:
             for job_id in job_ids:
                 self._known.pop(job_id, None)
 
         await self._writer.run(write, committed)
+
+    async def remains(self, limit: int) -> Sequence[Remains]:
+        query = "SELECT * FROM remains ORDER BY job_id LIMIT ?"
+        return [Remains(*row) for row in self._all(self._reader, query, limit)]
+
+    async def forget_remains(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
+
+        def write(db: sqlite3.Connection) -> None:
+            self._lease.check(term)
+            db.executemany("DELETE FROM remains WHERE job_id = ?", [(job_id,) for job_id in job_ids])
+
+        await self._writer.run(write)
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
         return self._feed.subscribe(job_id)

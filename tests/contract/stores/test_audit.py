@@ -222,6 +222,18 @@ async def test_changes_of_report_keys_have_an_event_each(store: Store) -> None:
     assert await targets(store) == ["report key 1", "report key 2"]
 
 
+async def test_annotations_and_deletions_have_an_event_only_if_they_change_something(store: Store) -> None:
+    job = await store.submit(spec(), NOON, None, 100)
+    await store.delete([job.id], event=event(target="a queued job"))
+    await store.annotate(job, ("a",), "note", event=event(target="annotated"))
+    with pytest.raises(StaleJob):
+        await store.annotate(job, ("b",), "", event=event(target="stale"))
+    await store.update(job.ended(Ending(JobState.CANCELLED, NOON, at_once=True), NOON))
+    for _ in range(2):
+        await store.delete([job.id], event=event(target="deleted"))
+    assert await targets(store) == ["deleted", "annotated"]
+
+
 async def test_a_failed_operation_leaves_no_event_for_the_next_commit(store: Store) -> None:
     outcomes = await asyncio.gather(
         submitted(store), submitted(store, most=0), submitted(store), return_exceptions=True

@@ -146,7 +146,7 @@ async def test_an_old_store_keeps_events_from_now_on(old_store: Store) -> None:
     assert [each.target for each in await old_store.list_events(AuditFilter(), limit=10)] == ["job 7"]
 
 
-@pytest.mark.parametrize(("kind", "version"), [("sqlite", 6)])
+@pytest.mark.parametrize(("kind", "version"), [("sqlite", 7)])
 async def test_tokens_and_projects_stay(old_store: Store) -> None:
     assert [token.caller_name for token in await old_store.list_tokens(None, limit=10)] == ["vision/ci"]
     assert [project.members for project in await old_store.projects()] == [{"alice": Role.ADMIN}]

@@ -66,7 +66,6 @@ CREATE TABLE projects (
         members TEXT NOT NULL,
         limits  TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
-INSERT INTO "projects" VALUES('vision',1,'{"alice":3}','{}');
 CREATE TABLE queue_blocks (block INTEGER PRIMARY KEY, jobs INTEGER NOT NULL) STRICT;
 INSERT INTO "queue_blocks" VALUES(0,1);
 CREATE TABLE report_key_attempts (
@@ -108,7 +107,6 @@ CREATE TABLE tokens (
         used_at     REAL,
         ends_at     REAL AS (min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)))
     ) STRICT, WITHOUT ROWID;
-INSERT INTO "tokens" VALUES('aaaaaaaa',X'0000000000000000000000000000000000000000000000000000000000000000','ci','vision',1,1763726400.0,'operator',NULL,NULL,NULL);
 CREATE INDEX jobs_by_state ON jobs (state, id);
 CREATE INDEX jobs_by_algorithm ON jobs (algorithm, id);
 CREATE INDEX jobs_by_name ON jobs (name, id);
