@@ -26,6 +26,7 @@ _CODES: tuple[tuple[type[errors.TrackerError], grpc.StatusCode], ...] = (
     (errors.LimitExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.StoreUnavailable, grpc.StatusCode.UNAVAILABLE),
     (errors.StorageUnavailable, grpc.StatusCode.UNAVAILABLE),
+    (errors.TreeDamaged, grpc.StatusCode.FAILED_PRECONDITION),
     (ServiceClosing, grpc.StatusCode.UNAVAILABLE),
     (errors.BackendUnavailable, grpc.StatusCode.UNAVAILABLE),
 )
